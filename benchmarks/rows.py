@@ -39,7 +39,7 @@ class Shape:
 def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.RecordBatch]:
     """The load in the stage's order, each key's state row first."""
     value = shape.value(pa.array([], pa.int32())).type
-    held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
+    held, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
     schema = core.input_schema(value, held, output, INPUT)
     of_keys = core.groups(stage) == ("key",)
     tables = [_as_rows(schema, columns, core.RECORD, of_keys) for columns in _records(load, shape)]
@@ -108,7 +108,7 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
         "offset": pa.repeat(pa.scalar(-1, pa.int64()), size),
         "turn": pa.repeat(pa.scalar(-1, pa.int64()), size),
         "timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
-        "held": value.cast(held),
+        "accumulator": value.cast(held),
         "emitted": value.cast(output),
         "live": pa.repeat(True, size),
         "emitted_timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),

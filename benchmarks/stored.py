@@ -123,7 +123,7 @@ class _Stored:
         app, stream = App.from_environment(self._place.env), self._stream
         attempt = app.ledger.attempt(stream, 1)
         assert attempt is not None, "the batch was computed"
-        (file, *_) = app.manifest(stream, attempt.manifest).of("state", PIPELINE)
+        (file, *_) = app.manifest(stream, attempt.manifest).files_of("state", PIPELINE)
         lake, name = app.lake(stream), snapshot_name(1)
         with lake.store.open(file.path) as source:
             row = pq.read_table(source).slice(0, 1)

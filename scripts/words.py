@@ -21,8 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = (
+    "include/tidegate/core",
     "include/tidegate/demo",
+    "include/tidegate/lake",
     "include/tidegate/local",
+    "include/tidegate/maintenance",
     "include/tidegate/scaffold",
     "include/tidegate/schemas",
     "scripts",

@@ -203,7 +203,7 @@ def test_stale_copy_finds_newer_marks_after_removal(stream: Restorable) -> None:
 
 def test_a_mark_that_cannot_be_read_is_damage(stream: Restorable) -> None:
     (Path(stream.lake.root) / stream.lake.marks.path(0)).write_text('{"format": 99}')
-    with pytest.raises(LakeDamaged, match=r"0000000000\.json, which says whose the folder is"):
+    with pytest.raises(LakeDamaged, match=r"0000000000\.json, which names the ledger that owns the folder"):
         check_owner(stream.app, stream.stream)
 
 

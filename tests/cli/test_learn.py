@@ -99,7 +99,7 @@ def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     made = Promised(tmp_path)
     made.batch(1, [(f"k{at:04}", at) for at in range(1000)])
     manifest = made.app.manifest(made.stream, made.app.ledger.committed(made.stream)[0][1])
-    files, store = manifest.of("outbox", "second"), made.app.lake(made.stream).store
+    files, store = manifest.files_of("outbox", "second"), made.app.lake(made.stream).store
     parts = list(learn._parts(store, files, 300))
     assert [part.num_rows for part in parts] == [100, 100, 100]
     assert [part["value"][0]["m"].as_py() for part in parts] == [0, 300, 600]

@@ -85,7 +85,7 @@ class Kernel:
         self.settings = self.case.model().settings
         self.stage = stage_of(self.case, self.source)
         taken = value_type(self.settings, self.source["columns"])
-        held, output = self.stage.reduce.held_type(taken), self.stage.reduce.output_type(taken)
+        held, output = self.stage.reduce.accumulator_type(taken), self.stage.reduce.output_type(taken)
         self.schema = core.input_schema(taken, held, output, _GIVEN)
 
     def apply(self, batch: Batch, replay: bool = False) -> None:

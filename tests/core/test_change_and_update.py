@@ -126,7 +126,7 @@ def test_key_that_where_rejects_is_not_deleted() -> None:
 def test_update_state_keeps_newest_and_last_emitted_value() -> None:
     kernel = Kernel(core.Update())
     kernel.apply([Record("k", value(1), 0, 0, 0), Record("k", value(2), 0, 1, 1, passes=False)])
-    assert kernel.state[-1]["held"] == value(2)
+    assert kernel.state[-1]["accumulator"] == value(2)
     assert kernel.state[-1]["emitted"] == value(1)
 
 

@@ -67,7 +67,7 @@ def test_key_with_too_much_text_is_named() -> None:
             "partition": pa.repeat(pa.scalar(0, pa.int32()), 64),
             "offset": pa.array(range(64), pa.int64()),
             "value": text,
-            **{name: pa.nulls(64) for name in ("input", "held", "emitted")},
+            **{name: pa.nulls(64) for name in ("input", "accumulator", "emitted")},
         }
     )
     says = "'a large key', the last of which is in/0/63, have more than 2 GiB in the column value"

@@ -100,7 +100,7 @@ class Kernel:
             stored = {name: row[name] for name in SCHEMA.names if name in row}
             self.state[row["key"]] = stored | {"updated_seq": self.seq, "turn": -1, "part": 0, "value": None}
         elif row["kind"] == core.TRACE:
-            self.fates.append((row["reason"], json.loads(row["told"])["known"]))
+            self.fates.append((row["reason"], json.loads(row["trace"])["known"]))
         elif row["kind"] == core.COUNTS:
             self.counts.include(json.loads(row["counts"]))
 

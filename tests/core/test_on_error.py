@@ -52,7 +52,7 @@ def decide(
     stage: core.Stage, records: Sequence[dict[str, Any]], state: Sequence[dict[str, Any]] = (), end: int = 0
 ) -> Decided:
     """One batch. The stream time is that of the records, whichever of them can be used."""
-    held, output = stage.reduce.held_type(VALUE), stage.reduce.output_type(VALUE)
+    held, output = stage.reduce.accumulator_type(VALUE), stage.reduce.output_type(VALUE)
     schema = core.input_schema(VALUE, held, output, INPUT)
     rows, time = [], -1
     for given in records:
@@ -290,7 +290,7 @@ def test_quarantined_record_leaves_nothing_in_a_set() -> None:
     decided = decide(stage, [record(0, n=1), record(1, n=0), record(2, n=2)])
     assert [row["offset"] for row in decided.quarantined] == [1]
     assert decided.emissions[-1]["value"]["xs"] == [0, 2]
-    assert decided.states[-1]["held"]["xs"] == [0, 2]
+    assert decided.states[-1]["accumulator"]["xs"] == [0, 2]
 
 
 def test_failing_eviction_stops_without_quarantine() -> None:

@@ -53,7 +53,7 @@ def state_row(key: str, value: float, hash_: int) -> dict[str, Any]:
         "turn": -1,
         "updated_seq": 1,
         "live": True,
-        "held": {"a": value, "b": None},
+        "accumulator": {"a": value, "b": None},
         "emitted": {"a": value, "b": None},
     }
 

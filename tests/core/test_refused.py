@@ -88,7 +88,7 @@ def test_latest_refuses_the_same_on_columns(
 def remembered(kernel: Kernel) -> list[Any]:
     """Key, value and what last went out of each live entry."""
     rows = sorted(kernel.newest_live(), key=lambda row: str(row["key"]))
-    return [(row["key"], row["held"], row["emitted"], row["timestamp"], row["offset"]) for row in rows]
+    return [(row["key"], row["accumulator"], row["emitted"], row["timestamp"], row["offset"]) for row in rows]
 
 
 def record(x: float | None, offset: int, key: str = "k", timestamp: int | None = None) -> Record:

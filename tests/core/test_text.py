@@ -29,7 +29,7 @@ STAGES = {
 def rows_of(values: pa.Array, stage: core.Stage) -> pa.RecordBatch:
     value = pa.struct([("v", values.type)])
     reduce = stage.reduce
-    schema = core.input_schema(value, reduce.held_type(value), reduce.output_type(value), GIVEN)
+    schema = core.input_schema(value, reduce.accumulator_type(value), reduce.output_type(value), GIVEN)
     rows = [
         {
             "kind": core.RECORD,

@@ -60,7 +60,7 @@ class Evolving:
         (stage,) = pipeline.stages
         logic = kernel_stage(pipeline, stage)
         taken = pa.struct([(name, arrow_type(parse_type(str(stage.types[name])))) for name in stage.values])
-        types = taken, logic.reduce.held_type(taken), logic.reduce.output_type(taken)
+        types = taken, logic.reduce.accumulator_type(taken), logic.reduce.output_type(taken)
         schema = core.input_schema(*types, _INPUT)
         rows = pa.RecordBatch.from_pylist(self._rows(records, timestamp), schema)
         stored = stored_schema(logic, schema)

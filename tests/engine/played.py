@@ -142,7 +142,7 @@ class Played:
 
     def _keep(self, computed: Computed) -> None:
         files = {
-            stage: (*self.before.state.get(stage, ()), *computed.manifest.of("state", stage))
+            stage: (*self.before.state.get(stage, ()), *computed.manifest.files_of("state", stage))
             for stage in computed.counts
             if stage
         }

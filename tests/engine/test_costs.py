@@ -214,7 +214,7 @@ def test_small_batch_reads_little_of_a_large_state(spark: SparkSession, tmp_path
         return compute_batch(spark, plan, played.pipeline, source, lake, played.before, name)
 
     first = computed(1, Numbers(0, KEYS, 1))
-    state = first.manifest.of("state", "changes")
+    state = first.manifest.files_of("state", "changes")
     assert sum(file.rows for file in state) == KEYS
     assert not log.exists()
     played.before = replace(played.before, state={"changes": state}, times=first.times, counts=first.counts)

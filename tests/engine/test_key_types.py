@@ -61,7 +61,7 @@ def test_key_type_survives_folding_of_the_state(played: Played) -> None:
     target = SnapshotTarget(name, 2, lambda stage: f"{stage}/{name}")
     rules = dict.fromkeys(played.before.state, FoldRule(False, False))
     folded = compact(played.lake.store, target, files, rules)
-    played.before = Before({stage: folded.of("state", stage) for stage in played.before.state})
+    played.before = Before({stage: folded.files_of("state", stage) for stage in played.before.state})
     played.pipeline = by_zone("date_format(at, 'HH')")
     with pytest.raises(SchemaChanged, match=r"zone in the key of zones"):
         played.batch([record(2, id_=3)])

@@ -134,7 +134,7 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
 
     def result(attempt: str) -> dict[str, Any]:
         manifest = compute_batch(spark, plan, world.pipeline, records, lake, Before(), attempt).manifest
-        tables = [read_files(lake.store, manifest.of(*kind)) for kind in KINDS]
+        tables = [read_files(lake.store, manifest.files_of(*kind)) for kind in KINDS]
         folders = [lake.files(*kind, attempt) for kind in KINDS]
         return {
             "rows": [sorted(repr(row) for row in table.to_pylist()) for table in tables],

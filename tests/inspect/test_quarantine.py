@@ -272,7 +272,7 @@ def test_export_keeps_an_existing_file_by_default(small: Quarantined) -> None:
 def test_failed_export_leaves_the_existing_file(small: Quarantined, tmp_path: Path, name: str) -> None:
     small.batch(2, [quarantined(2, 1)])
     manifest = small.app.manifest(small.stream, dict(small.app.ledger.committed(small.stream))[2])
-    (file,) = manifest.of("quarantine")
+    (file,) = manifest.files_of("quarantine")
     small.app.lake(small.stream).store.delete(file.path)
     folder = tmp_path / "exports"
     folder.mkdir()
@@ -284,7 +284,7 @@ def test_failed_export_leaves_the_existing_file(small: Quarantined, tmp_path: Pa
 
 def test_changed_page_is_damage_to_each_reader(small: Quarantined) -> None:
     manifest = small.app.manifest(small.stream, dict(small.app.ledger.committed(small.stream))[1])
-    (file,) = manifest.of("quarantine")
+    (file,) = manifest.files_of("quarantine")
     store = small.app.lake(small.stream).store
     content = bytearray(store.read(file.path))
     content[4 : len(content) - file.footer_bytes] = bytes(len(content) - file.footer_bytes - 4)

@@ -97,7 +97,7 @@ def test_replay_plan_names_input_by_position(
     assert plan.ranges == (OffsetRange("events", 0, 2, 2),)
     assert (plan.span, plan.most_records) == (0, 6)
     assert world.app.ledger.plan(world.stream, 3) == plan
-    [file] = world.app.manifest(world.stream, plan.replay).of("quarantine")
+    [file] = world.app.manifest(world.stream, plan.replay).files_of("quarantine")
     [resolution] = world.app.ledger.resolutions(world.stream)
     assert (resolution.seq, resolution.first_batch, resolution.last_batch) == (3, 1, 2)
     assert (resolution.decided_by, resolution.manifest.file_rows) == ("ada", 6)

@@ -102,8 +102,8 @@ def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
     manifest = manifest_of(NAME, 1, [data_file("b", 7, key_types='{"zone": "int"}'), data_file("a", -3)])
     written = write_manifest(store, "m.json", manifest)
     assert read_manifest(store, "m.json", written) == manifest
-    assert [file.path for file in manifest.of("state", "s")] == ["a", "b"]
-    assert manifest.of("outbox", "s") == ()
+    assert [file.path for file in manifest.files_of("state", "s")] == ["a", "b"]
+    assert manifest.files_of("outbox", "s") == ()
     assert (manifest.rows, manifest.bytes) == (20, 200)
 
 

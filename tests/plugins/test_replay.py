@@ -76,7 +76,7 @@ def records(world: Quarantined) -> list[dict[str, Any]]:
     replay = open_plan(world).replay
     assert replay is not None
     store = world.app.lake(world.stream).store
-    (file,) = world.app.manifest(world.stream, replay).of("quarantine")
+    (file,) = world.app.manifest(world.stream, replay).files_of("quarantine")
     groups = row_groups(store, file, RowCondition())
     return [row for group in groups for row in group.read(QUARANTINE.names).to_pylist()]
 

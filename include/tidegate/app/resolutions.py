@@ -80,7 +80,7 @@ class ResolvedRecords:
         if seq not in self._committed:
             return
         store = self._app.lake(self._stream).store
-        for file in self._app.manifest(self._stream, self._committed[seq]).of("quarantine"):
+        for file in self._app.manifest(self._stream, self._committed[seq]).files_of("quarantine"):
             for group in row_groups(store, file, RowCondition()):
                 yield _keyed(group.read(_KEY))
 
@@ -96,7 +96,7 @@ class ResolvedRecords:
         """What identifies the records of a resolution."""
         if resolution.number not in self._files:
             store = self._app.lake(self._stream).store
-            files = self._app.manifest(self._stream, resolution.manifest).of("quarantine")
+            files = self._app.manifest(self._stream, resolution.manifest).files_of("quarantine")
             tables = [
                 group.read(IDENTITY) for file in files for group in row_groups(store, file, RowCondition())
             ]

@@ -103,12 +103,12 @@ class App:
         """What a stage sends out in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
         emitted = core.outgoing(attempt.stage_counts(stage.name))
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
-        files = manifest.of("outbox", stage.name) if manifest is not None else ()
+        files = manifest.files_of("outbox", stage.name) if manifest is not None else ()
         return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
 
     def quarantined(self, plan: Plan, attempt: Attempt) -> Outbox:
         """What one attempt of a batch has put into quarantine. Raises LakeDamaged, LakeUnavailable."""
-        files = self.manifest(plan.stream, attempt.manifest).of("quarantine")
+        files = self.manifest(plan.stream, attempt.manifest).files_of("quarantine")
         rows = sum(file.rows for file in files)
         return Outbox(plan, None, attempt.name, rows, self.lake(plan.stream).store, files)
 
@@ -128,7 +128,7 @@ class App:
 
         if plan.replay is None:
             return KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
-        files = self.manifest(plan.stream, plan.replay).of("quarantine")
+        files = self.manifest(plan.stream, plan.replay).files_of("quarantine")
         return ReplaySource(self.lake(plan.stream).store, files, plan.seq)
 
     def compute(self, plan: Plan, before: Before, attempt: str, open_session: OpenSession) -> Computed:

@@ -27,7 +27,7 @@ def stage_facts(
     if not needs.is_any:
         return None
     with needed_by(batch_named(plan.stream, plan.seq)):
-        outbox = app.manifest(plan.stream, attempt.manifest).of("outbox", stage.name)
+        outbox = app.manifest(plan.stream, attempt.manifest).files_of("outbox", stage.name)
     return StageFacts(
         logic=kernel_stage(pipeline, stage),
         counts=_counts(attempt, pipeline, stage),
@@ -61,7 +61,7 @@ def _outboxes_before(app: App, plan: Plan, stage: Stage, batches: int) -> Iterat
     for seq, manifest in reversed(committed):
         if seq < plan.seq:
             with needed_by(batch_named(plan.stream, seq)):
-                yield app.manifest(plan.stream, manifest).of("outbox", stage.name)
+                yield app.manifest(plan.stream, manifest).files_of("outbox", stage.name)
 
 
 def _state_before(app: App, plan: Plan, stage: Stage) -> tuple[DataFile, ...] | None:

@@ -194,7 +194,7 @@ class _Changes:
     def _files(self, known: ManifestRef) -> tuple[DataFile, ...]:
         """The files of a batch or a snapshot, without what is lost of an outbox that was given up."""
         manifest = self.batches.manifest(known)
-        files = manifest.of(self.kind, self.stage)
+        files = manifest.files_of(self.kind, self.stage)
         if self.kind == "outbox" and manifest.seq in self.batches.given_up:
             return tuple(file for file in files if not verify(self.batches.store, [file]))
         return files

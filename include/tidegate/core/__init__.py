@@ -1,4 +1,5 @@
-"""The semantics: what goes out and what is remembered. Pure; standard library and pyarrow only.
+"""The kernel's semantics: what is emitted and what is remembered. Pure; standard library, numpy and pyarrow
+only.
 
 `decide` is the one kernel. Spark brings it rows sorted by key and position; tests call it directly.
 """

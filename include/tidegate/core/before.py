@@ -1,4 +1,4 @@
-"""What each emission replaces: the value that its entry had emitted last, as the before image of an envelope.
+"""Add to each emission the value that it replaces, which an envelope sends as the before image.
 
 The column kernels derive it from the rows that they take and give. They leave a key to `folding` if a window
 of the key can be over and begin anew within the rows. `folding` has the value in the entry.
@@ -19,11 +19,14 @@ _ENTRY = ("key", "window_start", "window_end")
 
 
 def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What was decided of `rows`, whole keys with their state, where each emission has in `emitted` what it
-    replaces; null: the entry had emitted nothing, or a deletion.
+    """Yield the decided rows; each emission gets in `emitted` the value that its entry emitted before.
 
-    `rows` and each entry's emissions are in the kernel's order. An entry's state has to have what it emitted:
+    It is null if the entry had emitted nothing, or a deletion. An entry's state must have what it emitted,
     not a hash of it (`Stage.remembers_emitted`).
+
+    Args:
+        rows: the rows that were decided, of whole keys with their state, in the kernel's order.
+        decided: the rows that came out of the kernel; each entry's emissions in the kernel's order.
     """
     batches = list(decided)
     numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
@@ -48,20 +51,22 @@ def _is_emitted(batch: pa.RecordBatch) -> bool:
 
 
 def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Array:
-    """For each emission the value before it, in the order of the emissions."""
-    said = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
+    """Return the value before each emission, in the order of the emissions."""
+    emitted = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
     order, starts = _by_entry([state, *emissions])
     before = np.empty(len(order), np.int64)
     before[order] = np.concatenate([[-1], order[:-1]])
     before[order[starts]] = -1
-    of_emissions = before[state.num_rows :]
-    return said.take(pa.array(of_emissions, mask=of_emissions < 0))
+    previous = before[state.num_rows :]
+    return emitted.take(pa.array(previous, mask=previous < 0))
 
 
 def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows of all batches sorted by entry, each entry's in their order; and where each entry starts."""
+    """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
+    order.
+    """
     columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
-    order = np.lexsort(columns)  # which is stable
+    order = np.lexsort(columns)  # a stable sort: an entry's rows keep their order
     changed = np.zeros(len(order), bool)
     changed[:1] = True
     for column in columns:
@@ -71,6 +76,6 @@ def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64],
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
-    """A number for each distinct value, null included."""
+    """Return a number for each distinct value, null included."""
     codes = values.dictionary_encode().indices
     return np.asarray(pc.fill_null(codes.cast(pa.int64()), -1))

@@ -1,4 +1,4 @@
-"""Bounded buffers: what a topic-partition may hold back, and what happens when that is too much."""
+"""Bounded buffers: the limit of what a topic-partition may hold back, and what happens beyond it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tidegate.errors import BufferFull
 
 
 class Buffer:
-    """The entries of one topic-partition that hold records back, with their bytes, if those are counted."""
+    """The entries of one topic-partition that hold records back, with their bytes if the bound
+    counts them.
+    """
 
     def __init__(self, bound: Bound, values: Values, counts: Counts) -> None:
         self._bound = bound
@@ -24,11 +26,16 @@ class Buffer:
         self._peak_bytes = 0
 
     def begin(self) -> None:
-        """All is restored: peaks are counted from here, whatever superseded rows told before."""
+        """Start to count peaks: all state is restored. Superseded state rows before this may have been
+        larger.
+        """
         self._peak_records, self._peak_bytes = len(self._pending), self._bytes
 
     def update(self, entry: Entry) -> None:
-        """Count an entry as it is now, after a record, a flush or a roll-back: not, if nothing is pending."""
+        """Count an entry anew after a record, a flush or a roll-back; an entry without pending records is not
+        counted.
+        """
+        # Without `max_bytes` an entry counts as one, however many records it holds.
         if self._bound.max_bytes is None and entry.pending and entry in self._pending:
             return
         self._bytes -= self._pending.pop(entry, 0)
@@ -39,7 +46,9 @@ class Buffer:
             self._peak_bytes = max(self._peak_bytes, self._bytes)
 
     def savepoint(self) -> Callable[[], None]:
-        """What undoes the peaks from here on; entries that are as they were are taken note of again."""
+        """Return a function that restores the peaks of this moment. The caller counts changed entries anew
+        itself.
+        """
         peaks = self._peak_records, self._peak_bytes
 
         def roll_back() -> None:
@@ -52,19 +61,19 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds more than it may."""
+        """Whether the buffer holds more than its bound."""
         most, bytes_ = self._bound.max_records, self._bound.max_bytes
         return (most is not None and len(self._pending) > most) or (
             bytes_ is not None and self._bytes > bytes_
         )
 
     def require_early(self) -> None:
-        """Raise BufferFull where nothing may be emitted early."""
+        """Raises BufferFull if the stage may not emit early."""
         if self._bound.when_full == "shut_down":
             raise buffer_full(self._bound, len(self._pending), self._bytes)
 
     def clear(self) -> None:
-        """The partition is done."""
+        """Report the peaks of a partition that is finished, and start anew."""
         self._counts.include({"suppression-buffer-records-max": self._peak_records})
         if self._bound.max_bytes is not None:
             self._counts.include({"suppression-buffer-bytes-max": self._peak_bytes})
@@ -73,7 +82,7 @@ class Buffer:
 
 
 def buffer_full(bound: Bound, records: int, bytes_: int = 0) -> BufferFull:
-    """The error of a buffer that would have to hold so much."""
+    """Return the error for a buffer that would have to hold this many records (and bytes)."""
     bounds = {"max_records": bound.max_records, "max_bytes": bound.max_bytes}
     described = ", ".join(f"`{name}: {most}`" for name, most in bounds.items() if most is not None)
     return BufferFull(

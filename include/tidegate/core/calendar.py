@@ -1,4 +1,6 @@
-"""Dates and instants outside of the years 1 to 9999: Spark computes with them, few who read them can."""
+"""Find dates and instants outside of the years 1 to 9999: Spark computes with them, but few readers accept
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,17 @@ _SECONDS_OF_DAY = 86_400
 
 
 def beyond_calendar(values: pa.Array) -> pa.BooleanArray | None:
-    """True at each value that has a date or timestamp outside of the years 1 to 9999, however deep in it.
+    """Return True for each value that contains a date or timestamp outside of the years 1 to 9999, however
+    deep.
 
-    None when there is none, which is found without a loop over the values.
+    Returns None if there is none, which is found without a loop over the values.
     """
     outside = _outside(values)
     return outside if outside is not None and pc.any(outside).as_py() else None
 
 
 def _outside(values: pa.Array) -> pa.BooleanArray | None:
-    """True, False or null per value; None for types in which there are no dates."""
+    """Return True, False or null per value; None for types without dates."""
     type_ = values.type
     if pa.types.is_date32(type_):
         return _beside(values.cast(pa.int32()), *_DAYS)
@@ -53,7 +56,7 @@ def _either(parts: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
 
 
 def _in_lists(lists: pa.Array, elements: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """True at each list with such an element."""
+    """Return True for each list that contains such an element."""
     if elements is None:
         return None
     places = pc.list_parent_indices(lists).filter(pc.fill_null(elements, False))

@@ -1,4 +1,4 @@
-"""The columns of kernel rows as Python lists, each made when it is first asked for."""
+"""The columns of kernel rows as Python lists, each made when it is first read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.core.stage import Batch
 
 
 class Columns:
-    """One Arrow batch of rows. `before`: the time of each row's partition before it, in epoch ms."""
+    """One Arrow batch of rows. `before` is the time of each row's partition before the row, in epoch ms."""
 
     def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
         self._rows = rows
@@ -37,12 +37,12 @@ class Columns:
 
     @cached_property
     def offset(self) -> list[int]:
-        """Per row, its place in its topic-partition."""
+        """The offset of each row in its topic-partition."""
         return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
     def passes(self) -> list[bool | None]:
-        """Per row, whether `where` lets its own value through, as far as it was tested on records."""
+        """Whether `where` accepts the row's own value; None if it was not tested on records."""
         return self._rows.column("passes").to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
@@ -51,29 +51,31 @@ class Columns:
 
     @cached_property
     def stored(self) -> dict[str, list[Any]]:
-        """What state rows tell of their entries: column -> values."""
+        """The columns of state rows about their entries: column -> values."""
         return {field.name: self._rows.column(field.name).to_pylist() for field in ENTRY}
 
     def position(self, row: int) -> Position:
-        """Where the row's record is."""
+        """Return (topic, partition, offset) of the row's record."""
         return self._topics[row], self._partitions[row], self.offset[row]
 
     def value(self, row: int) -> Any:
-        """The row's own value."""
+        """Return the row's own value."""
         return self._rows.column("value")[row].as_py()
 
     def root(self, row: int) -> Position:
-        """Where the row's record came from in the first place."""
+        """Return the position of the record that the row's record originally comes from."""
         chain = self._chains[row]
         return self.position(row) if chain is None else root(chain)
 
     def end(self, row: int) -> int:
-        """The time of the row's partition at the end of the batch."""
+        """Return the time of the row's partition at the end of the batch, epoch ms."""
         return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
 
 
 def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:
-    """Per row, the largest clock that was applied to its topic-partition before; a scalar if it is one."""
+    """Return per row the largest clock that was applied to its topic-partition before; a scalar if all are
+    equal.
+    """
     floor = pa.scalar(batch.floor, pa.int64())
     if all(clock == batch.floor for clock in batch.clocks.values()):
         return floor
@@ -91,7 +93,7 @@ def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64S
 
 
 def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
-    """How far records lie behind the time of their partition, in ms: 0 when they advance it."""
+    """Count how far records are behind the time of their partition, in ms: 0 for records that advance it."""
     record = pc.equal(rows.column("kind"), RECORD)
     behind = pc.subtract(rows.column("time"), rows.column("timestamp")).filter(record).drop_null()
     if len(behind):

@@ -1,7 +1,7 @@
 """Null-safe comparison, of Arrow arrays row by row and of Python values: null equals null, NaN equals NaN.
 
-A map's entries have no order. Arrow gives a map as a list of (key, value) tuples, and nothing else as tuples
-in a list: that is how a map is told from an array here.
+A map's entries have no order. Arrow gives a map as a list of (key, value) tuples, and no other type as a list
+of tuples: so a map is distinguished from an array here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from tidegate.core.identity import identity
 
 
 def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
-    """True where the two values are not the same. Never null."""
+    """Return True where two values are not the same; never null.
+
+    Example: `differs([1, None, nan], [1, 2, nan])` is `[False, True, False]`.
+    """
     if pa.types.is_struct(left.type):
         unequal = _any_field_differs(left, right)
     elif pa.types.is_nested(left.type):
+        # Arrow has no comparison of lists and maps.
         return pc.invert(pa.array(map(equal, left.to_pylist(), right.to_pylist()), pa.bool_()))
     elif pa.types.is_null(left.type):
         return pa.repeat(False, len(left))
@@ -35,7 +39,9 @@ def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
 
 
 def any_differs(left: pa.StructArray, right: pa.StructArray, names: tuple[str, ...]) -> pa.BooleanArray:
-    """True where any of the named fields is not the same in the two structs, whatever their own validity."""
+    """Return True where any of the named fields differs between the two structs, whatever their
+    own validity.
+    """
     result = pa.repeat(False, len(left))
     for name in names:
         result = pc.or_(result, differs(left.field(name), right.field(name)))
@@ -47,7 +53,9 @@ def _any_field_differs(left: pa.StructArray, right: pa.StructArray) -> pa.Boolea
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Null-safe equality of Python values; NaN is NaN, and a map's order does not count, however deep."""
+    """Return whether two Python values are equal; null and NaN equal themselves, and a map's order does not
+    count.
+    """
     if left is right or left == right:
         return True
     if isinstance(left, float) and isinstance(right, float):
@@ -64,9 +72,9 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def ordered(value: Any) -> Any:
-    """The value with the entries of every map in it in one order, whatever order they came in.
+    """Return the value with the entries of every map in it in one order, the same for equal maps.
 
-    The order is of no meaning, but the same for equal maps.
+    The order itself has no meaning.
     """
     if isinstance(value, dict):
         return {name: ordered(part) for name, part in value.items()}
@@ -79,7 +87,9 @@ def ordered(value: Any) -> Any:
 
 
 def unsigned_zero(value: Any) -> Any:
-    """The value with every -0.0 in it as 0.0: they are equal, so they must have one text, and one hash."""
+    """Return the value with every -0.0 in it as 0.0: they are equal, so they must have one text
+    and one hash.
+    """
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
@@ -94,12 +104,12 @@ def _is_map(value: Any) -> bool:
 
 
 def _by_key(entries: list[Any]) -> list[Any]:
-    """A map's entries by the text of their keys: keys of every type have one, structs included."""
+    """Return a map's entries by the text of their keys: keys of every type have one, structs included."""
     return sorted(entries, key=lambda entry: repr(unsigned_zero(entry[0])))
 
 
 def has_map(type_: pa.DataType) -> bool:
-    """Whether a value of this type can have a map in it."""
+    """Return whether a value of this type can contain a map."""
     return pa.types.is_map(type_) or any(
         has_map(type_.field(number).type) for number in range(type_.num_fields)
     )

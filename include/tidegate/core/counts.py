@@ -1,4 +1,4 @@
-"""What became of the records, under the names of the metrics."""
+"""Counts of what became of records, under the names of the metrics."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from collections.abc import Mapping
 
 
 class Counts(Counter[str]):
-    """Metric -> number. Adding up keeps the larger of what ends on `-max`, and the smaller of `-min`.
+    """Metric -> number. `include` keeps the larger of metrics that end in `-max`, the smaller of those in
+    `-min`.
 
-    `used + quarantined + deduplicated + expired-window-record-drop` is the number of records that came in.
+    `used + quarantined + deduplicated + expired-window-record-drop` is the number of input records.
     """
 
     @property
     def accounted(self) -> int:
-        """Records whose fate is known."""
+        """The number of records with a fate."""
         fates = ("used", "quarantined", "deduplicated", "expired-window-record-drop")
         return sum(self[name] for name in fates)
 
     def include(self, other: Mapping[str, int]) -> None:
-        """Add up with the counts of another part of the same batch."""
+        """Add the counts of another part of the same batch.
+
+        Example: including `{"emitted": 1, "record-lateness-max": 5}` into `{"emitted": 2,
+        "record-lateness-max": 3}` gives `{"emitted": 3, "record-lateness-max": 5}`.
+        """
         for name, number in other.items():
             if name.endswith("-min"):
                 self[name] = min(self.get(name, number), number)
@@ -28,11 +33,11 @@ class Counts(Counter[str]):
                 self[name] = max(self[name], number) if name.endswith("-max") else self[name] + number
 
     def to_json(self) -> str:
-        """A JSON object with sorted names."""
+        """Return a JSON object with sorted names."""
         return json.dumps(self, sort_keys=True)
 
 
 def outgoing(counts: Mapping[str, float]) -> int:
-    """How many emissions of a stage its sinks get: all but those that a sink would refuse, in quarantine."""
+    """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse."""
     refused = counts.get("emitted-too-large", 0) + counts.get("emitted-refused-timestamp", 0)
     return int(counts.get("emitted", 0) - refused)

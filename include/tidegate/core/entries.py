@@ -15,10 +15,10 @@ from tidegate.core.windows import Span
 
 
 class Entries:
-    """Entries by key and window. `changed`: those of which a state row has to be written, each once.
+    """Entries by key and window. `changed` has each entry once of which a state row must be written.
 
-    Removed ones that have a state row are remembered until the group is done: one that is created again for
-    the same key and window takes that row over, so that no two rows tell of an entry.
+    Removed entries that have a state row are kept until the group is finished: an entry that is created again
+    for the same key and window takes that row over, so that an entry never has two rows.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Entries:
         self._removed: dict[tuple[str, Span | None], Entry] = {}
         self.changed: list[Entry] = []
         self.expire = stage.window is not None or stage.emit.expires
-        """Whether entries expire: then one without a timer has expired."""
+        """Whether entries expire: then an entry without a timer has expired."""
 
     def at(self, row: int, span: Span | None) -> Entry:
-        """The entry of a row's key and a window, made if there is none."""
+        """Return the entry of a row's key and a window; create it if there is none."""
         key = self._columns.key[row]
-        if key != self._key:  # mostly, the next record is one of the same key
+        # rows are sorted by key: usually the next record has the same one
+        if key != self._key:
             self._key, self._windows = key, self._keys.setdefault(key, {})
         return self._windows.get(span) or self._created(key, span, row)
 
@@ -59,29 +60,29 @@ class Entries:
         return self._windows[span]
 
     def _take_row_over(self, entry: Entry) -> None:
-        """An entry that was removed and is created again keeps its state row: one row tells of it.
+        """Let an entry that is created again take over the state row of the removed one: one row per entry.
 
-        Not before it has changed: one that a suppressed record has created leaves nothing, and the row has to
-        say that the removed one is gone.
+        Not before the entry has changed: an entry that only a suppressed record has created writes nothing,
+        and then the row must say that the removed entry has expired.
         """
         removed = self._removed.pop((entry.key, entry.window), None)
         if removed is not None:
             entry.stored, removed.stored = True, False
             entry.stored_live, removed.stored_live = removed.stored_live, False
 
-    def of_key(self, row: int) -> list[Entry]:
-        """All entries of a row's key."""
+    def entries_of_key(self, row: int) -> list[Entry]:
+        """Return all entries of a row's key."""
         return list(self._keys.get(self._columns.key[row], {}).values())
 
     def pending(self) -> list[Entry]:
-        """The entries that hold records back, in the order of their timers, then by key and window."""
+        """Return the entries that hold records back, in the order of their timers, then by key and window."""
         pending = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
         return sorted(
             pending, key=lambda entry: (self._timers.waits_until(entry), entry.key, entry.window or ())
         )
 
     def restore(self, row: int) -> None:
-        """Take an entry up where an earlier batch left it; of several rows of an entry the last counts."""
+        """Restore an entry from its state row; of several rows of an entry the last one counts."""
         stored = self._columns.stored
         start, end = stored["window_start"][row], stored["window_end"][row]
         entry = self.at(row, None if start is None else (start, end))
@@ -96,7 +97,8 @@ class Entries:
         entry.since = stored["since"][row]
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         if entry.emitted_timestamp is None and entry.emitted is not None:
-            entry.emitted_timestamp = entry.timestamp  # of `columnar`: its rows are those of emissions
+            # rows of `columnar` for an exact `change`: they are written only with an emission
+            entry.emitted_timestamp = entry.timestamp
         if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
             entry.flushed_at = stored["flushed_at"][row]
         entry.stored_live = stored["live"][row]
@@ -112,11 +114,11 @@ class Entries:
         self.note_pending(entry)
 
     def repeats(self, entry: Entry, row: int) -> bool:
-        """Whether the entry has had the row's record already."""
+        """Return whether the entry has had the row's record already."""
         return entry.fence is not None and self._fences.repeats(entry, row)
 
     def advance(self, entry: Entry, row: int) -> None:
-        """The row's record is the last that changed the entry."""
+        """Note the row's record as the last one that changed the entry."""
         entry.row = row
         if self._by_root:
             self._fences.advance(entry, row)
@@ -124,30 +126,30 @@ class Entries:
             self.touch(entry)
 
     def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
-        """A merged session has had what those had that it is made of."""
+        """Give a merged session the fences of the sessions that it is made of."""
         if not self._by_root:
             merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
         merged.fence_row = max((e.fence_row for e in joined if e.fence_row is not None), default=None)
 
     def touch(self, entry: Entry) -> None:
-        """The entry has changed."""
+        """Note that the entry has changed."""
         if not entry.changed:
             entry.changed = True
             self.changed.append(entry)
             self._take_row_over(entry)
 
     def note_pending(self, entry: Entry) -> None:
-        """Tell a bounded buffer that what the entry holds back has changed."""
+        """Report to a bounded buffer that the records which the entry holds back have changed."""
         if self._buffer is not None:
             self._buffer.update(entry)
 
     def empty(self, entry: Entry) -> None:
-        """The entry holds nothing back any more."""
+        """Note that the entry holds nothing back any more."""
         entry.empty()
         self.note_pending(entry)
 
     def remove(self, entry: Entry) -> None:
-        """Take the entry out; a state row will say so."""
+        """Remove the entry; a state row will record the removal."""
         self._drop(entry)
         entry.removed = True
         self.touch(entry)
@@ -155,7 +157,7 @@ class Entries:
             self._removed[entry.key, entry.window] = entry
 
     def savepoint(self, row: int) -> Callable[[], None]:
-        """What undoes all that is done to the entries of the row's key from here on."""
+        """Return a function that undoes all later changes to the entries of the row's key."""
         key = self._columns.key[row]
         windows = self._keys.setdefault(key, {})
         before = dict(windows)
@@ -183,7 +185,7 @@ class Entries:
         return roll_back
 
     def clear(self) -> None:
-        """The group is done."""
+        """Forget the group, which is finished."""
         self.changed.clear()
         self._keys.clear()
         self._key = None

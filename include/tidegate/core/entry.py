@@ -12,13 +12,13 @@ NEVER = 2**63 - 1
 
 
 class Entry:
-    """The state of a (key, window). All times in epoch ms.
+    """The state of a (key, window). All times are in epoch ms.
 
-    `accumulator`, `emitted`: what its records are folded into, and what last went out, as references that the
-    stage's reduce understands (`reduce.Values`); None: nothing. `row`: the row that last changed it, a record
-    or its own state row: its position is the entry's. `pending`: how many records are held back, `since` the
-    time from which they wait (`Emit.starts_at`), `bytes` their size where it is counted. `removed`: it is
-    over, and only a state row that says so is still to be written.
+    `accumulator` and `emitted` are the fold of its records and the last emission, as references that the
+    stage's reduce understands (`reduce.Values`); None: nothing. `row` is the row that changed it last, a
+    record or its own state row: that row's position is the entry's. `pending` is the number of records held
+    back, `since` the time from which they wait (`Emit.starts_at`), `bytes` their size if it is counted.
+    `removed`: it is over, and only a state row that says so remains to be written.
     """
 
     __slots__ = (
@@ -67,11 +67,13 @@ class Entry:
         self.group: Position | None = None
         """The record that set the fence: what was exploded from it is no repetition."""
         self.fence_row: int | None = None
-        """The state row whose position it keeps, whatever row changes it; None: `row` has its position."""
+        """The state row whose position the entry keeps, whichever row changes it; None: it has the position
+        of `row`.
+        """
         self.stored = False
-        """Whether a state row tells of it."""
+        """Whether the entry has a state row."""
         self.stored_live = False
-        """Whether that row is a live one."""
+        """Whether that row is live."""
         self.stored_pending = 0
         self.stored_bytes = 0
         self.changed = False
@@ -79,29 +81,30 @@ class Entry:
 
     @property
     def live(self) -> bool:
-        """Whether anything is left of it: an accumulator, what it last emitted, a timer, or its last flush.
+        """Whether anything is left of the entry: an accumulator, its last emission, a timer, or its last
+        flush.
 
-        The one place that says so: it is written into the state row, and read from there.
+        Only this property decides it: the result is written into the state row, and read from there.
         """
         remembers = self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
         return not self.removed and (remembers or bool(self.pending) or self.due != NEVER)
 
     @property
     def position_row(self) -> int:
-        """The row whose position its state row gets."""
+        """The row whose position the state row gets."""
         return self.row if self.fence_row is None else self.fence_row
 
     def slots(self) -> list[Any]:
-        """All that is known of it, for `reset`."""
+        """Return all attributes, for `reset`."""
         return [getattr(self, name) for name in self.__slots__]
 
     def reset(self, slots: list[Any]) -> None:
-        """All as it was. What `accumulator` refers to is the caller's to restore."""
+        """Restore all attributes. The caller restores what `accumulator` refers to."""
         for name, value in zip(self.__slots__, slots, strict=True):
             setattr(self, name, value)
 
     def empty(self) -> None:
-        """Nothing is held back any more."""
+        """Note that nothing is held back any more."""
         self.pending = 0
         self.since = -1
         self.bytes = 0

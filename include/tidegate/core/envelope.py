@@ -1,4 +1,4 @@
-"""What a sink's message has beside the columns that its stage emits, and how many bytes that takes."""
+"""The columns that a sink's message has beside those that its stage emits, and their size in bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TIME_BYTES = len('"9999-12-31T23:59:59.999999Z"')
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """A column of the key. `kind`: how its text in a key of one column becomes JSON."""
+    """A column of the key. `kind` says how its text in a key of one column becomes JSON."""
 
     name: str
     kind: Literal["plain", "text", "time"] = "text"
 
     def json_bytes(self, text: str) -> int:
-        """Bytes of the column's value as JSON; of a time, those of the longest."""
+        """Return the bytes of the column's value as JSON; for a time, the bytes of the longest one."""
         if self.kind == "plain":
             return len(text)
         return max(_text_bytes(text), _TIME_BYTES if self.kind == "time" else 0)
@@ -33,7 +33,9 @@ class Envelope:
     window: bool = False
 
     def json_bytes(self, key: str, window: Span | None) -> int:
-        """Bytes that they add to the JSON object of a value, which has at least one column itself."""
+        """Return the bytes that the columns add to the JSON object of a value, which has at least one column
+        itself.
+        """
         size = 0
         if len(self.key) == 1:
             size += _text_bytes(self.key[0].name) + len(":,") + self.key[0].json_bytes(key)

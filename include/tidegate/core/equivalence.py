@@ -1,6 +1,6 @@
-"""When two values are the same to `on: change`. One small unit per way.
+"""Equivalences of `on: change`: when two values count as the same. One class each.
 
-`bind` gives a comparison of two outputs of one batch; see `reduce.Values` for what an output is.
+`bind` returns a comparison of two outputs of one batch; see `reduce.Values` for outputs.
 """
 
 from __future__ import annotations
@@ -26,43 +26,47 @@ _EXACT = Context(prec=800)
 _HUNDRED = Decimal(100)
 
 Same = Callable[[Any, Any, int, int], bool]
-"""(last emitted, now, timestamp of that, timestamp of this) -> whether they are the same."""
+"""(last emitted, now, timestamp of each) -> whether they are the same."""
 
 
 class Equivalence(Protocol):
-    """When two outputs are the same to `on: change`: settings, which `bind` makes a comparison of."""
+    """Settings that decide when two outputs are the same to `on: change`; `bind` makes a
+    comparison of them.
+    """
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are looked at."""
+        """The compared columns."""
         ...
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs."""
+        """Return the comparison of two outputs."""
         ...
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Null-safe equality of each column; NaN is NaN, 0.0 is -0.0, and a map's order does not count."""
+    """Compares each column null-safely; NaN equals NaN, 0.0 equals -0.0, and a map's order does not count."""
 
     columns: tuple[str, ...]
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs."""
+        """Return the comparison of two outputs."""
         fields = [values.field(name) for name in self.columns]
         return lambda old, new, *_: all(equal(read(old), read(new)) for read in fields)
 
 
 @dataclass(frozen=True)
 class Serialized:
-    """Byte for byte, as JSON with each map in the order of its keys; with `timestamp`, that too."""
+    """Compares byte for byte, as JSON with each map sorted by its keys; with `timestamp`, the timestamps,
+    too.
+    """
 
     columns: tuple[str, ...]
     timestamp: bool = False
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs."""
+        """Return the comparison of two outputs."""
         read, text = _row_reader(values, self.columns), _row_text(values, self.columns)
 
         def same(old: Any, new: Any, old_ms: int, new_ms: int) -> bool:
@@ -75,10 +79,11 @@ class Serialized:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a column may be from the last emitted value: `amount`, or, as `percent`, so much of that.
+    """The distance that a column may have from the last emitted value: `amount`, or a percentage of that
+    value.
 
-    Nothing is rounded: integers and decimals count as they are, a double by the digits that it is written
-    with, the fewest that are no other double's. So 0.3 and 0.4 are within 0.1 of each other.
+    Nothing is rounded: integers and decimals count as they are, a double by its shortest digits. So 0.3 and
+    0.4 are within 0.1 of each other.
     """
 
     column: str
@@ -86,9 +91,10 @@ class Tolerance:
     percent: bool = False
 
     def accepts(self, old: Any, new: Any) -> bool:
-        """Null is near nothing but null, NaN nothing but NaN, an infinite value nothing but itself.
+        """Return whether a value is near the last one. Null is only near null, NaN near NaN, an infinity near
+        itself.
 
-        Raises ConditionFailed for what is no number.
+        Raises ConditionFailed for a value that is no number.
         """
         if equal(old, new):
             return True
@@ -114,17 +120,17 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Within:
-    """Near enough in the columns that have a tolerance, and exactly equal in the others."""
+    """Near enough in the columns with a tolerance, and exactly equal in the others."""
 
     tolerances: tuple[Tolerance, ...]
     columns: tuple[str, ...]
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs."""
+        """Return the comparison of two outputs."""
         return self.over(values.field)
 
     def over(self, field: Callable[[str], Callable[[Any], Any]]) -> Same:
-        """The comparison of two outputs of which `field` gives the reader of a column."""
+        """Return the comparison of two outputs; `field` returns the reader of a column."""
         tests = dict.fromkeys(self.columns, equal) | {
             tolerance.column: tolerance.accepts for tolerance in self.tolerances
         }
@@ -141,28 +147,32 @@ class Within:
 
 @dataclass(frozen=True)
 class Satisfies:
-    """A SQL condition over `old.x` and `new.x`; null is not the same."""
+    """Compares by a SQL condition over `old.x` and `new.x`; null means that they differ."""
 
     condition: Condition
     columns: tuple[str, ...]
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs."""
+        """Return the comparison of two outputs, which raises ConditionFailed if the condition has
+        no result.
+        """
         read = _row_reader(values, self.columns)
         return lambda old, new, *_: self.condition.evaluate({"old": read(old), "new": read(new)}) is True
 
 
 @dataclass(frozen=True)
 class Function:
-    """A Python function of the user's, `module:function`: of two dicts, to True or False."""
+    """Compares by a Python function of the user's, `module:function`: of two dicts, to True or False."""
 
     name: str
     columns: tuple[str, ...]
     digest: str | None = None
-    """Of its module's source, see `user_function.source_digest`; None: any."""
+    """The digest of its module's source (see `user_function.source_digest`); None: any."""
 
     def bind(self, values: Values) -> Same:
-        """The comparison of two outputs. Raises UserFunctionFailed when there is no such function."""
+        """Return the comparison of two outputs. Raises UserFunctionFailed if there is no such function, or it
+        fails.
+        """
         function = user_function.load(self.name, self.digest)
         read = _row_reader(values, self.columns, maps_ordered=True)
 
@@ -184,13 +194,14 @@ class Function:
 
 
 def digest(equivalence: Equivalence, values: Values) -> Callable[[Any, int], str]:
-    """What stands for an output that is remembered as a hash: SHA-256, in hex, of its compared columns."""
+    """Return the function that hashes an output: SHA-256, in hex, of its compared columns."""
     read, text = _row_reader(values, equivalence.columns), _row_text(values, equivalence.columns)
     exact = isinstance(equivalence, Exact)
     timestamped = isinstance(equivalence, Serialized) and equivalence.timestamp
 
     def hashed(output: Any, timestamp: int) -> str:
         row = read(output)
+        # 0.0 and -0.0 are equal to `Exact` but have different texts.
         compared = text(unsigned_zero(row) if exact else row)
         return hashlib.sha256(compared + (b"@%d" % timestamp if timestamped else b"")).hexdigest()
 
@@ -200,7 +211,9 @@ def digest(equivalence: Equivalence, values: Values) -> Callable[[Any, int], str
 def _row_reader(
     values: Values, columns: tuple[str, ...], maps_ordered: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """The compared columns of an output; `maps_ordered`: equal maps come as equal lists of pairs."""
+    """Return the reader of an output's compared columns; `maps_ordered`: equal maps are equal
+    lists of pairs.
+    """
     fields = [
         (name, values.field(name), ordered if maps_ordered and has_map(values.type_of(name)) else _as_is)
         for name in columns
@@ -213,6 +226,6 @@ def _as_is(value: Any) -> Any:
 
 
 def _row_text(values: Values, columns: tuple[str, ...]) -> Callable[[dict[str, Any]], bytes]:
-    """The compared columns as JSON text, the same for equal maps."""
+    """Return the function that writes the compared columns as JSON text, the same for equal maps."""
     encode = encoder(pa.struct([(name, values.type_of(name)) for name in columns]), ordered=True)
     return lambda row: encode(row).encode()

@@ -1,11 +1,11 @@
-"""Expectations about single rows: what an output has to meet to go out.
+"""Expectations about single rows, which an output must meet to be emitted.
 
-They are those of Great Expectations, by its names, and mean what it means by them over a pandas frame: a null
-is ignored, but by the expectations about nulls, and a NaN counts as one; numbers are compared as Python does
-it, a decimal exactly, also with a double; a pattern is one of `re`, found anywhere in a text. `where` has
-Spark's meaning instead (`condition`), so that these are no conditions.
+They have the names and the meaning of Great Expectations over a pandas frame: a null is ignored, except by
+expectations about nulls, and a NaN counts as null; numbers are compared as in Python, a decimal exactly, also
+with a double; a pattern is one of `re`, found anywhere in a text. `where` has Spark's meaning instead
+(`condition`), so expectations are not conditions.
 
-`spec.row_expectations` says which ones there are, and looks at their types.
+`spec.row_expectations` lists the supported ones, and checks their types.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from tidegate.core.condition.compiler import Part, Row, compiled
 
 Options = Mapping[str, Any]
 Test = Callable[..., bool]
-"""Of a value, or of two, none of which is missing: whether it is as expected."""
+"""Returns whether a value, or a pair of values, none of which is missing, is as expected."""
 
 
 @dataclass(frozen=True)
 class RowExpectation:
     """An expectation about one column, or about two.
 
-    `type` and `options` have the names of Great Expectations. `leaves`: of each column the tree that reads it
-    out of a row (`condition.compiler`); without them all are columns of the value.
+    `type` and `options` have the names of Great Expectations. `leaves` has the tree that reads each column
+    from a row (`condition.compiler`); without leaves, all columns are columns of the value.
+
+    Example: `RowExpectation("expect_column_values_to_not_be_null", ("price",))`.
     """
 
     type: str
@@ -41,7 +43,7 @@ class RowExpectation:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name for people, such as `expect_column_values_to_not_be_null(price)`."""
         return f"{self.type}({', '.join(self.columns)})"
 
     @cached_property
@@ -50,7 +52,7 @@ class RowExpectation:
 
     @property
     def trees(self) -> tuple[Tree, ...]:
-        """What reads each of its columns out of a row."""
+        """The trees that read its columns from a row."""
         return self.leaves or tuple(("column", name) for name in self.columns)
 
     @cached_property
@@ -58,11 +60,11 @@ class RowExpectation:
         return tuple(map(compiled, self.trees))
 
     def values(self, row: Row) -> list[Any]:
-        """Those of its columns. Raises `condition.values.Unfit` where a key's text has none."""
+        """Return the values of its columns. Raises `condition.values.Unfit` if a key's text has none."""
         return [read(row) for read in self._parts]
 
     def accepts(self, *values: Any) -> bool:
-        """Whether values of its columns are as expected."""
+        """Return whether values of its columns are as expected."""
         if self.type in NULL_TESTS:
             return missing(values[0]) is NULL_TESTS[self.type]
         absent = [*map(missing, values)].count(True)
@@ -71,18 +73,23 @@ class RowExpectation:
         return not absent and self._test(*values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what it is compiled to cannot be pickled, and need not be
+        # pickle only the settings: the compiled lambdas cannot be pickled
         return RowExpectation, (self.type, self.columns, self.options, self.leaves)
 
 
 def refusal(expectations: Iterable[RowExpectation], row: Row) -> str | None:
-    """The labels of those that a row breaks; None: it breaks none."""
-    broken = [each.label for each in expectations if not each.accepts(*each.values(row))]
+    """Return the labels of the expectations that a row breaks; None if it breaks none.
+
+    Raises `condition.values.Unfit` if a key's text has no value of the column's type.
+    """
+    broken = [
+        expectation.label for expectation in expectations if not expectation.accepts(*expectation.values(row))
+    ]
     return ", ".join(broken) or None
 
 
 def missing(value: Any) -> bool:
-    """Null, or NaN, which pandas takes for null."""
+    """Return whether a value is null, or NaN, which pandas counts as null."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -120,10 +127,10 @@ def _greater(options: Options) -> Test:
 
 
 NULL_TESTS = {"expect_column_values_to_be_null": True, "expect_column_values_to_not_be_null": False}
-"""Those that are about nulls -> whether there has to be one."""
+"""Expectations about nulls -> whether the value must be null."""
 
 EITHER_MISSING = "either_value_is_missing"
-"""The `ignore_row_if` of a pair of which one value is enough; otherwise both have to be missing."""
+"""The `ignore_row_if` of a pair that ignores it if one value is missing; otherwise both must be missing."""
 
 TESTS: dict[str, Callable[[Options], Test]] = {
     "expect_column_values_to_be_between": _between,
@@ -136,4 +143,4 @@ TESTS: dict[str, Callable[[Options], Test]] = {
     "expect_column_pair_values_to_be_equal": lambda options: operator.eq,
     "expect_column_pair_values_a_to_be_greater_than_b": _greater,
 }
-"""The others."""
+"""The other expectations."""

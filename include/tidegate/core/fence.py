@@ -1,4 +1,6 @@
-"""Repetitions: a record at or before the position that last changed an entry (DESIGN, "Deduplicate")."""
+"""Detect repetitions: a record at or before the position that changed an entry last (DESIGN,
+"Deduplicate").
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from tidegate.core.sources import repeats
 
 
 class Fences:
-    """Where each entry stands, by the records' own positions (`offset`) or by where they came from (`root`).
+    """The fence of each entry, by the records' own positions (`offset`) or by those they came from (`root`).
 
-    By offset only an earlier batch can have had a record: within one, no offset comes twice. In a replay
-    nothing is a repetition, and entries stay where they stand (`core.stage.Batch`).
+    By offset, only an earlier batch can have had a record: within a batch, no offset comes twice. In a replay
+    no record is a repetition, and fences stay where they are (`core.stage.Batch`).
     """
 
     def __init__(self, by: Literal["offset", "root", "none"], columns: Columns, is_replay: bool) -> None:
@@ -22,8 +24,8 @@ class Fences:
         self._is_replay = is_replay
 
     def restore(self, entry: Entry, row: int) -> None:
-        """The entry stands at its state row."""
-        entry.group = None  # what was exploded from one record was in one batch
+        """Set the entry's fence to its state row."""
+        entry.group = None  # all parts of an exploded record are in one batch
         entry.fence_row = row if self._is_replay and self._by == "root" else None
         if self._by == "offset":
             entry.fence = self._columns.position(row)
@@ -31,12 +33,12 @@ class Fences:
             entry.fence = self._columns.root(row)
 
     def advance(self, entry: Entry, row: int) -> None:
-        """The entry stands at a record of this batch."""
+        """Move the entry's fence to a record of this batch."""
         if self._by == "root":
             entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
 
     def repeats(self, entry: Entry, row: int) -> bool:
-        """Whether the entry has had the record."""
+        """Return whether the entry has had the record."""
         assert entry.fence is not None
         if self._is_replay:
             return False

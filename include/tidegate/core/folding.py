@@ -30,8 +30,8 @@ from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
 from tidegate.core.windows import Hopping, Session, Span, Tumbling
 
-_REPEATED = ("repeated", "outdated")
-"""What becomes of records that say nothing new."""
+_REPETITIONS = ("repeated", "outdated")
+"""The fates of records that repeat an earlier one."""
 
 
 class Folding:
@@ -53,26 +53,29 @@ class Folding:
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
         self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer, batch.replay)
         self._cause = TIMER
-        """What lets out what goes out now: the row of a record, or as in `Outcome.emit`."""
+        """The cause of what is emitted now: the row of a record, or as in `Outcome.emit`."""
         self._tally: dict[str, int] = defaultdict(int)
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
-        # `latest` is one record's value; in a window it is made of all of the window's
+        # without a window, `latest` is one record's value; in a window it depends on all of its records
         self._sets_aside = stage.on_error == "quarantine"
         self._ignores_nulls = not stage.reduce.takes_nulls
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
         self._empties = collect or stage.emit.empties
-        # what went out is remembered where it may be taken back or be compared: events never are
+        # emissions are remembered if they may be retracted or compared: events never are
         aggregates = self._ignores_nulls and not collect
         emptied = aggregates and stage.emit.empties and stage.window is None
         self._retracts = not (collect or emptied)
-        # what has gone out as final must not come again
+        # a final value must not be emitted twice
         self._final = isinstance(stage.emit, WindowClose)
         self._late_after = stage.emit.late_after_ms
         self._counts_bytes = getattr(stage.emit, "max_bytes", None) is not None
 
     def run(self, group_ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Apply all rows; gives emission, state and trace rows."""
+        """Apply all rows; yields emission, state and trace rows.
+
+        Raises BufferFull, and the errors of records (`RECORD_ERRORS`) if the stage stops for them.
+        """
         start = 0
         with _without_garbage_collection():
             for end in group_ends:
@@ -84,12 +87,12 @@ class Folding:
         yield from decided
 
     def _apply(self, start: int, end: int) -> None:
-        """A group's rows, its state first."""
+        """Apply a group's rows, its state first."""
         for row in range(self._restore(start, end), end):
             self._record(row)
 
     def _restore(self, start: int, end: int) -> int:
-        """Take up a group's state; gives the row at which its records begin."""
+        """Restore a group's state, and return the row at which its records begin."""
         row = start
         while row < end and self._columns.kind[row] == STATE:
             self._entries.restore(row)
@@ -124,14 +127,14 @@ class Folding:
             self._outcome.trace(row, fate, now, description)
 
     def _used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
-        """Apply a record that has to be usable."""
+        """Apply a record that must be usable."""
         try:
             return self._fates(row, timestamp, now)
         except RECORD_ERRORS as error:
             raise at_record(error, self._stage, self._columns.position(row)) from error
 
     def _usable(self, row: int, timestamp: int, now: int) -> Sequence[str]:
-        """Apply a record, or put it aside as though it had never come: all of its windows, or none."""
+        """Apply a record, or quarantine it as if it had never come: in all of its windows, or in none."""
         counts = self._counts.copy()
         savepoints = [self._entries.savepoint(row), self._outcome.savepoint(self._columns.key[row])]
         if self._buffer is not None:
@@ -147,24 +150,27 @@ class Folding:
             return ("quarantined",)
 
     def _description(self, row: int) -> str:
-        """As JSON text: the record's value, and the state of its key's entries before it is applied."""
-        described = map(self._gate.described, self._entries.of_key(row))
+        """Return JSON text of the record's value, and of the state of its key's entries before it
+        is applied.
+        """
+        described = map(self._gate.described, self._entries.entries_of_key(row))
         entries = [entry for entry in described if entry]
         return serialize({"value": self._columns.value(row), "known": entries}).decode()
 
     def _count(self, row: int, fates: Sequence[str]) -> None:
-        """A record counts once, whatever became of it in each of its windows."""
+        """Count a record once, whatever became of it in each of its windows."""
         fate = fates[0]
         if len(fates) > 1:
             dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
-            fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
-        if self._values.null[row] and fate not in ("late", *_REPEATED, "quarantined"):
+            # "repeated" sorts after "late": it wins
+            fate = "used" if len(dropped) < len(fates) else max(dropped)
+        if self._values.null[row] and fate not in ("late", *_REPETITIONS, "quarantined"):
             self._counts["tombstones"] += 1
         self._tally[fate] += 1
 
     def _count_fates(self) -> None:
-        """What became of the records of all rows."""
-        late, repeated = self._tally.pop("late", 0), sum(self._tally.pop(fate, 0) for fate in _REPEATED)
+        """Count what became of the records of all rows."""
+        late, repeated = self._tally.pop("late", 0), sum(self._tally.pop(fate, 0) for fate in _REPETITIONS)
         self._tally.pop("quarantined", 0)  # counted with their rows
         self._counts["expired-window-record-drop"] += late
         self._counts["deduplicated"] += repeated
@@ -173,7 +179,7 @@ class Folding:
     # one record in each of its windows
 
     def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
-        """Apply a record; says what became of it in each window."""
+        """Apply a record, and return what became of it in each window."""
         if self._ignores_nulls and self._values.null[row]:
             return ("ignored",)
         if self._late_after is not None and now - timestamp >= self._late_after and self._may_be_late(row):
@@ -196,7 +202,7 @@ class Folding:
     # one record in one entry
 
     def _take(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """Fold a record in; says what became of it."""
+        """Fold a record into an entry, and return what became of it."""
         if entry.fence is not None and self._entries.repeats(entry, row):
             return "repeated"
         if self._emit.holds:
@@ -210,7 +216,7 @@ class Folding:
         self._entries.advance(entry, row)
 
     def _buffer_record(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """For strategies that hold values back: fold the record in, and flush where that fills the buffer."""
+        """Fold the record in for strategies that hold values back, and flush if that fills the buffer."""
         size = self._values.event_size(row) if self._counts_bytes else 0
         if self._counts_bytes and self._emit.overflows([entry], size):
             self._make_room(entry, now)
@@ -230,7 +236,7 @@ class Folding:
         return reason or "held"
 
     def _forward(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """For strategies that emit a value with its record, or not at all."""
+        """Fold the record in for strategies that emit a value with its record, or not at all."""
         accumulator = self._values.fold(entry.accumulator, row)
         output = self._values.output(accumulator)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
@@ -257,7 +263,7 @@ class Folding:
         return fate
 
     def _passes(self, row: int, entry: Entry, output: Any) -> bool:
-        """Whether `where` lets an output through: where it is the record's own, that was tested before."""
+        """Return whether `where` accepts an output; a record's own value was tested before."""
         if self._newest_only and self._columns.passes[row] is False:
             return False
         return self._stage.where is None or self._gate.passes(entry, output)
@@ -265,7 +271,7 @@ class Folding:
     # sessions
 
     def _in_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
-        """A record opens a session, or extends one, or joins several into one."""
+        """Open a session with a record, or extend one, or join several into one."""
         joined, span = self._joined(window, row, timestamp)
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
             return self._late()
@@ -282,18 +288,19 @@ class Folding:
         return self._emit.may_be_late(self._entries.at(row, None))
 
     def _late(self) -> str:
-        """Too late for one window, or to tell whether it is a repetition."""
+        """Count a record as too late for one window, or too late to decide whether it is a repetition."""
         self._counts["late-record-drop"] += 1
         return "late"
 
     def _joined(self, window: Session, row: int, timestamp: int) -> tuple[list[Entry], Span]:
-        """The sessions that a record belongs to, oldest first, and their common span with it.
+        """Return the sessions that a record belongs to, oldest first, and their common span with it.
 
-        One that is over and only waits to go out is among them if it has just that span: there cannot be two.
+        A session that is over and only waits for its emission is among them if it has exactly that span:
+        there cannot be two.
         """
         near = [
             (entry, entry.window)
-            for entry in self._entries.of_key(row)
+            for entry in self._entries.entries_of_key(row)
             if entry.window and window.joins(entry.window, timestamp)
         ]
         spans = [(timestamp, timestamp), *(span for entry, span in near if entry.due <= entry.close)]
@@ -302,9 +309,9 @@ class Folding:
         return sorted(joined, key=lambda entry: entry.window or ()), span
 
     def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
-        """One entry in place of several. What consumers have of those is taken back.
+        """Replace several entries by one, and retract what consumers have of them.
 
-        What they hold goes out before, each under its own window, if it has no room in one value.
+        If their events do not fit into one value, they are emitted before, each under its own window.
         """
         if self._counts_bytes and self._emit.overflows(joined):
             for entry in joined:
@@ -334,8 +341,8 @@ class Folding:
     # going out
 
     def _flush(self, entry: Entry, reason: str, at: int) -> None:
-        """Emit what is held back, if it is anything to consumers, passes `where` and is as expected, and
-        empty the buffer.
+        """Emit what is held back, unless it deletes nothing, `where` rejects it or it is refused, and empty
+        the buffer.
 
         `at`: the epoch ms at which this counts as having happened. Raises what values can cause
         (`RECORD_ERRORS`).
@@ -355,8 +362,9 @@ class Folding:
         self._entries.touch(entry)
 
     def _repeat(self, entry: Entry, reason: str, at: int) -> None:
-        """Emit a value again that has gone out, with this time as its timestamp; not, if by now `where` keeps
-        it in, or an expectation, which has refused it with its record."""
+        """Repeat an emitted value with this time as its timestamp, unless `where` rejects it now, or an
+        expectation refuses it, which has refused it with its record.
+        """
         output = self._values.output(entry.accumulator)
         if self._gate.passes(entry, output) and self._gate.refusal(entry, output) is None:
             self._outcome.emit(entry, output, at, at, self._cause, reason)
@@ -366,7 +374,7 @@ class Folding:
         self._entries.touch(entry)
 
     def _flush_apart(self, entry: Entry, reason: str, at: int) -> None:
-        """Flush where no record at hand is the cause: an error names the entry and the reason instead."""
+        """Flush when no record at hand is the cause: an error names the entry and the reason instead."""
         try:
             if self._emit.repeats_by_clock:
                 self._repeat(entry, reason, at)
@@ -378,7 +386,7 @@ class Folding:
             raise type(error)(what, error.fix) from error
 
     def _make_room(self, entry: Entry, now: int) -> None:
-        """Let out what has no room beside a record. If that fails, it is not for the record's sake."""
+        """Emit what has no room beside a record. If that fails, the record is not to blame."""
         try:
             self._flush_apart(entry, "bytes", now)
         except RECORD_ERRORS as error:
@@ -401,15 +409,16 @@ class Folding:
     # timers
 
     def _fire(self, time: int) -> None:
-        """All timers of the group that a time has reached."""
+        """Fire all timers of the group that a time has reached."""
         while (fired := self._timers.pop(time)) is not None:
             self._on_timer(*fired, time)
 
     def _on_timer(self, due: int, entry: Entry, time: int) -> None:
-        """An entry's timer fires; this counts as having happened when it was due."""
-        # its session is over, and it still has to wait; or the timer is one of the stage before an edit
+        """Fire an entry's timer; this counts as having happened when it was due."""
+        # its session is over, and it still has to wait; or the timer was set before the stage was edited
         if (entry.pending or not self._entries.expire) and self._emit.due(entry) > due:
-            self._entries.touch(entry)  # also in the next batch, whose partition may be behind this time
+            # store the new timer: in the next batch the partition may be behind this time
+            self._entries.touch(entry)
             self._timers.set(entry, due)
             return
         reason = self._emit.on_time(entry, due)
@@ -426,7 +435,7 @@ class Folding:
             self._timers.set(entry, due)
 
     def _relieve(self, buffer: Buffer, now: int) -> None:
-        """Emit early what a full buffer cannot hold: what would go out first anyway."""
+        """Emit early what a full buffer cannot hold: first what would be emitted first anyway."""
         while buffer.is_full:
             buffer.require_early()
             self._counts["buffer-evict"] += 1
@@ -442,7 +451,7 @@ class Folding:
     # the end of a group
 
     def _finish_group(self) -> None:
-        """Fire what the end of the batch reaches, and keep what has changed."""
+        """Fire what the end of the batch reaches, and store what has changed."""
         self._cause = TIMER
         while (fired := self._timers.pop(NEVER)) is not None:
             due, entry = fired
@@ -479,7 +488,7 @@ class Folding:
 
 
 class _FlushFailed(Exception):
-    """What could not go out had come before the record at hand, which must not be set aside for it."""
+    """A flush failed whose events came before the record at hand, which must not be quarantined for it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -488,7 +497,9 @@ class _FlushFailed(Exception):
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Python would look for cycles again and again while objects are made that are all still needed."""
+    """Turn off Python's garbage collection: it would search for cycles while all new objects are still
+    needed.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

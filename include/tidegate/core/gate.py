@@ -1,5 +1,5 @@
-"""What a stage asks of an output before it goes out: does it pass `where`, is it as expected, is it the same
-as the last one.
+"""The tests of an output before it is emitted: `where`, expectations, and whether it equals the last
+emission.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.errors import ConditionFailed
 
 
 class Gate:
-    """A stage's conditions, bound to the values of one Arrow batch. `hashed`: it remembers hashes."""
+    """A stage's conditions, bound to the values of one Arrow batch. `hashed`: the stage stores hashes."""
 
     def __init__(self, stage: Stage, values: Values, output: pa.StructType) -> None:
         change = stage.emit if isinstance(stage.emit, Change) else None
@@ -46,25 +46,27 @@ class Gate:
             self._fields = self._readers(self._names)
         self._expected: list[tuple[str, Callable[[Any], Any]]] = []
         if stage.expectations:
-            expected = {name for each in stage.expectations for name in each.columns}
+            expected = {name for expectation in stage.expectations for name in expectation.columns}
             self._expected = self._readers([name for name in self._names if name in expected])
 
     def _readers(self, names: Sequence[str]) -> list[tuple[str, Callable[[Any], Any]]]:
         return [(name, self._values.field(name)) for name in names]
 
     def passes(self, entry: Entry, output: Any) -> bool:
-        """Whether `where` is true of an output, and of its entry's key and window; null is not true.
+        """Return whether `where` is true of an output, and of its entry's key and window; null is not true.
 
-        Deletions always pass: consumers have what they take back. Raises ConditionFailed.
+        Deletions always pass: consumers have the values that they delete. Raises ConditionFailed if there is
+        no result.
         """
         if self._where is None or output is None:
             return True
         return self._where.evaluate(_row(self._fields, entry, output)) is True
 
     def refusal(self, entry: Entry, output: Any) -> str | None:
-        """The expectations that an output breaks, as people call them; None: it may go out, as deletions may.
+        """Return the labels of the expectations that an output breaks; None if it may be emitted, as
+        deletions may.
 
-        Raises ConditionFailed where the key cannot be read.
+        Raises ConditionFailed if the key cannot be read.
         """
         if not self._expectations or output is None:
             return None
@@ -74,8 +76,8 @@ class Gate:
             raise ConditionFailed(f"An expectation has no result: {unfit.what}", unfit.fix) from None
 
     def described(self, entry: Entry) -> dict[str, Any]:
-        """An entry's state for people: its window, what it last emitted, how many records it holds back, and
-        when its timer is due (epoch ms); only what there is.
+        """Return an entry's state for people: its window, its last emission, the number of records that it
+        holds back, and when its timer is due (epoch ms); without what it does not have.
         """
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
@@ -87,7 +89,7 @@ class Gate:
         return {name: value for name, value in description.items() if value is not None}
 
     def remembered(self, output: Any, timestamp: int) -> Any:
-        """What is kept of an output that went out."""
+        """Return what is stored of an emitted output."""
         return output if self._digest is None or output is None else self._digest(output, timestamp)
 
     def _repeats(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
@@ -96,7 +98,9 @@ class Gate:
 
 
 def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, output: Any) -> dict[str, Any]:
-    """What conditions and expectations see: these columns of an output, and its entry's key and window."""
+    """Return the row for conditions and expectations: columns of an output, and its entry's key
+    and window.
+    """
     row = {name: read(output) for name, read in fields}
     row[KEY] = entry.key
     if entry.window is not None:

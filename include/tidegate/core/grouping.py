@@ -1,4 +1,4 @@
-"""Rows of one key, together: whole keys out of a stream of batches, and where each key starts."""
+"""Bring rows of one key together: whole keys from a stream of batches, and where each key starts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidegate.errors import MemoryExhausted
 
 _ENOUGH_ROWS = 32_768
 _ENOUGH_BYTES = 8 * 1024 * 1024
-_WIDE = ("value", "input", "held", "emitted")
+_WIDE = ("value", "input", "accumulator", "emitted")
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut so that no group stands in two batches, and none is needlessly small.
+    """Yield the same rows, cut so that no group is in two batches, and no batch is needlessly small.
 
-    A group is what has the same values in the columns `by`; its rows come together. Memory: 32,768 rows or
-    8 MiB, and one batch and the largest group's rows more. An empty batch is passed on at once. Raises
-    MemoryExhausted where a group has more than an Arrow array holds.
+    A group has the same values in the columns `by`; its rows come together. Memory has 32,768 rows or 8 MiB,
+    and one batch and the largest group's rows more. An empty batch is passed on at once. Raises
+    MemoryExhausted if a group has more text than an Arrow array holds.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
@@ -44,8 +44,11 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
 
 
 def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches in one. Columns that are null altogether have one array for each type: without
-    state half of the columns are, and a large array costs the pages that it is the first to touch."""
+    """Return the rows of all batches in one.
+
+    Columns that are entirely null share one array per type: without state half of the columns are null, and a
+    large array costs the pages that it touches first. Raises MemoryExhausted if a column exceeds 2 GiB.
+    """
     if len(batches) == 1:
         return batches[0]
     schema, columns = batches[0].schema, []
@@ -58,7 +61,7 @@ def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _joined(name: str, parts: Sequence[pa.Array], last: pa.RecordBatch) -> pa.Array:
-    """The parts of a column as one array, whose texts have an offset of 32 bits."""
+    """Return the parts of a column as one array; offsets of texts have 32 bits."""
     try:
         return pa.concat_arrays(parts)
     except pa.ArrowInvalid:
@@ -71,12 +74,12 @@ def _joined(name: str, parts: Sequence[pa.Array], last: pa.RecordBatch) -> pa.Ar
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
-    """About: the other columns are narrow."""
+    """Return about the bytes of a batch: the other columns are narrow."""
     return sum(batch.column(name).nbytes for name in _WIDE)
 
 
 def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch], by: Sequence[str]) -> int | None:
-    """The row at which the batch's last group starts, or None when it goes on from `pending`."""
+    """Return the row at which the batch's last group starts; None if that group goes on from `pending`."""
     last = batch.slice(batch.num_rows - 1)
     same = _matches(batch, last, by)
     start = int(pc.index(same, True).as_py())
@@ -91,23 +94,25 @@ def _matches(rows: pa.RecordBatch, reference: pa.RecordBatch, by: Sequence[str])
 
 
 def starts(keys: pa.Array) -> pa.BooleanArray:
-    """True at the first row of each key."""
+    """Return True at the first row of each key."""
     return changes(keys, first=True)
 
 
 def changes(values: pa.Array, first: bool = False) -> pa.BooleanArray:
-    """True where a value is not the one in the row before; in the first row, `first`."""
+    """Return True where a value differs from the row before; in the first row, `first`."""
     rows = len(values)
     return after_first(pc.not_equal(values.slice(1), values.slice(0, max(rows - 1, 0))), rows, first)
 
 
 def after_first(rest: pa.BooleanArray, rows: int, first: bool = False) -> pa.BooleanArray:
-    """`first`, then the rest: what is known of each row but the first, as a column of so many rows."""
+    """Return `first`, then `rest`, which has a value for each row but the first, as a column of
+    `rows` rows.
+    """
     return pa.concat_arrays([pa.array([first]), rest]) if rows else rest
 
 
 def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
-    """The row after the last one of each group."""
+    """Return the row after the last one of each group."""
     start = starts(rows.column(by[0]))
     for name in by[1:]:
         start = pc.or_(start, starts(rows.column(name)))
@@ -115,19 +120,23 @@ def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
 
 
 def ends(start: pa.BooleanArray) -> pa.BooleanArray:
-    """True at the last row of each key."""
+    """Return True at the last row of each key."""
     if not len(start):
         return start
     return pa.concat_arrays([start.slice(1), pa.array([True])])
 
 
 def row_numbers(rows: int) -> pa.Int64Array:
-    """0, 1, 2 … as int64."""
+    """Return 0, 1, 2 … as int64."""
     return pa.arange(0, rows)
 
 
 def last_where(mask: pa.BooleanArray, start: pa.BooleanArray) -> pa.Int64Array:
-    """For each row, the number of the last row up to it, in the same key, where `mask` holds; else null."""
+    """Return for each row the number of the last row up to it, in the same key, where `mask` holds; else
+    null.
+
+    Example: mask `[T, F, F, F]` and starts `[T, F, T, F]` give `[0, 0, null, null]`.
+    """
     marked = pc.if_else(mask, row_numbers(len(mask)), pc.if_else(start, pa.scalar(-1, pa.int64()), None))
     filled = pc.fill_null_forward(marked)
     return pc.if_else(pc.equal(filled, -1), None, filled)

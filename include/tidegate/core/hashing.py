@@ -1,4 +1,4 @@
-"""The hash of a key, by which rows are placed, sorted and looked up: what Spark's `xxhash64(key)` gives."""
+"""The hash of a key, by which rows are placed, sorted and looked up; it equals Spark's `xxhash64(key)`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pyarrow as pa
 import xxhash
 
 SEED = 42
-"""Spark's own; another would tear apart what Spark and tidegate place."""
+"""Spark's own seed; with another one, Spark and tidegate would place a key differently."""
 LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
 
 
 def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
-    """The signed xxHash64 of each key's UTF-8; null for null."""
+    """Return the signed xxHash64 of each key's UTF-8; null for null."""
     values = keys.fill_null("").cast(pa.binary()).to_pylist()
     hashes = np.fromiter(map(xxhash.xxh64_intdigest, values, repeat(SEED)), np.uint64, len(values))
     return pa.array(hashes.view(np.int64), mask=_nulls(keys))
 
 
 def key_hash(key: str) -> int:
-    """The hash of one key."""
+    """Return the hash of one key."""
     return int(key_hashes(pa.array([key], pa.string()))[0].as_py())
 
 

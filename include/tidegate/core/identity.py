@@ -1,4 +1,4 @@
-"""What stands for a value in a set: the same for two values exactly if they are equal (`compare.equal`)."""
+"""Hashable values that are the same exactly if two values are equal (`compare.equal`), for use in sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NAN = object()
 
 
 def identity(value: Any) -> Hashable:
-    """The value itself where it is a single one; NaN is NaN, and a map's entries have no order.
+    """Return a hashable form of a value; NaN equals NaN, and a map's entries have no order.
 
     Arrow gives a map as a list of (key, value) tuples, and an array's items never as tuples.
     """
@@ -21,4 +21,4 @@ def identity(value: Any) -> Hashable:
         parts = [identity(part) for part in value]
         is_map = isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
         return frozenset(parts) if is_map else tuple(parts)
-    return value  # type: ignore[no-any-return]  # what Arrow gives otherwise is hashable
+    return value  # type: ignore[no-any-return]  # all other values of Arrow are hashable

@@ -1,7 +1,7 @@
-"""JSON texts of whole columns: for each value what `json_text.encoder` gives, without a loop over values.
+"""JSON texts of whole columns: the texts of `json_text.encoder`, without a loop over values.
 
-Where a type has no such way (bytes, a fraction with an exponent), and for texts with characters that JSON
-escapes, the values concerned go through `json_text` one after the other.
+If a type has no such way (bytes, a fraction with an exponent), and for texts with characters that JSON
+escapes, the affected values go through `json_text` one after the other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from tidegate.core.json_text import encoder, map_key_encoder, quoted
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _PLAIN_FRACTIONS = (1e-3, 1e7)
-"""From the one to below the other, Java writes a float without an exponent."""
+"""From the first to below the second, Java writes a float without an exponent."""
 
 
 def json_texts(values: pa.Array) -> pa.StringArray:
-    """The JSON text of each value, as Spark writes it: nulls inside a value are written; null for null.
+    """Return the JSON text of each value, as Spark writes it: nulls inside a value are written; null for
+    null.
 
-    Dates and times lie in the years 1 to 9999, and all texts of one array in 2 GiB.
+    Dates and times must be in the years 1 to 9999, and all texts of one array must fit into 2 GiB.
+
+    Example: structs `{"a": 1, "b": null}` give `{"a":1,"b":null}`.
     """
     if not len(values):
         return pa.array([], pa.string())
@@ -31,7 +34,7 @@ def json_texts(values: pa.Array) -> pa.StringArray:
 
 
 def object_texts(names: Sequence[str], parts: Sequence[pa.StringArray]) -> pa.StringArray:
-    """JSON objects of fields' names and JSON texts; null where one of the texts is null."""
+    """Return JSON objects of fields' names and JSON texts; null if one of the texts is null."""
     pieces: list[pa.StringArray | str] = []
     for place, (name, part) in enumerate(zip(names, parts, strict=True)):
         before = "," if place else "{"
@@ -47,7 +50,7 @@ def _writer(type_: pa.DataType) -> Writer:
 
 
 def _part(values: pa.Array) -> pa.StringArray:
-    """The texts of what stands inside another value."""
+    """Return the texts of values inside another value."""
     return pc.fill_null(json_texts(values), "null")
 
 
@@ -72,7 +75,7 @@ def _strings(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _may_need_escapes(texts: pa.StringArray) -> bool:
-    """Whether a character that JSON escapes is somewhere in the texts; one look at all their bytes."""
+    """Return whether the texts contain a character that JSON escapes; one look at all their bytes."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False
@@ -82,7 +85,7 @@ def _may_need_escapes(texts: pa.StringArray) -> bool:
 
 
 def _floats(values: pa.FloatingPointArray) -> pa.StringArray:
-    """As Java writes them: `1.0`, `0.001`, `1.0E7`, `"NaN"`."""
+    """Write numbers as Java does: `1.0`, `0.001`, `1.0E7`, `"NaN"`."""
     least, end = _PLAIN_FRACTIONS
     size = pc.abs(values)
     plain = pc.or_(pc.and_(pc.greater_equal(size, least), pc.less(size, end)), pc.equal(size, 0))
@@ -95,7 +98,9 @@ def _floats(values: pa.FloatingPointArray) -> pa.StringArray:
 
 
 def _times(values: pa.TimestampArray) -> pa.StringArray:
-    """In UTC, to the microsecond: `"2026-01-31T10:30:00.000000Z"`; without a zone in the type, without Z."""
+    """Write times in UTC, to the microsecond: `"2026-01-31T10:30:00.000000Z"`; without Z if the type has no
+    zone.
+    """
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
     zone = "Z" if values.type.tz else ""
     return pc.binary_join_element_wise('"', pc.binary_replace_slice(texts, 10, 11, "T"), zone, '"', "")
@@ -125,7 +130,7 @@ def _map_keys(keys: pa.Array) -> pa.StringArray:
 
 
 def _joined(lists: pa.ListArray, before: str, items: pa.StringArray, after: str) -> pa.StringArray:
-    """For each list one text; `items` are the texts of the items of all lists, in order."""
+    """Return one text per list; `items` are the texts of the items of all lists, in order."""
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
     texts = pa.ListArray.from_arrays(offsets, items, mask=lists.is_null())
@@ -144,4 +149,4 @@ _WRITERS: Sequence[tuple[Callable[[pa.DataType], bool], Writer]] = (
     (pt.is_list, _lists),
     (pt.is_map, _maps),
 )
-"""What makes the texts of a column's values, by the column's type; null for null."""
+"""Type of a column -> the function that writes its values' texts; null for null."""

@@ -1,6 +1,6 @@
 """Values as JSON text, as Spark writes them: compact, nulls included, numbers exact, microseconds kept.
 
-This is the text of a message, so its bytes are what `max_bytes` counts; a test holds it against Spark's own.
+This is the text of a message, so `max_bytes` counts its bytes; a test compares it with Spark's own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ Encode = Callable[[Any], str]
 
 
 def encoder(type_: pa.DataType, ordered: bool = False) -> Encode:
-    """The JSON text of a value of this type, as `to_pylist` gives it.
+    """Return the function that writes a value of this type, as `to_pylist` gives it, as JSON text.
 
-    `ordered`: maps by their keys' texts, so that equal maps have one text; otherwise as they are.
+    `ordered`: maps are sorted by their keys' texts, so that equal maps have one text; otherwise as they are.
+
+    Example: `encoder(pa.list_(pa.int64()))([1, None])` is `[1,null]`.
     """
     plain = _encoder(type_, ordered)
     return lambda value: "null" if value is None else plain(value)
@@ -49,11 +51,11 @@ _ESCAPES = str.maketrans(
     {chr(code): f"\\u{code:04X}" for code in range(0x20)}
     | {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 )
-"""What Spark's JSON writer escapes; Python's own has lower-case hexadecimal digits."""
+"""The characters that Spark's JSON writer escapes; Python's own writer has lower-case hexadecimal digits."""
 
 
 def quoted(text: str) -> str:
-    """A text as a JSON string."""
+    """Return a text as a JSON string."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
@@ -75,7 +77,7 @@ def _map(key: Encode, item: Encode, ordered: bool) -> Encode:
 
 
 def map_key_encoder(type_: pa.DataType) -> Encode:
-    """The JSON text of a map's key: a string, whatever its type."""
+    """Return the function that writes a map's key as JSON text: a string, whichever type it has."""
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return quoted
     encode = encoder(type_)
@@ -87,7 +89,9 @@ def _not_finite(value: float) -> str:
 
 
 def _as_java(digits: str) -> str:
-    """A float's shortest digits in Java's form: `1.0E7`; Python writes `10000000.0`, and numpy `1e+07`."""
+    """Return a float's shortest digits in Java's form: `1.0E7`; Python writes `10000000.0`, and numpy
+    `1e+07`.
+    """
     number = Decimal(digits)
     exponent = number.adjusted()
     if not number or -3 <= exponent < 7:

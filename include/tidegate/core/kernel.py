@@ -23,7 +23,7 @@ _WHOLE_BATCH = Batch()
 
 
 def order(stage: Stage) -> tuple[str, ...]:
-    """The columns by which a stage takes its rows."""
+    """Return the columns by which a stage takes its rows."""
     return BY_PARTITION if stage.bound else BY_KEY
 
 
@@ -35,13 +35,18 @@ def decide(
 ) -> Iterator[pa.RecordBatch]:
     """Apply a stage to rows as `rows` describes them.
 
-    Yields state, emission, quarantined and trace rows, then counts. Rows of one hash must all be in `batches`
-    of one call, one after the other in any order, and smaller hashes before larger ones. The state may stand
-    among them, or come from `prior`. Quarantined rows come out before the next of `batches` is taken.
+    Yields state, emission, quarantined and trace rows, then counts. All rows of one hash must be in `batches`
+    of one call, one after the other in any order, and smaller hashes before larger ones. The state may be
+    among them, or come from `prior`. Quarantined rows are yielded before the next of `batches` is taken.
 
     The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
-    Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
+    Raises BufferFull; and if a record cannot be used and the stage stops for it, RecordFailed,
     UserFunctionFailed or ConditionFailed, with its position.
+
+    Example::
+
+        for rows in decide(stage, [record_batch], Batch(times={("orders", 0): 1_700_000_000_000})):
+            ...
     """
     if batch.replay and stage.deduplicate == "offset":
         stage = replace(stage, deduplicate="none")
@@ -61,7 +66,8 @@ def decide(
             if unreadable is not None:
                 quarantined.append(pass_through(schema, unreadable, counts))
             if quarantined:
-                yield rows.slice(0, 0)  # a turn for them to go on: they are whole records, and may be wide
+                # an empty batch lets the loop below yield them now: whole records may be wide
+                yield rows.slice(0, 0)
             yield rows
 
     by = order(stage)

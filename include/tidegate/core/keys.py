@@ -1,4 +1,4 @@
-"""Canonical keys: the one text that stands for the values of a key's columns, byte for byte as Spark's."""
+"""Canonical keys: the one text for the values of a key's columns, byte for byte as Spark writes it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from tidegate.core.json_columns import json_texts, object_texts
 
 
 def canonical_keys(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.StringArray:
-    """One column: its text, as `cast(… as string)` gives it. Several: a JSON object, in their order.
+    """Return the text of one column, as `cast(… as string)` gives it; for several, a JSON object in their
+    order.
 
-    Null where a column is. Types that can be keys: see `spec.keys`; days and times in the years 1 to 9999.
+    Null if any of the columns is null. `spec.keys` lists the types that can be keys; days and times must be
+    in the years 1 to 9999.
+
+    Example: columns `id` 7 and `shop` "a" give `{"id":7,"shop":"a"}`.
     """
     if len(columns) == 1:
         return _texts(columns[0])
@@ -30,7 +34,7 @@ def _texts(values: pa.Array) -> pa.StringArray:
 
 
 def _decimals(values: pa.Array) -> pa.StringArray:
-    """All digits: `0.0000001`, where JSON has `1E-7`."""
+    """Write all digits: `0.0000001`, where JSON has `1E-7`."""
     texts = values.cast(pa.string())
     short = pc.match_substring(texts, "E")
     digits = pa.array([format(value, "f") for value in values.filter(short).to_pylist()], pa.string())
@@ -38,6 +42,6 @@ def _decimals(values: pa.Array) -> pa.StringArray:
 
 
 def _times(values: pa.TimestampArray) -> pa.StringArray:
-    """`2026-01-31 10:30:00.5`, in UTC, with as much of a fraction as there is."""
+    """Write `2026-01-31 10:30:00.5`, in UTC, with as many digits of the fraction as needed."""
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
     return pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")

@@ -1,4 +1,4 @@
-"""State that a clock ahead of now has left: what waits since a time that has not come yet."""
+"""Correct state that a clock ahead of now has left: values wait since a time that has not come yet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lower_entries(
 
 
 def _names_by_clock(stage: Stage) -> list[str]:
-    """The columns that hold a time of the clock, and not a record's timestamp."""
+    """Return the columns with a time of the clock, and not a record's timestamp."""
     if stage.clock != "run":
         return []
     names = [_SINCE] if stage.emit.waits_from_arrival else []
@@ -62,7 +62,7 @@ def _due_at(stage: Stage, row: Mapping[str, Any], time: int) -> int | None:
     entry = Entry(row["key"], span, close, row=0)
     entry.pending, entry.since = row["pending"] or 0, row[_SINCE]
     entry.flushed_at = row[_FLUSHED]
-    entry.emitted = row[_FLUSHED]  # only whether there is one counts, and what was flushed was emitted
+    entry.emitted = row[_FLUSHED]  # only its presence counts, and a flushed value was emitted
     Timers(stage.emit, stage.window).set(entry, time)
     return None if entry.due == NEVER else entry.due
 

@@ -1,4 +1,4 @@
-"""Metrics of a stage out of its counts: what is held and remembered now, averages, peaks."""
+"""Metrics of a stage from its counts: what is held back and remembered, averages, peaks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from tidegate.core.counts import Counts
 
 _RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes")
-"""Counted by the kernel as differences; known of a stage as what there is now."""
+"""Counts that the kernel reports as differences, and that are published as totals."""
 
 
 def running_totals(counts: Counts, before: Mapping[str, float]) -> Counts:
-    """A batch's counts with the running ones added up to what there was before it."""
+    """Return a batch's counts with the running ones added to the totals before the batch."""
     now = Counts(counts)
     for name in _RUNNING:
         now[name] += int(before.get(name, 0))
@@ -19,10 +19,10 @@ def running_totals(counts: Counts, before: Mapping[str, float]) -> Counts:
 
 
 def metrics(counts: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """What is written of a stage. `before`: its running totals after the batch before.
+    """Return the metrics of a stage. `before` has its running totals after the previous batch.
 
-    A buffer's average is that of the batch's start and end; its peak, where the kernel saw none (it looks at
-    one key after the other), the larger of the two.
+    A buffer's average is that of the batch's start and end. If the kernel saw no peak, since it looks at one
+    key after the other, the peak is the larger of the two.
     """
     values = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
     for name in ("record-lateness", "suppression-overtime"):

@@ -2,9 +2,9 @@
 
 Records are taken in the order (topic, partition, turn). Where a key's records sit in several partitions the
 order is (timestamp, topic, partition, turn), and only those keys are sorted once more. Under a `sequence` the
-time of its partition stands in for a record's timestamp: it never goes back, so that the records of a
-partition stay in their order, whichever of them are left out between two passes. In a later stage a record is
-an emission of the stage before, and its rank stands in for its timestamp.
+time of its partition replaces a record's timestamp: it never goes back, so that the records of a partition
+keep their order, whichever of them are left out between two passes. In a later stage a record is an emission
+of the stage before, and its rank replaces its timestamp.
 
 Emissions have the order of their ranks: (instant, turn, part, key, ordinal). One process that takes a
 partition record by record, and after each record fires all timers that are due by (due, key, window), emits
@@ -30,14 +30,18 @@ Ints = npt.NDArray[np.int64]
 
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
-    """The rows, sorted by these columns. Spark sorts them by their hash only, which compares no rows."""
+    """Return the rows, sorted by these columns. Spark sorts them by their hash only, which
+    compares no rows.
+    """
     if _is_sorted(rows, by):
         return rows
     return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by]))
 
 
 def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
-    """Whether no row has to move, which is found much sooner than the order; where nulls go is not told."""
+    """Return whether the rows are sorted, which is found much faster than the order; False if a column has
+    nulls.
+    """
     tied: pa.BooleanArray | None = None
     for column in map(rows.column, by):
         if column.null_count:
@@ -51,9 +55,9 @@ def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
 
 
 def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.RecordBatch, int]:
-    """The rows in their order of application, and how many keys had records in several partitions.
+    """Return the rows in the order in which they are applied, and the number of keys in several partitions.
 
-    `by_time`: the time of its partition stands in for a record's timestamp.
+    `by_time`: the time of its partition replaces a record's timestamp.
     """
     start = starts(rows.column("key"))
     moved = _leaves_partition(rows, start)
@@ -80,7 +84,7 @@ def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.Re
 
 
 def _across_partitions(rows: pa.RecordBatch, by_time: bool) -> dict[str, pa.Array]:
-    """The columns that order the records of a key across partitions."""
+    """Return the columns that order the records of a key across partitions."""
     if "rank" in rows.schema.names:
         return {f"rank.{field.name}": pc.struct_field(rows.column("rank"), field.name) for field in RANK}
     timestamp = rows.column("timestamp")
@@ -88,7 +92,7 @@ def _across_partitions(rows: pa.RecordBatch, by_time: bool) -> dict[str, pa.Arra
 
 
 def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:
-    """True at a record whose topic-partition is not that of the key's record before it."""
+    """Return True at a record whose topic-partition differs from that of its key's record before it."""
     elsewhere = pc.or_(changes(rows.column("topic")), changes(rows.column("partition")))
     record = pc.equal(rows.column("kind"), RECORD)
     # the key's state rows come first
@@ -97,9 +101,9 @@ def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.Boolea
 
 
 def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArray:
-    """True at a record at or before the position that last changed its key's state.
+    """Return True at a record at or before the position that last changed its key's state.
 
-    `state` holds, per row, the number of the key's state row, or null.
+    `state` has per row the number of the key's state row, or null.
     """
     same_partition = pc.and_(
         pc.equal(rows.column("topic"), rows.column("topic").take(state)),
@@ -112,17 +116,17 @@ def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArr
 def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, pa.Array]:
     """Return the columns `turn` and `part` of emissions.
 
-    `cause`: per emission the row of the record that lets it out, or FIRST, TIMER or LAST, which stand in for
-    the record's turn. `values(column, rows)` reads rows.
+    `cause` is per emission the row of the record that triggers it, or FIRST, TIMER or LAST, which replace the
+    record's turn. `values(column, rows)` reads rows.
     """
-    of_record = (cause >= 0) & (cause < LAST)
-    if not of_record.any():
+    by_record = (cause >= 0) & (cause < LAST)
+    if not by_record.any():
         return {"turn": pa.array(cause), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
-    row = np.where(of_record, cause, 0)
+    row = np.where(by_record, cause, 0)
     turn, part = (_ints(values(name, row)) for name in ("turn", "part"))
     return {
-        "turn": pa.array(np.where(of_record, turn, cause)),
-        "part": pa.array(np.where(of_record, part, 0)),
+        "turn": pa.array(np.where(by_record, turn, cause)),
+        "part": pa.array(np.where(by_record, part, 0)),
     }
 
 

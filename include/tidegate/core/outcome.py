@@ -1,4 +1,4 @@
-"""What the record-by-record kernel gathers while it goes through rows, and its way back into Arrow."""
+"""The results that the record-by-record kernel gathers from rows, and their way back into Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
-# a plain tuple each: there may be one per record
+# emissions are plain tuples, which are made faster than named ones: there may be one per record
 _EMISSION = (
     "row", "value", "timestamp", "at", "cause", "reason", "ordinal", "window_start", "window_end", "emitted",
 )  # fmt: skip
@@ -30,7 +30,7 @@ class _State(NamedTuple):
     window_end: int | None
     timestamp: int
     live: bool = False
-    held: Any = None
+    accumulator: Any = None
     emitted: Any = None
     digest: str | None = None
     pending: int = 0
@@ -54,7 +54,7 @@ class _Trace(NamedTuple):
     row: int
     reason: str
     at: int
-    told: str
+    trace: str
 
 
 class Outcome:
@@ -76,9 +76,9 @@ class Outcome:
         self._quarantined: list[tuple[int, str]] = []
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, cause: int, reason: str) -> None:
-        """Emit a value, None for a deletion; `at`: epoch ms, when it happened. Numbered within its key.
+        """Emit a value, None for a deletion, numbered within its key. `at`: when it happened, epoch ms.
 
-        `cause`: the row of the record that lets it out; or FIRST, TIMER or LAST.
+        `cause` is the row of the record that triggers it; or FIRST, TIMER or LAST.
         """
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
@@ -88,16 +88,16 @@ class Outcome:
         )
 
     def refuse(self, entry: Entry, row: int, value: Any, timestamp: int, reason: str) -> None:
-        """Keep a value in that would have gone out: it has come to this with the record in `row`."""
+        """Refuse a value that would have been emitted; with the record in `row` the entry came to have it."""
         start, end = entry.window or (None, None)
         self._refused.append(_Refused(row, value, timestamp, reason, start, end))
 
     def quarantine(self, row: int, reason: str) -> None:
-        """Put a record aside."""
+        """Quarantine a record."""
         self._quarantined.append((row, reason))
 
     def savepoint(self, key: str) -> Callable[[], None]:
-        """What takes back all that the key lets out, or has refused, from here on."""
+        """Return a function that takes back all emissions and refusals of the key from now on."""
         emissions, ordinal = len(self._emissions), self._ordinals.get(key, 0)
         refused = len(self._refused)
 
@@ -109,7 +109,7 @@ class Outcome:
         return roll_back
 
     def remember(self, entry: Entry, hashed: bool) -> None:
-        """Write an entry as a state row. `hashed`: what it emitted is a digest, not a value."""
+        """Write an entry as a state row. `hashed`: `entry.emitted` is a digest, not a value."""
         start, end = entry.window or (None, None)
         self._states.append(
             _State(
@@ -118,7 +118,7 @@ class Outcome:
                 window_end=end,
                 timestamp=entry.timestamp,
                 live=entry.live,
-                held=entry.accumulator,
+                accumulator=entry.accumulator,
                 emitted=None if hashed else entry.emitted,
                 digest=entry.emitted if hashed else None,
                 pending=entry.pending,
@@ -136,11 +136,11 @@ class Outcome:
         self._states.append(_State(entry.position_row, start, end, entry.timestamp))
 
     def trace(self, row: int, fate: str, at: int, description: str) -> None:
-        """Note what became of a record; `description` is the JSON text of the column `told`."""
+        """Note what became of a record; `description` is the JSON text of the column `trace`."""
         self._traces.append(_Trace(row, fate, at, description))
 
     def batches(self, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """All of it, as rows of the output schema; counts what goes out and what changed."""
+        """Yield all results as rows of the output schema, and count emissions and changes."""
         if self._emissions:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
@@ -182,8 +182,8 @@ class Outcome:
         return fill(self._schema, kind, row_columns | arrays, rows)
 
     def _array(self, name: str, values: Any) -> pa.Array:
-        if name == "held":
-            return self._values.held_array(values)
+        if name == "accumulator":
+            return self._values.accumulator_array(values)
         if name in ("value", "emitted"):
             return self._values.output_array(values)
         return pa.array(values, self._schema.field(name).type)

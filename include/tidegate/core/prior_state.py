@@ -1,4 +1,4 @@
-"""State beside a sorted batch: put in front of the records of its groups, a range of hashes at a time."""
+"""Merge state with a sorted batch: it comes before the records of its groups, a range of hashes at a time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Hashes = npt.NDArray[np.int64]
 
 
 class PriorState(Protocol):
-    """What the batches before have left, gone through once in the order of hashes, up to `last_hash`."""
+    """The state that the batches before have left, read once in the order of hashes, up to `last_hash`."""
 
     last_hash: int
 
     def next_bound(self, up_to: int) -> int:
-        """The largest hash, at most `up_to`, to which `take` needs little memory."""
+        """Return the largest hash, at most `up_to`, up to which `take` needs little memory."""
 
     def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
-        """The newest state rows of entries up to the hash `up_to` that were not gone through before, sorted.
+        """Return the newest state rows of entries up to the hash `up_to` that were not taken before, sorted.
 
-        They are those of `hashes` (sorted, each once), and those whose timer the batch reaches.
+        They have a hash of `hashes` (sorted, distinct), or a timer that the batch reaches.
         """
 
 
 class _NoState:
-    """A first batch, or rows that have their state among them."""
+    """The state of a first batch, or of rows that contain their state."""
 
     last_hash = -(2**63)
 
@@ -50,10 +50,10 @@ NO_STATE: PriorState = _NoState()
 def with_state(
     batches: Iterable[pa.RecordBatch], prior: PriorState, order: Sequence[str], groups: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows, each group's state in front of it; also state of groups without rows, as `prior` gives it.
+    """Yield the rows, each group's state before it; also state of groups without rows, as `prior` gives it.
 
-    No hash is in two of `batches`; they and what is given are sorted by `order`, `groups` is what is decided
-    together. An empty batch is passed on at once.
+    No hash is in two of `batches`; input and output are sorted by `order`; `groups` are the columns of rows
+    that are decided together. An empty batch is passed on at once.
     """
     for rows in batches:
         if not rows.num_rows:
@@ -90,7 +90,9 @@ def _merged(
 
 
 def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
-    """Whether two groups share a hash, which is rare: then the order of hashes does not part them."""
+    """Return whether two groups share a hash, which is rare: then the order of hashes does not
+    separate them.
+    """
     same_hash = pc.invert(changes(rows.column("hash"), first=True))
     group_changes = [changes(rows.column(name)) for name in groups]
     return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in group_changes)

@@ -1,4 +1,4 @@
-"""Records that cannot be used: passed through as they are, or found by the kernel and given a reason."""
+"""Records that cannot be used: passed through as they are, or detected by the kernel, with a reason."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.core.text import not_text
 from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
 
 RecordError = ConditionFailed | RecordFailed | UserFunctionFailed
-"""What one record's values can cause."""
+"""Errors that one record's values can cause."""
 RECORD_ERRORS = (ConditionFailed, RecordFailed, UserFunctionFailed)
 GO_ON = "Or write `on_error: quarantine` at the stage, to go on without such records."
 
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
 CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
-"""Reasons that the kernel gives; what they mean is said in `formats.reasons`, with all others."""
+"""Reasons that the kernel gives; `formats.reasons` explains them, with all others."""
 _REASONS = {
     ConditionFailed: CONDITION_FAILED,
     RecordFailed: RECORD_FAILED,
@@ -44,29 +44,29 @@ _UNREADABLE = (
         ),
     ),
 )
-"""What finds values that not every reader can read, as a mask or None, and what is told of them."""
+"""A function that finds values which not every reader can read, as a mask or None, and the error for them."""
 
 
 def reason_of(error: RecordError) -> str:
-    """Why a record is in quarantine."""
+    """Return why a record is in quarantine."""
     return f"{_REASONS[type(error)]}: {error.what}"
 
 
 def at_record(error: RecordError, stage: Stage, position: Sequence[object]) -> RecordError:
-    """The error of one record, with its place: (topic, partition, offset)."""
-    of_stage = f" in the stage `{stage.name}`" if stage.name else ""
-    place = f"at the record {'/'.join(map(str, position))}{of_stage}"
+    """Return the error of one record with its position (topic, partition, offset) in the message."""
+    in_stage = f" in the stage `{stage.name}`" if stage.name else ""
+    place = f"at the record {'/'.join(map(str, position))}{in_stage}"
     return type(error)(f"{error.what} ({place})", f"{error.fix} {GO_ON}")
 
 
 def pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
-    """Quarantined rows, as they come out of the kernel."""
+    """Return quarantined rows as they come out of the kernel, and count them."""
     counts["quarantined"] += rows.num_rows
     return fill(schema, QUARANTINED, {name: rows.column(name) for name in _COLUMNS}, rows.num_rows)
 
 
 def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
-    """Records with the reason why each is quarantined in its `input`, beside what that holds."""
+    """Return records with the reason of each in its `input`, beside the other fields."""
     inputs = rows.column("input")
     fields = list(inputs.type)
     parts = [
@@ -78,9 +78,10 @@ def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch
 
 
 def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows whose values every reader can read, and the others, if there are any, with their reason.
+    """Return the rows whose values every reader can read; and the others, if there are any, with their
+    reason.
 
-    Raises RecordFailed at the first of those where the stage stops for them.
+    Raises RecordFailed at the first unreadable record if the stage stops for it.
     """
     if stage.emit.marks:
         return rows, None

@@ -14,33 +14,33 @@ offset             int64
 turn               int64           the record's place in its partition: its offset, or, in a later
                                    stage, the number of the emission that it was
 part               int32           its index in the record that it was exploded from, else 0
-timestamp          int64           epoch ms; of a state row: the largest that is folded into it
+timestamp          int64           epoch ms; of a state row: the largest timestamp folded into it
 time               int64           stream time of the partition before the record; null where no time is kept
 source             string          the chain of hops before this one, or null
 rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
-passes             bool            the stage's `where` on this record, of `latest` without a window that holds
-                                   nothing back; null: not tested
+passes             bool            whether the stage's `where` accepts this record, for `latest` without a
+                                   window that holds nothing back; null: not tested
 value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
 input              struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
 -----------------  --------------  ---- state rows only ------------------------------------------
-held               struct | null   what is folded so far (`reduce.held_type`)
-emitted            struct | null   what last went out (`reduce.output_type`); null: nothing, or a deletion
-digest             string          in its place, where the stage keeps hashes only
-live               bool            whether the entry is there: false, nothing is left of it but this row
+accumulator        struct | null   the fold of its records so far (`reduce.accumulator_type`)
+emitted            struct | null   the last emitted value (`reduce.output_type`); null: nothing, or a deletion
+digest             string          in place of `emitted`, if the stage stores hashes only
+live               bool            whether the entry exists; false: nothing is left of it but this row
 window_start       int64           epoch ms; null without a window
 window_end         int64
-pending            int64           how many records are held back, not gone out yet
-since              int64           from when they wait: the timestamp of the first of them, or, where that
-                                   counts, its partition's time with it
-bytes              int64           size of what is held back, where it is counted
-due_at             int64           when its timer fires; null: none, or a window that is over
-emitted_timestamp  int64           timestamp of what last went out
-flushed_at         int64           when it was last flushed, where the next flush depends on it
+pending            int64           number of records that are held back
+since              int64           the time from which they wait: the timestamp of the first of them, or its
+                                   partition's time with it, if arrival counts
+bytes              int64           size of what is held back, if it is counted
+due_at             int64           when its timer fires; null: no timer, or a window that is over
+emitted_timestamp  int64           timestamp of the last emission
+flushed_at         int64           when it was last flushed, if the next flush depends on it
 =================  ==============  ================================================================
 
-Out of it come rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values that
-break an expectation, which is their `reason`), QUARANTINED, TRACE (when asked for), and last one row of kind
-COUNTS whose `counts` is a JSON object.
+The kernel yields rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values
+that break an expectation, which is their `reason`), QUARANTINED, TRACE (if requested), and last one row of
+kind COUNTS whose `counts` is a JSON object.
 """
 
 from __future__ import annotations
@@ -56,12 +56,14 @@ if TYPE_CHECKING:
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
 
 FIRST, TIMER, LAST = -2, -1, 2**63 - 1
-"""What stands in for the turn of the record that lets an emission out. FIRST: with the record, the time of
-its partition reaches the instant. TIMER: a timer that waited for the instant lets the emission out. LAST: the
-emission is drained at the end of the batch."""
+"""Replaces the turn of the record that triggers an emission.
+
+FIRST: the time of the record's partition reaches the instant with the record. TIMER: a timer that waited for
+the instant triggers the emission. LAST: the emission is drained at the end of the batch.
+"""
 
 FUTURE_MS = 24 * 60 * 60 * 1000
-"""A record whose timestamp is more than this in the future is not believed (quarantined)."""
+"""A record whose timestamp is further in the future is not believed, and quarantined."""
 
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 ENTRY = [
@@ -76,7 +78,7 @@ ENTRY = [
     pa.field("emitted_timestamp", pa.int64()),
     pa.field("flushed_at", pa.int64()),
 ]
-"""What a state row tells of its entry, besides its values."""
+"""The columns of a state row about its entry, besides its values."""
 
 RANK = pa.struct(
     [
@@ -87,7 +89,7 @@ RANK = pa.struct(
         pa.field("ordinal", pa.int64()),
     ]
 )
-"""Where an emission stands among all of its stage and batch (`ordering`)."""
+"""The rank of an emission among all emissions of its stage and batch (`ordering`)."""
 
 BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
 BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
@@ -100,8 +102,15 @@ def input_schema(
     input_type: pa.DataType,
     later: bool = False,
 ) -> pa.Schema:
-    """The schema of what goes in. `value`, `accumulator`, `output`: types of the reduce. `later`: the stage
-    reads emissions of another one."""
+    """Return the schema of rows that go into the kernel.
+
+    Args:
+        value: the type of the records' columns.
+        accumulator: the type of the stage's accumulator.
+        output: the type of its emissions.
+        input_type: the type of a quarantined record.
+        later: the stage reads emissions of another stage.
+    """
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -118,7 +127,7 @@ def input_schema(
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
             pa.field("input", input_type),
-            pa.field("held", accumulator),
+            pa.field("accumulator", accumulator),
             pa.field("emitted", output),
             *ENTRY,
         ]
@@ -126,15 +135,15 @@ def input_schema(
 
 
 def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
-    """The schema of what comes out of a stage; `rows` is that of what goes in, state columns or not.
+    """Return the schema of rows that come out of a stage; `rows` is the schema of rows that go in.
 
     Emissions have `value`, `at` (when they happened, epoch ms), `reason`, and `turn` and `part` of the record
-    that let them out, or in place of its turn FIRST, TIMER or LAST.
-    `instant` is for `ordering.ranked` to set. A trace has what became of a record in
-    `reason`, and in `told` a JSON object: what came, what was known.
+    that triggered them; in place of its turn, FIRST, TIMER or LAST. `ordering.ranked` sets `instant`. A trace
+    has what became of a record in `reason`, and in `trace` a JSON object of its value and of the state before
+    it.
     """
     value, input_type = rows.field("value").type, rows.field("input").type
-    accumulator, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
+    accumulator, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -150,10 +159,10 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             pa.field("source", pa.string()),
             pa.field("reason", pa.string()),
             pa.field("counts", pa.string()),
-            pa.field("told", pa.string()),
+            pa.field("trace", pa.string()),
             pa.field("value", output),
             pa.field("input", input_type),
-            pa.field("held", accumulator),
+            pa.field("accumulator", accumulator),
             pa.field("emitted", output),
             *ENTRY,
         ]
@@ -161,8 +170,9 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """A batch of `schema` with these columns; all others are null, those of one type in one array."""
+    """Return a batch of `schema` with these columns; all others are null."""
     filled = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
+    # null columns of one type share one array: a large array costs the pages that it touches first
     nulls = cache(partial(pa.nulls, rows))
     arrays = [
         filled[field.name].cast(field.type) if field.name in filled else nulls(field.type) for field in schema

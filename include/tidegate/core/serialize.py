@@ -1,5 +1,4 @@
-"""Values of any type as bytes, for people to read: what messages, sizes and hashes are made of is in
-`json_text`."""
+"""Values of any type as bytes, for people to read. Messages, sizes and hashes use `json_text` instead."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Any
 
 
 def serialize(value: Any) -> bytes:
-    """Compact JSON in UTF-8; what JSON has no form for stands as Python's text of it."""
+    """Return compact JSON in UTF-8; values that JSON has no form for are written as Python's text of them."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_text).encode(
         "utf-8", "surrogatepass"
     )

@@ -1,4 +1,4 @@
-"""Where a record came from: its own position, and the hops that it has behind it."""
+"""The origin of a record: its own position, and the hops before it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ Position = tuple[str, int, int]
 
 
 def root(chain: str) -> Position:
-    """The first entry of a source chain: `topic/partition/offset` joined by `;`, oldest first."""
+    """Return the first entry of a source chain, which is `topic/partition/offset` joined by `;`, oldest
+    first.
+
+    Example: `root("orders/0/7;totals/1/3")` is `("orders", 0, 7)`.
+    """
     topic, partition, offset = chain.partition(";")[0].split("/")
     return topic, int(partition), int(offset)
 
 
 def repeats(position: Position, fence: Position) -> bool:
-    """Whether a record is at or before a position of its own topic-partition."""
+    """Return whether a record is at or before a position of its own topic-partition."""
     return position[2] <= fence[2] and position[:2] == fence[:2]

@@ -1,4 +1,4 @@
-"""What the kernel needs to know: of a stage, and of the batch that is applied to it."""
+"""The kernel's inputs beside rows: a stage, and the batch that is applied to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Bound:
-    """What a buffer may hold, per topic-partition: entries, or bytes of key + serialized value."""
+    """The limit of a buffer per topic-partition: entries, or bytes of key + serialized value."""
 
     max_records: int | None = None
     max_bytes: int | None = None
@@ -29,15 +29,25 @@ class Bound:
 
 @dataclass(frozen=True)
 class Stage:
-    """How records fold into a value, and when that goes out. A buffer without `bound` may grow.
+    """The rules by which records fold into a value, and by which it is emitted. A buffer without `bound` has
+    no limit.
 
-    `on_error`: what becomes of a record that cannot be folded in, tested or compared; under `quarantine` the
-    rows' `input` has to hold it. `expectations`: a value that breaks one of them is refused: it does not go
-    out, and leaves the kernel as a row of its own. `name` is for messages. `tells_before`: each emission has
-    in `emitted` what it replaces; only where the stage `remembers_emitted`. `unchanged`: what a record leaves
-    as it was; see there for the stages that it goes with.
-    `by_time`: what sits in several partitions is taken by their times, so that the records of each stay in
-    their order, whichever of them a pass before has left out.
+    Args:
+        reduce: folds records into a value.
+        emit: the strategy.
+        window: None: one entry per key.
+        on_error: what becomes of a record that cannot be folded, tested or compared; for `quarantine` the
+            rows'
+            `input` must contain it.
+        expectations: a value that breaks one of them is refused: it is not emitted, and leaves the kernel as
+            a row
+            of kind REFUSED.
+        name: for messages.
+        tells_before: each emission has in `emitted` the value that it replaces; requires `remembers_emitted`.
+        unchanged: how a record marks columns that it leaves unchanged; see there for the supported stages.
+        by_time: records in several partitions are taken by the times of their partitions, so that the records
+            of
+            each keep their order, whichever of them an earlier pass left out.
     """
 
     reduce: Reduce
@@ -56,8 +66,8 @@ class Stage:
 
     @property
     def remembers_emitted(self) -> bool:
-        """Whether an entry's state has the value that went out last. Events and flushed aggregates are facts,
-        which nothing replaces; where a buffer is bounded, a key has an entry in each partition.
+        """Whether an entry's state has the last emitted value. Events and flushed aggregates are facts that
+        nothing replaces; and with a bounded buffer, a key has an entry in each partition.
         """
         if self.remembers_hashes or self.bound is not None or isinstance(self.reduce, Collect):
             return False
@@ -65,30 +75,35 @@ class Stage:
 
     @property
     def remembers_hashes(self) -> bool:
-        """Whether a hash is kept of what went out, in place of the value."""
+        """Whether a hash is stored of the last emission, in place of the value."""
         return self.emit.marks or (isinstance(self.emit, Change) and self.emit.hashed)
 
     @property
     def keeps_values(self) -> bool:
-        """Whether its state rows have values at all."""
+        """Whether its state rows have values."""
         return not (self.remembers_hashes and isinstance(self.reduce, Latest))
 
 
 def groups(stage: Stage) -> tuple[str, ...]:
-    """The columns whose rows are decided together. They have one hash."""
+    """Return the columns whose rows are decided together. They have one hash."""
     return ("topic", "partition") if stage.bound else ("key",)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch adds to its rows. All times in epoch ms; -1: none.
+    """The parameters of a batch beside its rows. All times are in epoch ms; -1: none.
 
-    `times`: stream time of each topic-partition at the end of the batch. Under `clock: run`, `clocks` is the
-    largest clock that the batches before applied to a topic-partition, `floor` the same where `clocks` has
-    nothing, and `clock` this batch's, which is applied to all topic-partitions but those of `cut`: there it
-    leaves records of its interval unread. `drain`: what is held back goes out. `replay`: its records were in
-    quarantine, so that no batch has applied them, wherever they are in their partitions; what the records
-    after them repeat stays as it was. `trace`: also say what became of each record.
+    Args:
+        times: stream time of each topic-partition at the end of the batch.
+        clock: under `clock: run`, this batch's clock, which applies to all topic-partitions but those of
+            `cut`.
+        floor: the largest clock of earlier batches for topic-partitions that `clocks` does not have.
+        clocks: the largest clock that earlier batches applied to a topic-partition.
+        cut: topic-partitions in which the batch leaves records of its interval unread.
+        drain: emit all that is held back.
+        replay: its records were in quarantine, so that no batch has applied them, wherever they are in their
+            partitions; fences stay as they are.
+        trace: also yield what became of each record.
     """
 
     times: Mapping[Place, int] = field(default_factory=dict)
@@ -102,7 +117,7 @@ class Batch:
 
     @cached_property
     def ends(self) -> Mapping[Place, int]:
-        """The time of topic-partitions at the end of the batch; where nothing stands, it is `least_end`."""
+        """The time of topic-partitions at the end of the batch; for others it is `least_end`."""
         places = self.times.keys() | self.clocks.keys() | self.cut
         return {place: max(self.times.get(place, -1), self._clock_after(place)) for place in places}
 

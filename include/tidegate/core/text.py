@@ -1,4 +1,4 @@
-"""Text is UTF-8: Spark's cast of bytes to `string` keeps them as they are, text or not."""
+"""Find texts that are not UTF-8: Spark's cast of bytes to `string` keeps them as they are, text or not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pyarrow as pa
 
 
 def not_text(values: pa.Array) -> pa.BooleanArray | None:
-    """True where a value has a text in it, however deep, that is not UTF-8; None when there is none.
+    """Return True where a value contains a text, however deep, that is not UTF-8; None if there is none.
 
-    Some ways through the kernel would let such a value through, and others fail on it. Whole columns are
-    looked at; row by row only where one of them is at fault.
+    Some ways through the kernel would accept such a value, and others fail on it. Whole columns are checked
+    first; single rows only if a column fails.
     """
     if _is_text(values):
         return None
-    # a slice is looked at with all that it is a slice of: a row that is taken out stands alone
+    # Arrow validates the whole buffers of a slice; `take` copies a row into buffers of its own
     rows = [not _is_text(values.take(pa.array([row]))) for row in range(len(values))]
     return pa.array(rows, pa.bool_()) if any(rows) else None
 

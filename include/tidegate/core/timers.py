@@ -11,7 +11,7 @@ from tidegate.core.windows import Session, Window
 
 
 class Timers:
-    """A heap. An entry's timer counts only while it stands at the entry's `due`; others are passed over."""
+    """A heap of timers. A timer counts only if its time is still the entry's `due`; others are skipped."""
 
     def __init__(self, emit: Emit, window: Window | None) -> None:
         self._emit = emit
@@ -22,9 +22,10 @@ class Timers:
         """No timer fires before this."""
 
     def set(self, entry: Entry, now: int) -> None:
-        """Set the entry's timer as its strategy says; it cannot be due before `now`.
+        """Set the entry's timer by its strategy; it cannot be due before `now`.
 
-        A session that waits for longer than it is open fires at its end, too: from then on nothing joins it.
+        A session that waits for longer than it is open fires at its end, too: from then on no record joins
+        it.
         """
         due = self._emit.due(entry)
         if self._sessions and now < entry.close < due:
@@ -40,7 +41,7 @@ class Timers:
             self.next_due = self._heap[0][0]
 
     def pop(self, time: int) -> tuple[int, Entry] | None:
-        """The next timer that is due, and its entry; or None."""
+        """Return the next timer that is due, and its entry; or None."""
         while self._heap and self._heap[0][0] <= time:
             due, *_, entry = heapq.heappop(self._heap)
             self.next_due = self._heap[0][0] if self._heap else NEVER
@@ -49,11 +50,13 @@ class Timers:
         return None
 
     def waits_until(self, entry: Entry) -> int:
-        """When what the entry holds back goes out by itself."""
+        """Return when the records that the entry holds back are emitted by the timer."""
         return max(entry.due, self._emit.due(entry))
 
     def first_pending(self) -> Entry:
-        """The entry that holds records back and would emit them before all others, by (due, key, window)."""
+        """Return the entry that holds records back and would emit them before all others, by (due, key,
+        window).
+        """
         passed_over, first = [], None
         while self._heap and (first is None or self._heap[0][:3] <= first[:3]):
             timer = heapq.heappop(self._heap)
@@ -70,6 +73,6 @@ class Timers:
         return first[-1]
 
     def clear(self) -> None:
-        """Forget all: the group is done."""
+        """Forget all timers of the group, which is finished."""
         self._heap.clear()
         self.next_due = NEVER

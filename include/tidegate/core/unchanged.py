@@ -1,7 +1,7 @@
-"""What a record leaves as it was: such columns get the key's last value before anything is decided.
+"""Fill columns that a record leaves unchanged with the key's last value, before anything is decided.
 
-So a record is whole for whatever decides. It goes with stages whose state has the last value of each key, be
-it what went out or equal to that: `latest` without a window, with `update`, or with a `change` in anything.
+So a record is complete for all decisions. This requires stages whose state has the last value of each key, or
+one equal to it: `latest` without a window, with `update`, or with a `change` of any column.
 """
 
 from __future__ import annotations
@@ -26,33 +26,36 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Unchanged:
-    """How a record says that a column is as it was: by a null, or where there is a `text` by that, in the
+    """The way in which a record marks a column as unchanged: by null, or, with `text`, by that text in the
     form that the column's type gives it.
     """
 
     text: str | None = None
 
     def fill(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of whole keys, in the order in which they are applied, with their last values.
+        """Return the rows of whole keys, in the order in which they are applied, with their last values
+        filled in.
 
-        A column that has had no value since the key began, or was deleted, stays as it stands.
+        A column that has had no value since the key began, or was deleted, stays as it is.
         """
         values = rows.column("value")
         columns = values.flatten()
-        asked = [self._asks(column) for column in columns]
-        if not any(mask.any() for mask in asked):
+        unchanged = [self._marks_unchanged(column) for column in columns]
+        if not any(mask.any() for mask in unchanged):
             return rows
-        known = _Known.of(rows)
+        previous = _PreviousValues.of_rows(rows)
         filled = [
-            known.filled(column, held, mask)
-            for column, held, mask in zip(columns, rows.column("held").flatten(), asked, strict=True)
+            previous.filled(column, stored, mask)
+            for column, stored, mask in zip(
+                columns, rows.column("accumulator").flatten(), unchanged, strict=True
+            )
         ]
         struct = pa.StructArray.from_arrays(filled, fields=list(values.type), mask=values.is_null())
         place = rows.schema.get_field_index("value")
         return rows.set_column(place, rows.schema.field(place), struct)
 
-    def _asks(self, column: pa.Array) -> Mask:
-        """True where a column stands for what was before."""
+    def _marks_unchanged(self, column: pa.Array) -> Mask:
+        """Return True where a column stands for its previous value."""
         if self.text is None:
             return _mask(column.is_null())
         forms = _placeholders(self.text, column.type)
@@ -60,7 +63,7 @@ class Unchanged:
             return np.zeros(len(column), np.bool_)
         if not pa.types.is_nested(column.type):
             return _mask(pc.is_in(column, pa.array(forms, column.type)))
-        # Arrow compares no lists: the rare ones of the placeholder's length are compared in Python.
+        # Arrow cannot compare lists: the rare ones of the placeholder's length are compared in Python.
         alike = np.isin(np.diff(column.offsets), [len(form) for form in forms]) & ~_mask(column.is_null())
         mask = np.zeros(len(column), np.bool_)
         for row in np.flatnonzero(alike):
@@ -93,10 +96,11 @@ def _placeholders(text: str, type_: pa.DataType) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """Per row: whether it is a state row, or a record with a value, and where what its key knows begins.
+class _PreviousValues:
+    """The rows from which unchanged columns take their values.
 
-    A record that has been applied already says nothing of what is known.
+    Per row: whether it is a state row, or a record with a value, and where the memory of its key begins. A
+    record that was applied already gives no value.
     """
 
     is_state: pa.BooleanArray
@@ -105,7 +109,7 @@ class _Known:
     begins: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch) -> _Known:
+    def of_rows(cls, rows: pa.RecordBatch) -> _PreviousValues:
         is_state = pc.equal(rows.column("kind"), STATE)
         start = starts(rows.column("key"))
         applied = _mask(already_applied(rows, last_where(is_state, start)))
@@ -113,18 +117,18 @@ class _Known:
         has_value = _mask(rows.column("value").is_valid())
         forgets = _mask(start) | state | (record & ~has_value)
         begins = np.maximum.accumulate(np.where(forgets, np.arange(len(state)), 0))
-        has_state = state & _mask(rows.column("held").is_valid())
+        has_state = state & _mask(rows.column("accumulator").is_valid())
         return cls(is_state, has_state, record & has_value, begins)
 
-    def filled(self, column: pa.Array, held: pa.Array, asks: Mask) -> pa.Array:
-        """The column, with what was last known where it asks for that."""
+    def filled(self, column: pa.Array, stored: pa.Array, asks: Mask) -> pa.Array:
+        """Return the column with its previous value where `asks` is True."""
         rows = np.arange(len(asks))
-        told = self.has_state | (self.is_value & ~asks)
-        last = np.maximum.accumulate(np.where(told, rows, -1))
-        found = asks & self.is_value & (last >= self.begins)
-        if not found.any():
+        has_value = self.has_state | (self.is_value & ~asks)
+        last = np.maximum.accumulate(np.where(has_value, rows, -1))
+        is_filled = asks & self.is_value & (last >= self.begins)
+        if not is_filled.any():
             return column
-        return pc.if_else(self.is_state, held, column).take(pa.array(np.where(found, last, rows)))
+        return pc.if_else(self.is_state, stored, column).take(pa.array(np.where(is_filled, last, rows)))
 
 
 def _mask(values: pa.BooleanArray) -> Mask:

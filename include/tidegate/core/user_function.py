@@ -1,4 +1,4 @@
-"""Functions of the user's own, `module:function`, and which version of them a batch was planned with."""
+"""Functions of the user's own, `module:function`, and the version of them that a batch was planned with."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CORRECT = "Correct it and run again; nothing is lost."
 
 
 def source_digest(name: str) -> str:
-    """SHA-256, in hex, of the source of a function's module, as it is now. Raises UserFunctionFailed.
+    """Return the SHA-256, in hex, of the present source of a function's module. Raises UserFunctionFailed.
 
-    What that module imports is not in it.
+    Modules that it imports do not count.
     """
     module = name.partition(":")[0]
     try:
@@ -31,9 +31,9 @@ def source_digest(name: str) -> str:
 
 
 def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
-    """The function. Raises UserFunctionFailed when it is not there, or is not of the module with the digest.
+    """Return the function. Raises UserFunctionFailed if it does not exist, or its module has another digest.
 
-    `digest` None: whichever there is.
+    `digest` None: any version.
     """
     function, loaded_digest = _loaded(name)
     if digest is not None and loaded_digest != digest:
@@ -47,7 +47,7 @@ def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
 
 @cache
 def _loaded(name: str) -> tuple[Callable[[Any, Any], Any], str | None]:
-    """The function, and the digest of its module at the time when this process imported it, if it has one."""
+    """Return the function, and the digest of its module when this process imported it, if it has one."""
     module, _, function_name = name.partition(":")
     digest = None
     with suppress(UserFunctionFailed):

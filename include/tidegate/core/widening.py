@@ -1,6 +1,6 @@
-"""Types whose values become those of another type without a loss: what state survives when a column changes.
+"""Types whose values become those of another type without a loss: so state survives when a column changes.
 
-They are those that Delta's protocol calls widening, but for a day, which is no time before a zone says so.
+They are those that Delta's protocol calls widening, except from date to timestamp, which needs a time zone.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-"""Of whole numbers, narrowest first."""
+"""The digits of whole numbers, narrowest type first."""
 _DOUBLE_HOLDS = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether each number of one type is, as it stands, a number of the other. Every type widens to itself.
+    """Return whether each number of one type is exactly a number of the other. Every type widens to itself.
 
-    Whole numbers to longer ones, to decimals with room for them, and up to 32 bits to doubles; float to
+    Whole numbers widen to longer ones, to decimals with room for them, and up to 32 bits to doubles; float to
     double; decimals to others with as many digits before the point, and behind it. A column that was always
-    null, of the null type, to any type. Nested types: see `fits`.
+    null has the null type, which widens to any type. For nested types see `fits`.
+
+    Example: `widens(pa.int32(), pa.float64())` is True, `widens(pa.int64(), pa.float64())` is False.
     """
     if before == after or pt.is_null(before):
         return True
@@ -31,10 +33,9 @@ def widens(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def fits(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether values of one type can be read as the other: inside of structs, arrays and maps, too.
+    """Return whether values of one type can be read as the other, also inside of structs, arrays and maps.
 
-    A struct's fields are known by their names: those that it had not are null, and those that it has no more
-    are left out.
+    A struct's fields are matched by name: new fields are null, and removed fields are left out.
     """
     if pt.is_struct(before) and pt.is_struct(after):
         stored = {field.name: field.type for field in before}
@@ -47,7 +48,7 @@ def fits(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether equal values of both also have the same text as JSON, of which hashes are made."""
+    """Return whether equal values of both types also have the same JSON text, of which hashes are made."""
     if before == after or pt.is_null(before):
         return True
     if pt.is_list(before) and pt.is_list(after):
@@ -63,5 +64,5 @@ def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _decimal_digits(type_: pa.DataType) -> tuple[int, int]:
-    """Digits in all, and behind the point, of a decimal or a whole number."""
+    """Return the digits in all, and behind the point, of a decimal or a whole number."""
     return (type_.precision, type_.scale) if pt.is_decimal(type_) else (_DIGITS[type_], 0)

@@ -151,7 +151,7 @@ def in_words_of_the_file(pass_name: str, key: str, value: Any) -> tuple[str, str
 
 
 def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
-    trace = json.loads(row["told"])
+    trace = json.loads(row["trace"])
     name, _, value = in_words_of_the_file(pass_.name, "", trace["value"])
     return TraceEvent(
         name, "record", _source(row), row["timestamp"], row["at"], value, row["reason"], trace["known"]

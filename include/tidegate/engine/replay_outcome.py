@@ -83,7 +83,7 @@ class Outcome:
 
 
 def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
-    trace = read_exactly(row["told"])
+    trace = read_exactly(row["trace"])
     return Fate(
         pass_name,
         row["key"],

@@ -139,7 +139,7 @@ def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
     value, input_type = schema.field("value").type, schema.field("input").type
     return core.input_schema(
         value,
-        logic.reduce.held_type(value),
+        logic.reduce.accumulator_type(value),
         logic.reduce.output_type(value),
         input_type,
         later="rank" in schema.names,

@@ -15,7 +15,7 @@ from tidegate.engine.state import stored_schema, to_kernel, to_stored
 from tidegate.engine.task_rows import BY_KEY_AND_RANK, numbered_by_key
 from tidegate.lake.schema import entry_columns, newest_rows
 
-_TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "told")
+_TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "trace")
 
 
 class StageRun:

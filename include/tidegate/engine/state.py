@@ -23,7 +23,7 @@ _CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
 
 def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
     """The columns of a stage's state files; `rows` is the schema of the kernel's input."""
-    values = [pa.field("value", rows.field("held").type)] if logic.keeps_values else []
+    values = [pa.field("value", rows.field("accumulator").type)] if logic.keeps_values else []
     if not logic.remembers_hashes:
         values.append(pa.field("emitted", rows.field("emitted").type))
     return state_schema(values)
@@ -39,8 +39,8 @@ def to_stored(states: pa.RecordBatch, schema: pa.Schema, seq: int) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-_KERNEL_NAMES = {"value": "held"}
-_STORED_NAMES = {"held": "value"}
+_KERNEL_NAMES = {"value": "accumulator"}
+_STORED_NAMES = {"accumulator": "value"}
 
 
 def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:

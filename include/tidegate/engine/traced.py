@@ -84,7 +84,7 @@ class TracedTask:
     def _of_key(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         if not self._output.packed:
             return pc.equal(rows.column("key"), self._output.key)
-        traces = map(json.loads, rows.column("told").to_pylist())
+        traces = map(json.loads, rows.column("trace").to_pylist())
         return pa.array(
             [trace["value"]["frame"]["__key"] == self._output.key for trace in traces], pa.bool_()
         )
@@ -96,7 +96,9 @@ class TracedTask:
         columns = {name: chosen.column(name).to_pylist() for name in _COLUMNS}
         columns["value"] = json_texts(chosen.column("value")).to_pylist()
         columns |= {
-            name: chosen.column(name).to_pylist() for name in ("told", "input") if name in chosen.schema.names
+            name: chosen.column(name).to_pylist()
+            for name in ("trace", "input")
+            if name in chosen.schema.names
         }
         for row in pa.RecordBatch.from_pydict(columns).to_pylist():
             self._rows.append({"kind": kind, **_readable(row)})

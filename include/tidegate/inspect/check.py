@@ -98,7 +98,7 @@ class Checker:
                 f"The emissions of the stage {stage.name} are not kept in batch {seq} of {self._stream}",
                 "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
             )
-        files = manifest.of("state" if check.of == "state" else "outbox", stage.name)
+        files = manifest.files_of("state" if check.of == "state" else "outbox", stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
         parameters, facts = self._known(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)

@@ -203,7 +203,7 @@ def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, ke
     for spec_stage in pipeline.stages:
         is_bounded = kernel_stage(pipeline, spec_stage).bound is not None
         for manifest in manifests if stage in (None, spec_stage.name) else ():
-            files = manifest.of("state", spec_stage.name)
+            files = manifest.files_of("state", spec_stage.name)
             if files:
                 seqs.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
     return tuple(sorted(seqs))

@@ -154,7 +154,7 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
         return _Sample(plan, attempt, counts, None)
     store = app.lake(stream).store
     with needed_by(batch_named(stream, seq)):
-        files = app.manifest(stream, attempt.manifest).of("outbox", stage)
+        files = app.manifest(stream, attempt.manifest).files_of("outbox", stage)
         audited = audited_rows(pipeline, whole_stage("", stage), store, files)
         return _Sample(plan, attempt, counts, TableRows.of(audited, _parts(store, files, rows)))
 

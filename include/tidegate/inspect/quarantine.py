@@ -86,7 +86,7 @@ def quarantine_batches(
     for seq, manifest in reversed(committed) if newest_first else committed:
         if where.has_batch(seq):
             with needed_by(batch_named(stream, seq)):
-                files = app.manifest(stream, manifest).of("quarantine")
+                files = app.manifest(stream, manifest).files_of("quarantine")
             if files:
                 yield seq, files
 

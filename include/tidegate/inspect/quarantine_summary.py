@@ -38,7 +38,7 @@ def quarantine_summary(
     files: list[DataFile] = []
     for seq, manifest in manifests:
         with needed_by(batch_named(stream, seq)):
-            files += app.manifest(stream, manifest).of("quarantine")
+            files += app.manifest(stream, manifest).files_of("quarantine")
     if sum(file.rows for file in files) > MOST_RECORDS:
         return None
     store, decisions = app.lake(stream).store, Decisions(app, stream)

@@ -91,6 +91,6 @@ def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int |
     for committed_seq, manifest in app.ledger.committed(stream):
         if seq in (None, committed_seq):
             with needed_by(batch_named(stream, committed_seq)):
-                files = app.manifest(stream, manifest).of(kind, stage)
+                files = app.manifest(stream, manifest).files_of(kind, stage)
                 tables.append(read_files(app.lake(stream).store, files))
     return joined(tables)

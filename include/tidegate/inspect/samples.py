@@ -56,7 +56,7 @@ def quarantine_samples(
         if len(samples) >= limit:
             break
         with needed_by(batch_named(stream, seq)):
-            files = app.manifest(stream, manifest).of("quarantine", "")
+            files = app.manifest(stream, manifest).files_of("quarantine", "")
             rows = list(_first_rows(store, files, limit - len(samples)))
             decided = decisions.of(pa.Table.from_pylist(rows, _IDENTIFIED))
             samples += [_sample(seq, row, str(decision)) for row, decision in zip(rows, decided, strict=True)]

@@ -1,4 +1,4 @@
-"""Files, manifests and state; Delta tables for others. No JVM."""
+"""Files, manifests and state, and Delta tables for other engines. No JVM."""
 
 from tidegate.lake.layout import Lake, Name, attempt_name, snapshot_name
 from tidegate.lake.manifest import DataFile, Manifest, read_manifest, write_manifest

@@ -1,8 +1,8 @@
-"""Which files of a stream nobody will ever read, and removing them.
+"""Find the files of a stream that nobody will ever read, and remove them.
 
-Whether a file is read say manifests: those of batches that are committed, and of snapshots that can still be
-read through. A file that none of them names may belong to a batch in flight; so whether its name can ever
-count is asked of the ledger.
+Manifests say which files are read: those of committed batches, and of snapshots that state can still be read
+through. A file that no manifest names may belong to a batch in flight; therefore the ledger decides whether
+the file's name can ever count.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tidegate.lake.store import Listed, Store
 
 
 class Standing(Enum):
-    """What the ledger knows of an attempt, a snapshot or a resolution by its name."""
+    """The state of an attempt, a snapshot or a resolution in the ledger, by its name."""
 
     DEAD = auto()
     """It does not count, and never will: the ledger would refuse it, or nobody reads through it any more."""
     PENDING = auto()
-    """It may count one day: a batch or a compaction is at work."""
+    """It may count later: a batch or a compaction is at work."""
     COMMITTED = auto()
-    """All that its manifest names is read."""
+    """All files that its manifest names are read."""
     SUPERSEDED = auto()
-    """A batch whose outbox and quarantine are read, but whose state only through newer snapshots."""
-    KEPT = auto()
-    """All that has its name is read."""
+    """A batch whose outbox and quarantine are read; its state is read only through newer snapshots."""
+    READ_WHOLE = auto()
+    """All files under its name are read."""
 
 
 def unread_files(
@@ -38,12 +38,17 @@ def unread_files(
     snapshots: Sequence[Manifest],
     until: float,
 ) -> Iterator[Listed]:
-    """The files that nobody will ever read, of `files`, a listing of the stream's folder.
+    """Yield those of `files`, a listing of the stream's folder, that nobody will ever read.
 
-    Ask the ledger after the listing was made: then it knows all that counts of what is in it. `standing`: of
-    a name, None where it is none of ours; `manifest`: of a committed or superseded batch, as far as it is
-    read; `snapshots`: those that are read through. Files that were changed after `until` (epoch seconds) are
-    left alone, and those whose folder has no such name.
+    Ask the ledger after you made the listing: then the ledger has everything in the listing that counts.
+
+    Args:
+        files: the listing.
+        standing: returns the standing of a name; None if tidegate did not give the name.
+        manifest: returns what is read of a committed or superseded batch.
+        snapshots: the snapshots through which state is read.
+        until: epoch seconds. Files that were changed later are left alone, as are files in a folder without a
+            name of tidegate.
     """
     needed = {file.path for snapshot in snapshots for file in snapshot.files}
     reading = {snapshot.name for snapshot in snapshots}
@@ -57,20 +62,24 @@ def unread_files(
         if status is Standing.DEAD:
             yield file
         if status in (Standing.COMMITTED, Standing.SUPERSEDED):
+            # a manifest is read only for a batch that has files in the listing, and once
             if name not in named_paths:
                 named_paths[name] = () if name in reading else _named_files(manifest(name), status)
+            # The manifest itself stays, although it does not name itself: readers need it.
             if base_name != MANIFEST and file.path not in named_paths[name]:
                 yield file
 
 
 def _named_files(manifest: Manifest, standing: Standing) -> frozenset[str]:
-    """The files that are read through a batch's manifest."""
+    """Return the paths of the files that are read through a batch's manifest."""
     state_too = standing is Standing.COMMITTED
     return frozenset(file.path for file in manifest.files if state_too or file.kind != "state")
 
 
 def remove(store: Store, files: Iterable[Listed]) -> None:
-    """Delete files. One that is not there is removed already. Raises LakeUnavailable."""
+    """Delete files; a file that does not exist is removed already. Raises LakeUnavailable if the
+    store fails.
+    """
     for file in files:
         with failpoint("maintenance.delete"):
             store.delete(file.path)

@@ -1,12 +1,12 @@
-"""Compaction: changelogs are folded into sorted runs, newer runs into older ones, by size.
+"""Fold changelogs into sorted runs, and newer runs into older ones, by size.
 
-A snapshot is a manifest of runs. Each run is sorted, and holds the newest row of each entry in what it was
-folded from. Only newer runs are folded: an older one stays as it is, and is named again, while it has more
-rows than all newer ones together. So there are few runs, and each time a row is written again, it is in a run
-at least twice as large (decision 21).
+A snapshot is a manifest of runs. Each run is sorted, and has the newest row of each entry in the files that
+it was folded from. Only newer runs are folded: an older run stays as it is, and the new snapshot names it
+again, while it has more rows than all newer runs together. So there are few runs, and each time that a row is
+written again, it goes to a run at least twice as large (decision 21).
 
-Files are written once, and nothing counts before the ledger knows the snapshot's manifest: whatever happens
-beside it, a compaction is either whole or nothing.
+Files are written once, and nothing counts before the ledger has the snapshot's manifest: a compaction is
+either whole or has no effect, whatever runs at the same time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from tidegate.lake.store import Store
 from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
 
 MOST_CHANGELOGS = 32
-"""With more than this since the last snapshot, a batch opens too many files to find its state."""
+"""If there are more changelogs since the last snapshot, a batch opens too many files to find its state."""
 ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
 class FoldRule:
-    """How a stage's rows are folded. `by_place`: an entry is a topic-partition's, as in a bounded stage.
-    `live_rows_suffice`: rows that are not live may be left out where nothing older is read.
+    """The rule by which a stage's rows are folded.
+
+    `by_place`: an entry belongs to a topic-partition, as in a bounded stage. `live_rows_suffice`: rows that
+    are not live may be left out if nothing older is read.
     """
 
     by_place: bool
@@ -44,26 +46,30 @@ class FoldRule:
 
     @classmethod
     def for_stages(cls, logics: Sequence[Stage]) -> FoldRule:
-        """The rule for rows that a stage wrote as it was in each of these pipelines."""
+        """Return the rule for rows that one stage wrote in the form that it had in each of these
+        pipelines.
+        """
+        # A stage may have changed between batches: rows of all its forms must survive, so the strictest rule
+        # wins.
         bounded = any(logic.bound is not None for logic in logics)
         return cls(bounded, all(live_rows_suffice(logic) for logic in logics))
 
 
 @dataclass(frozen=True)
 class Run:
-    """The files of one stage that one attempt or compaction wrote: `name` is theirs."""
+    """The files of one stage that one attempt or compaction wrote under the name `name`."""
 
     name: str
     files: tuple[DataFile, ...]
 
     @property
     def rows(self) -> int:
-        """Rows of all files together."""
+        """The number of rows in all files together."""
         return sum(file.rows for file in self.files)
 
 
 def is_due(snapshot: Manifest | None, changelogs: Sequence[Manifest]) -> bool:
-    """Whether the changelogs since a snapshot are many, or have as many rows as it has."""
+    """Return whether the changelogs since a snapshot are many, or have as many rows as the snapshot."""
     changed = sum(file.rows for changelog in changelogs for file in changelog.files if file.kind == "state")
     folded = snapshot.rows if snapshot is not None else 0
     return len(changelogs) > MOST_CHANGELOGS or changed >= max(folded, ROW_GROUP_ROWS)
@@ -71,8 +77,9 @@ def is_due(snapshot: Manifest | None, changelogs: Sequence[Manifest]) -> bool:
 
 @dataclass(frozen=True)
 class SnapshotTarget:
-    """A snapshot that is to be written: the state after batch `seq`. `folder` gives where the files of a
-    stage go; the last part of that is `name`.
+    """The snapshot to write: the state after batch `seq`.
+
+    `folder` returns the folder for the files of a stage, whose last part is `name`.
     """
 
     name: str
@@ -83,10 +90,16 @@ class SnapshotTarget:
 def compact(
     store: Store, target: SnapshotTarget, files: Iterable[DataFile], rules: Mapping[str, FoldRule]
 ) -> Manifest:
-    """The state that is in `files`, of the last snapshot and the changelogs since, as a snapshot's manifest.
+    """Fold the state in `files`, of the last snapshot and the changelogs since, and return the new manifest.
 
-    `rules` has each stage that has files. The caller writes the manifest, and notes it in the ledger: nothing
-    counts before. Raises LakeDamaged, LakeUnavailable.
+    The caller writes the manifest and notes it in the ledger; before that nothing counts. Raises LakeDamaged
+    if a file is missing or changed, LakeUnavailable if the store fails.
+
+    Args:
+        store: the store of the lake.
+        target: the name, batch and folders of the snapshot.
+        files: data files of any kind; all but state is ignored.
+        rules: stage -> its rule, for each stage that has state files.
     """
     by_stage: dict[str, list[DataFile]] = {}
     for file in files:
@@ -105,13 +118,15 @@ def _compacted(store: Store, folder: str, files: Sequence[DataFile], rule: FoldR
     older = len(runs) - newest_runs_to_fold(runs)
     untouched = [file for run in runs[:older] for file in run.files]
     folded = [file for run in runs[older:] for file in run.files]
+    # A single run gains nothing from another fold, unless it is the oldest one: then dead rows can be
+    # dropped.
     if older == len(runs) - 1 and not (rule.live_rows_suffice and older == 0):
         return untouched + folded
     return [*untouched, *fold(store, folder, folded, rule, is_whole=older == 0)]
 
 
 def runs_by_age(files: Iterable[DataFile]) -> list[Run]:
-    """A stage's files by who wrote them, the oldest first."""
+    """Return a stage's files by the attempt or compaction that wrote them, the oldest first."""
 
     def name_of(file: DataFile) -> str:
         return file.path.split("/")[-2]
@@ -122,10 +137,12 @@ def runs_by_age(files: Iterable[DataFile]) -> list[Run]:
 
 
 def newest_runs_to_fold(runs: Sequence[Run]) -> int:
-    """How many of the newest runs, given the oldest first, are folded into one; at least the newest itself.
+    """Return how many of the newest runs are folded into one, at least 1; `runs` begins with the oldest.
 
-    An older run is folded, and all that are newer, if it has no more rows than the newer ones together, or
-    than a row group has. So each that stays has more rows than all newer ones.
+    A run is folded together with all newer ones if it has no more rows than the newer ones together, or than
+    a row group has. So each run that stays has more rows than all newer ones.
+
+    Example: runs of 1,000,000, 50,000 and 60,000 rows give 2.
     """
     number = 1
     rows = runs[-1].rows
@@ -144,16 +161,24 @@ def fold(
     is_whole: bool,
     change: Callable[[pa.Table], pa.Table] | None = None,
 ) -> tuple[DataFile, ...]:
-    """The newest row of each entry in these files of one stage, in new files of `folder`.
+    """Write the newest row of each entry in these files of one stage into new files of `folder`.
 
-    `is_whole`: nothing older is read beside them, so that rows may be forgotten. `change` makes other rows of
-    them, or leaves some out, such as `of_batch`; None: each stays as it is. Holds a row group of each file at
-    a time. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    Memory has a row group of each file at a time. Raises LakeDamaged, LakeUnavailable, and SchemaChanged if a
+    column has two types of which neither is wider.
+
+    Args:
+        store: the store of the lake.
+        folder: the folder for the new files, `00000.parquet` and so on.
+        files: state files of one stage, the oldest first.
+        rule: the stage's rule.
+        is_whole: nothing older is read beside the new files, so that rows which are not live may be dropped.
+        change: changes or leaves out rows of each table, such as `of_batch`; None: rows stay as they are.
     """
     with failpoint("compact.read"):
         schema = stored_schema(store, files)
     folded: list[DataFile] = []
     key_types = next((file.key_types for file in reversed(files) if file.key_types is not None), None)
+    # The new files replace these, so they must declare all that these declared.
     aliases = declared_aliases(files).text
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
         scanned = state.scan(live_only=is_whole and rule.live_rows_suffice)
@@ -170,7 +195,7 @@ def fold(
 
 
 def of_batch(rows: pa.Table, seq: int) -> pa.Table:
-    """Return state rows that say that batch `seq` wrote them."""
+    """Return state rows with `updated_seq` set to `seq`, as if batch `seq` had written them."""
     column = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
     return rows.set_column(rows.column_names.index(UPDATED_SEQ), UPDATED_SEQ, column)
 

@@ -1,4 +1,4 @@
-"""One state file, gone through once in the order of hashes, by row groups."""
+"""Read one state file once, in the order of hashes, by row groups."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _BEYOND = GREATEST_HASH + 1
 
 @dataclass(frozen=True)
 class DueRows:
-    """Which rows have a timer that fires. `fires` says so of a table with `columns`, `due_at` among them; it
-    is asked where a row group has a timer that is due at `latest` (epoch ms) or before; None: everywhere.
+    """The rows whose timer fires.
+
+    `fires` takes a table with `columns`, `due_at` among them, and returns a boolean for each row. It is asked
+    only for row groups with a timer that is due at `latest` (epoch ms) or before; None: for all row groups.
     """
 
     columns: tuple[str, ...]
@@ -36,7 +38,9 @@ class DueRows:
 
 @dataclass
 class _RowGroup:
-    """The bounds of its hashes, the earliest timer in it (None: there is none), and what was read of it."""
+    """A row group: the bounds of its hashes, its earliest timer (None: it has none), and what was
+    read of it.
+    """
 
     number: int
     least: int
@@ -46,9 +50,9 @@ class _RowGroup:
 
 
 class Cursor:
-    """The rows of a file from the hash `first_hash` on. Only `rows` goes on in it; `fired` looks ahead.
+    """The rows of a file from the hash `first_hash` on. Only `rows` moves the cursor; `fired` looks ahead.
 
-    Nothing is opened before something is asked of hashes that the file has. Whatever reads raises
+    The file is not opened before somebody asks for hashes within its bounds. Each method that reads raises
     LakeDamaged, LakeUnavailable.
     """
 
@@ -61,14 +65,15 @@ class Cursor:
         self._next_hash = first_hash
 
     def close(self) -> None:
-        """Close the file. Nothing can be asked any more."""
+        """Close the file. The cursor cannot be used afterwards."""
         self._open.close()
 
     @property
     def next_bound(self) -> int:
-        """The greatest hash of the next row group; beyond all hashes when there is none.
+        """The greatest hash of the next row group; a number beyond all hashes if there is none.
 
-        Of a file that is still ahead its least hash: so it is not opened before its turn.
+        For a file that is still ahead it is the file's least hash, so that the file is not opened before its
+        turn. Raises LakeDamaged, LakeUnavailable.
         """
         assert self._file.least_hash is not None
         if self._row_groups is None and self._file.least_hash > self._next_hash:
@@ -77,9 +82,10 @@ class Cursor:
         return next((group.most for group in groups), _BEYOND)
 
     def fired(self, up_to: int, most: int | None = None) -> Hashes:
-        """The hashes up to `up_to` of rows whose timer fires, sorted, one for each row.
+        """Return the hashes up to `up_to` of rows whose timer fires, sorted, one for each row.
 
-        Where there are more than `most`, it may leave out some, but none before the last that it gives.
+        If there are more than `most`, some may be missing, but none before the last one that is returned.
+        Raises LakeDamaged, LakeUnavailable.
         """
         if self._due is None:
             return _NO_HASHES
@@ -89,14 +95,17 @@ class Cursor:
             start = np.searchsorted(hashes, self._next_hash)
             parts.append(hashes[start : np.searchsorted(hashes, up_to, side="right")])
             number += len(parts[-1])
+            # Later row groups have greater hashes: the caller cuts before them, and they need not be read
+            # yet.
             if most is not None and number > most:
                 break
         return np.concatenate(parts)
 
     def rows(self, hashes: Hashes | None, up_to: int) -> Iterator[pa.Table]:
-        """The rows of these hashes (None: of all) up to `up_to`; later calls begin after it.
+        """Yield the rows with these hashes (None: all rows) up to `up_to`; a later call begins after it.
 
-        What a row group has after `up_to` stays in memory for them.
+        The rest of a row group that reaches beyond `up_to` stays in memory for later calls. Raises
+        LakeDamaged, LakeUnavailable.
         """
         for group in list(self._groups_up_to(up_to)) if hashes is None or len(hashes) else ():
             rows = self._rows_of(group, hashes, up_to)
@@ -113,6 +122,7 @@ class Cursor:
             return None
         stored = self._hashes(group)
         start, stop = np.searchsorted(stored, least), np.searchsorted(stored, most, side="right")
+        # The hash column decides first; the other columns are read only if a row is needed.
         mask = None if hashes is None else _is_among(stored[start:stop], hashes)
         if start == stop or (mask is not None and not mask.any()):
             return None
@@ -120,7 +130,7 @@ class Cursor:
         return rows if mask is None else rows.filter(pa.array(mask))
 
     def _groups_up_to(self, up_to: int) -> Iterator[_RowGroup]:
-        """The row groups that are not gone through, as far as they begin at `up_to` or before."""
+        """Yield the row groups that still have rows to read and begin at `up_to` or before."""
         assert self._file.least_hash is not None
         if self._file.least_hash > up_to:
             return
@@ -135,11 +145,14 @@ class Cursor:
 
     def _read_bounds(self) -> Iterator[_RowGroup]:
         metadata = self._opened().metadata
+        # Row-group metadata counts leaves of nested columns, not columns, so a leaf's number comes from its
+        # path.
         leaves = {metadata.schema.column(leaf).path: leaf for leaf in range(metadata.num_columns)}
         for number in range(metadata.num_row_groups):
             row_group = metadata.row_group(number)
             hashes = row_group.column(leaves[HASH]).statistics
             timers = row_group.column(leaves[DUE_AT]).statistics if self._due is not None else None
+            # A row group without any timer has no minimum in its statistics.
             earliest = timers.min if timers is not None and timers.has_min_max else None
             yield _RowGroup(number, hashes.min, hashes.max, earliest)
 
@@ -185,7 +198,7 @@ def _any_between(hashes: Hashes, least: int, most: int) -> bool:
 
 
 def _is_among(values: Hashes, requested: Hashes) -> npt.NDArray[np.bool_]:
-    """Whether each value is one of `requested`, which are sorted and at least one."""
+    """Return whether each value is one of `requested`, which is sorted and not empty."""
     places = np.minimum(np.searchsorted(requested, values), len(requested) - 1)
     among: npt.NDArray[np.bool_] = requested[places] == values
     return among

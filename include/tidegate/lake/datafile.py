@@ -1,4 +1,4 @@
-"""Opening the Parquet files of manifests: one that is missing, short or changed is LakeDamaged."""
+"""Open the Parquet files of manifests; a file that is missing, short or changed raises LakeDamaged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from tidegate.lake.verify import require_unchanged
 
 @contextmanager
 def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
-    """A file of a manifest, to read. Raises LakeDamaged when it is missing or has another size or footer, and
-    on reading when pages differ from their checksums; LakeUnavailable.
+    """Open a file of a manifest for reading.
 
-    The footer is read once, in one request, and Arrow gets what was compared.
+    Raises LakeDamaged when the file is missing or has another size or footer, and while you read when a page
+    differs from its checksum; raises LakeUnavailable when the store fails.
+
+    The footer is read once, in one request, and Arrow gets the very bytes that were compared.
     """
     with store.open(file.path) as stream:
         with store_errors(file.path):
@@ -28,6 +30,7 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
         if size != file.bytes:
             raise damaged(file.path, f"it has {size} bytes of {file.bytes}")
         with data_errors(store, file):
+            # Arrow would read the footer again by itself; it could then be another one than the one compared.
             footer = stream.read_at(file.footer_bytes, size - file.footer_bytes)
             if written_of(footer) != Written(file.footer_bytes, file.footer_digest):
                 raise damaged(file.path, "its footer was changed, or is another file's")
@@ -40,10 +43,11 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def data_errors(store: Store, file: DataFile) -> Iterator[None]:
-    """Tell apart why Parquet cannot be read: LakeDamaged when the file was changed, else LakeUnavailable.
+    """Distinguish why Parquet cannot be read: raises LakeDamaged if the file was changed, else
+    LakeUnavailable.
 
-    Arrow has the same error for bytes that make no sense and for a disk that fails: so the file is read
-    once more, and compared with its digest.
+    Arrow raises the same error for bytes that make no sense and for a disk that fails. Therefore the file is
+    read once more, and compared with its digest.
     """
     with store_errors(file.path):
         try:
@@ -54,9 +58,9 @@ def data_errors(store: Store, file: DataFile) -> Iterator[None]:
 
 
 def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of some files, one after the other; `columns`: only these.
+    """Return all rows of some files, one file after the other, with only `columns` if they are given.
 
-    The columns are those that any of the files has. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    The table has the columns that any of the files has. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     tables = []
     for file in files:
@@ -66,22 +70,29 @@ def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] |
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of stored tables, one after the other, with the columns that any of them has."""
+    """Return the rows of stored tables, one after the other, with the columns that any of them has.
+
+    Raises SchemaChanged if a column has two types of which neither is wider.
+    """
     schema = merged_schema(table.schema for table in tables)
     return pa.concat_tables([schema.empty_table(), *(conformed(table, schema) for table in tables)])
 
 
 def stored_schema(store: Store, files: Sequence[DataFile], aliases: Aliases = NO_ALIASES) -> pa.Schema:
-    """All columns that any of the files has, under their newest names: by what manifests say of the files,
-    and by `aliases`. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    """Return all columns that any of the files has, under their newest names: those that manifests and
+    `aliases` declare. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     aliases_for = aliases_in(files, aliases)
-    own = zip(_schemas(store, files), map(aliases_for, files), strict=True)
-    return merged_schema(renamed_schema(*each) for each in own)
+    schemas = zip(_schemas(store, files), map(aliases_for, files), strict=True)
+    return merged_schema(renamed_schema(schema, aliases) for schema, aliases in schemas)
 
 
 def written_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:
-    """The same, as readers see the files that know nothing of tidegate: each column under its own name."""
+    """Return all columns that any of the files has, each under the name in its file, as Delta readers see
+    them.
+
+    Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    """
     return merged_schema(_schemas(store, files))
 
 

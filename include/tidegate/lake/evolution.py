@@ -1,9 +1,10 @@
-"""Files of several schemas as those of one: columns and fields that were added, removed, widened or renamed.
+"""Read files of several schemas as files of one: columns and fields that were added, removed, widened or
+renamed.
 
-A file is never written again for an edit of the pipeline file. Whoever reads it says which columns it takes,
-and gets them: by their names, or by those that they had before; null where the file has none; as the wider
-type where the file has a narrower one. What the reader does not name is left out. `tidegate.spec` decides
-which edits are let through; what only the files tell is found here, and raises SchemaChanged.
+An edit of the pipeline file never rewrites a stored file. A reader names the columns that it takes, and gets
+them under their current or older names: null if the file has none; as the wider type if the file has a
+narrower one. Columns that the reader does not name are left out. `tidegate.spec` decides which edits are
+allowed; an edit that only the files show to be impossible raises SchemaChanged here.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from tidegate.errors import SchemaChanged
 from tidegate.lake.aliases import NO_ALIASES, Aliases
 
 VALUES = ("value", "emitted")
-"""The columns of state files that have a stage's own: structs of what it holds, and of what last went out."""
+"""The columns of state files with a stage's own fields: structs of its value, and of what it emitted last."""
 
 
 def conformed(rows: pa.Table, schema: pa.Schema, aliases: Aliases = NO_ALIASES) -> pa.Table:
-    """Stored rows with the columns of `schema`, whose values are exactly those that were stored.
+    """Return stored rows with the columns of `schema` and exactly the values that were stored.
 
-    Raises SchemaChanged where a column or a field was of a type that its own is no wider form of.
+    Raises SchemaChanged if a column or field was stored with a type that its type in `schema` does not widen.
+
+    Example: rows with `value: struct<n: int32>` conform to `value: struct<n: int64, tag: string>`; `tag` is
+    null.
     """
     if rows.schema.equals(schema) and not aliases.names:
         return rows
@@ -37,19 +41,20 @@ def _conformed_column(rows: pa.Table, field: pa.Field, aliases: Aliases) -> pa.C
     if field.name not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     stored = rows[field.name]
-    known = aliases if field.name in VALUES else NO_ALIASES
-    if stored.type == field.type and not known.names:
+    renames = aliases if field.name in VALUES else NO_ALIASES
+    if stored.type == field.type and not renames.names:
         return stored
-    return pa.chunked_array([_converted(field.name, stored.combine_chunks(), field.type, known)])
+    return pa.chunked_array([_converted(field.name, stored.combine_chunks(), field.type, renames)])
 
 
 def _converted(name: str, values: pa.Array, type_: pa.DataType, aliases: Aliases) -> pa.Array:
-    """The same values in another type."""
+    """Return the values in another type."""
     if values.type == type_ and not aliases.names:
         return values
     if pt.is_struct(values.type) and pt.is_struct(type_):
         return _struct(values, type_, aliases)
     if pt.is_list(values.type) and pt.is_list(type_):
+        # `flatten` leaves out the items of null lists, so the offsets are computed anew.
         items = _converted(name, values.flatten(), type_.value_type, aliases)
         return pa.ListArray.from_arrays(_offsets(values), items, type=type_, mask=values.is_null())
     if pt.is_map(values.type) and pt.is_map(type_):
@@ -83,13 +88,15 @@ def _map(name: str, values: pa.MapArray, type_: pa.MapType) -> pa.MapArray:
 
 
 def _offsets(values: pa.ListArray) -> pa.Int32Array:
-    """Those of the items that `flatten` gives: none of what is null or was cut off."""
+    """Return offsets for the items that `flatten` gives, which has no items of lists that are null or cut
+    off.
+    """
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
 
 
 def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str) -> SchemaChanged:
-    """What is told where a column of another type meets the state."""
+    """Return the error for a column whose type does not fit the stored state."""
     return SchemaChanged(
         f"The column {name} was {stored} in the state and is {now}, which not all such values fit into",
         "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
@@ -98,10 +105,10 @@ def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str)
 
 
 def merged_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """All columns that any of them has, and all fields of their structs, in the order of first appearance,
-    each of the widest type that it has anywhere.
+    """Return all columns that any schema has, and all fields of their structs, in the order of first
+    appearance, each with the widest type that it has anywhere.
 
-    Raises SchemaChanged where a column has two types of which neither is the wider.
+    Raises SchemaChanged if a column has two types of which neither is wider.
     """
     return pa.schema(_merged_fields(column for schema in schemas for column in schema))
 
@@ -116,7 +123,7 @@ def _merged_fields(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
 
 
 def merged_type(name: str, before: pa.DataType, after: pa.DataType) -> pa.DataType:
-    """The type that takes all values of both. Raises SchemaChanged where there is none."""
+    """Return the type that takes all values of both types. Raises SchemaChanged if there is none."""
     if pt.is_struct(before) and pt.is_struct(after):
         return pa.struct(list(_merged_fields([*before, *after])))
     if pt.is_list(before) and pt.is_list(after):
@@ -134,7 +141,7 @@ def merged_type(name: str, before: pa.DataType, after: pa.DataType) -> pa.DataTy
 
 
 def renamed_schema(schema: pa.Schema, aliases: Aliases) -> pa.Schema:
-    """A file's columns under the names that they have since."""
+    """Return a file's columns under their current names."""
     if not aliases.names:
         return schema
     return pa.schema(
@@ -146,7 +153,7 @@ def renamed_schema(schema: pa.Schema, aliases: Aliases) -> pa.Schema:
 
 
 def _renamed_type(type_: pa.DataType, aliases: Aliases) -> pa.DataType:
-    """The type with the newest names of its columns."""
+    """Return the type with the newest names of its columns."""
     if not aliases.names:
         return type_
     if pt.is_list(type_):
@@ -154,11 +161,11 @@ def _renamed_type(type_: pa.DataType, aliases: Aliases) -> pa.DataType:
     if not pt.is_struct(type_):
         return type_
     newest = {aliases.stored_name(name, type_): name for name in aliases.names}
-    gone = {old for older in aliases.names.values() for old in older} if aliases.within is None else set()
+    retired = {old for older in aliases.names.values() for old in older} if aliases.within is None else set()
     return pa.struct(
         [
             pa.field(newest.get(part.name, part.name), _renamed_type(part.type, aliases.inside(part.name)))
             for part in type_
-            if part.name in newest or part.name not in gone
+            if part.name in newest or part.name not in retired
         ]
     )

@@ -1,9 +1,9 @@
-"""The list of an attempt's files. What stands in no committed manifest does not exist.
+"""The list of an attempt's files. A file that is in no committed manifest does not exist.
 
-A manifest is a JSON file; the ledger has its digest. It has two of each file: one of all of it, which only
-`doctor --deep` compares, and one of its footer, by which whoever opens the file knows that it is this one. A
-footer names its file, and says where pages begin and which rows they have; pages have checksums. So none of
-them can be missing, short or another's without being noticed, and nobody reads more for it.
+A manifest is a JSON file, whose digest the ledger has. A manifest has two digests of each file: one of the
+whole file, which only `doctor --deep` compares, and one of its footer, by which each reader recognizes the
+file. A footer names its file, and says where pages begin and which rows they have; pages have checksums. So a
+file that is missing, short or another file's is always noticed, and nobody reads more bytes for it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,26 @@ from tidegate.errors import LakeDamaged
 from tidegate.lake.store import Store, Written, written_of
 
 FORMAT = 2
-"""Of manifests and of the files that they name; raised whenever what is written changes its meaning."""
+"""The format of manifests and of the files that they name; raise it when the meaning of what is written
+changes.
+"""
 
 Kind = Literal["state", "outbox", "quarantine"]
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file. `stage` is "" for quarantine; `least_hash`, `most_hash`: of the keys in it, if sorted
-    by them. `key_types`, of state: the columns that its keys are texts of, with their types (see
-    `engine.key_types`); None: the records' own keys. `aliases`, of state: what its columns were called in
-    older files (see `lake.evolution`). The last `footer_bytes` have the SHA-256 `footer_digest`.
+    """A Parquet file of an attempt or a snapshot.
+
+    Args:
+        stage: the stage's name; "" for quarantine.
+        path: relative to the lake's root.
+        digest: the SHA-256 of all bytes, in hexadecimal.
+        footer_bytes: the length of the footer, which has the SHA-256 `footer_digest`.
+        least_hash: the least hash of the keys in the file, `most_hash` the greatest; None if not sorted.
+        key_types: for state: the columns of which its keys are texts, with their types (see
+            `engine.key_types`); None: keys are the records' own.
+        aliases: for state: the names of its columns in older files (see `lake.evolution`).
     """
 
     kind: Kind
@@ -52,23 +61,25 @@ class Manifest:
     seq: int
     files: tuple[DataFile, ...]
 
-    def of(self, kind: Kind, stage: str = "") -> tuple[DataFile, ...]:
-        """The files of one kind and stage."""
+    def files_of(self, kind: Kind, stage: str = "") -> tuple[DataFile, ...]:
+        """Return the files of one kind and stage."""
         return tuple(file for file in self.files if (file.kind, file.stage) == (kind, stage))
 
     @property
     def rows(self) -> int:
-        """Rows of all files together."""
+        """The number of rows of all files together."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files together."""
+        """The bytes of all files together."""
         return sum(file.bytes for file in self.files)
 
 
 def manifest_of(name: str, seq: int, files: Iterable[DataFile]) -> Manifest:
-    """A manifest; the order in which tasks told of their files does not matter."""
+    """Return a manifest of the files, sorted, so that the order in which tasks reported them does
+    not matter.
+    """
 
     def order(file: DataFile) -> tuple[str, str, int, str]:
         return file.kind, file.stage, file.least_hash or 0, file.path
@@ -77,12 +88,16 @@ def manifest_of(name: str, seq: int, files: Iterable[DataFile]) -> Manifest:
 
 
 def write_manifest(store: Store, path: str, manifest: Manifest) -> Written:
-    """Write it, durably; what is returned goes into the ledger. Raises LakeUnavailable."""
+    """Write a manifest durably, and return its size and digest for the ledger. Raises LakeUnavailable."""
     return store.write(path, json.dumps({"format": FORMAT} | asdict(manifest)).encode())
 
 
 def read_manifest(store: Store, path: str, written: Written) -> Manifest:
-    """The manifest as it was written. Raises LakeDamaged when it is not that, LakeUnavailable."""
+    """Return the manifest at `path`.
+
+    Raises LakeDamaged if its bytes are not those that were written, or another version of tidegate wrote it;
+    raises LakeUnavailable if the store fails.
+    """
     content = store.read(path)
     if written_of(content) != written:
         raise damaged(
@@ -104,7 +119,7 @@ def read_manifest(store: Store, path: str, written: Written) -> Manifest:
 
 
 def damaged(path: str, why: str) -> LakeDamaged:
-    """What whoever finds a file changed is told."""
+    """Return the error for a file that is not as it was written."""
     return LakeDamaged(
         f"The lake's file {path} is not as it was written: {why}",
         "Restore it; `tidegate doctor --deep` names all that is damaged. Or raise `generation`.",

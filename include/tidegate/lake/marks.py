@@ -1,10 +1,10 @@
-"""Marks in a folder: which ledger it belongs to, and what that has decided last.
+"""Marks in a folder: the ledger that owns the folder, and its last decision.
 
-In a stream's folder a mark has the number of a committed batch and the name of its attempt; batch 0 names
-the ledger that has begun the stream; that one stays, and of the others the two newest. In a pipeline's
-folder it has the number of a promotion, the generation that was put in charge, and the decision itself. All
-of these stay: a ledger that was restored learns from them what it has lost. A mark is a small file that is
-put only if it is absent. Only a ledger that takes over a folder replaces its marks.
+In a stream's folder a mark has the number of a committed batch and the name of its attempt; the mark of batch
+0 names the ledger that began the stream. That mark stays, and the two newest of the others. In a pipeline's
+folder a mark has the number of a promotion, the generation that was put in charge, and the decision itself.
+All of these stay: a ledger that was restored learns from them what it has lost. A mark is a small file that
+is put only if it is absent. Only a ledger that takes over a folder replaces its marks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tidegate.failpoints import failpoint
 from tidegate.lake.store import Store
 
 FORMAT = 1
-"""Of a mark; raised whenever what is written changes its meaning."""
+"""The format of a mark; raise it when the meaning of what is written changes."""
 
 _NAME = re.compile(r"(\d{10,})\.json")
 
 
 @dataclass(frozen=True)
 class LedgerMark:
-    """What a ledger, by its identity, has decided: a number, and the name that it has there.
+    """A decision of the ledger with the identity `ledger`: a number, and the name that it has in that ledger.
 
     `decision` is the row of a promotion; None: the mark is of a batch. Two marks with one number and name are
     of the same decision.
@@ -59,16 +59,19 @@ class Marks:
             except LakeDamaged:
                 if number == max(self._numbers(), default=None):
                     raise
-        return self.newest()  # two newer ones were put meanwhile, and it was removed
+        # two newer marks were put since the listing, and this one was removed: look again
+        return self.newest()
 
     def put(self, mark: LedgerMark) -> None:
-        """Write a mark, unless its number has one, and remove those of batches that nobody needs after it.
+        """Write a mark, unless its number has one, and remove the marks of batches that nobody needs after
+        it.
 
         Raises LakeUnavailable.
         """
         with failpoint("marks.put"):
             self.store.put_if_absent(self.path(mark.number), _content(mark))
         for number in () if self.keeps_all else self._numbers():
+            # A reader that listed the folder before `put` may still open the last but one.
             if 0 < number < mark.number - 1:
                 self.remove(number)
 
@@ -80,8 +83,8 @@ class Marks:
     def adopt(self, ledger: str) -> None:
         """Write another ledger's identity into all marks.
 
-        The newest mark says whose the folder is, so it is the last one: until then the folder is not taken
-        over, and whoever was killed begins again. Raises LakeDamaged, LakeUnavailable.
+        The newest mark says which ledger owns the folder, so it is written last: until then the folder is not
+        taken over, and a takeover that was killed begins again. Raises LakeDamaged, LakeUnavailable.
         """
         for mark in self.all():
             with failpoint("marks.adopt"):
@@ -92,7 +95,7 @@ class Marks:
         return [self._read(number) for number in sorted(self._numbers())]
 
     def path(self, number: int) -> str:
-        """Return where the mark of a number is."""
+        """Return the path of the mark with a number."""
         return f"{self.folder}/{number:010d}.json"
 
     def _numbers(self) -> Iterator[int]:
@@ -118,6 +121,6 @@ def _content(mark: LedgerMark) -> bytes:
 
 def _unreadable(path: str) -> LakeDamaged:
     return LakeDamaged(
-        f"The lake's file {path}, which says whose the folder is, cannot be read",
+        f"The lake's file {path}, which names the ledger that owns the folder, cannot be read",
         "Restore it from a backup, or use the version of tidegate that wrote it.",
     )

@@ -1,6 +1,7 @@
-"""The outbox's columns, declared once: compute writes them, and whoever reads an outbox names them from here.
+"""The outbox's columns, declared once: compute writes them, and each reader of an outbox takes their names
+here.
 
-A row is an emission. Of a key's emissions in one batch, `ordinal` tells the order.
+A row is an emission. `ordinal` gives the order of a key's emissions in one batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WINDOW = ("window_start", "window_end")
 """Epoch ms; null without a window."""
 
 ORDER = (SEQ, KEY, ORDINAL)
-"""What rows of several batches are sorted by: a key's emissions in the order in which they went out."""
+"""The sort order of rows of several batches: a key's emissions in the order in which they were emitted."""
 
 _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys((HASH, ORDINAL, *WINDOW, TIMESTAMP, AT, SEQ), pa.int64()),
@@ -30,14 +31,19 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 SHARED_COLUMNS = pa.schema([(name, _TYPES[name]) for name in (HASH, KEY, *WINDOW, TIMESTAMP, SEQ)])
-"""What the outbox of every stage has, whatever its values are: its table for others begins with these."""
+"""The columns that the outbox of every stage has; its table for other engines begins with them."""
 
 
 def outbox_schema(
     value: pa.DataType, key_columns: pa.DataType, payloads: Mapping[str, pa.DataType]
 ) -> pa.Schema:
-    """The outbox of a stage. `payloads`: the columns of what its sinks send (`spec.Payload.column`): null for
-    a deletion, unless it is told in an envelope.
+    """Return the columns of a stage's outbox.
+
+    Args:
+        value: the type of the struct `value`, which is null for a deletion.
+        key_columns: the type of the struct of the columns that make the key.
+        payloads: the columns that its sinks send (`spec.Payload.column`); null for a deletion, unless an
+            envelope reports it.
     """
     names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
     types = {**_TYPES, **payloads, VALUE: value, KEY_COLUMNS: key_columns}
@@ -45,10 +51,12 @@ def outbox_schema(
 
 
 def window_columns(windowed: bool) -> tuple[str, ...]:
-    """The window's columns, for readers that show them only where there are windows."""
+    """Return the window's columns if a stage has windows, for readers that show them only then."""
     return WINDOW if windowed else ()
 
 
 def parts_of(struct: pa.StructArray) -> dict[str, pa.Array]:
-    """The columns in `value` or `key_columns`, by name; all of them are null where the struct is."""
+    """Return the columns in `value` or `key_columns`, by name; all of them are null where the
+    struct is null.
+    """
     return {field.name: pc.struct_field(struct, field.name) for field in struct.type}

@@ -1,4 +1,4 @@
-"""Whether a store can refuse to write a file that is there. Tables for others need that of it."""
+"""Whether a store can refuse to overwrite a file. Tables for other engines need that of a store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from tidegate.lake.store import Store
 
 
 def puts_if_absent(store: Store) -> bool:
-    """Put a small file twice, both times only if it is absent; it is removed again.
+    """Put a small file twice, both times only if it is absent, and remove it again.
 
-    On a disk that always works. Raises LakeUnavailable.
+    Returns whether the store wrote the first one and refused the second. A disk always does. Raises
+    LakeUnavailable.
     """
     if not store.is_remote:
         return True

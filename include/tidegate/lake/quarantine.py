@@ -1,5 +1,5 @@
-"""The columns of quarantine, and reading it a row group at a time: which rows are asked for is told from
-narrow columns, and values are read only of row groups that have such rows.
+"""The columns of quarantine, and a reader by row groups: narrow columns decide which rows are requested, and
+values are read only of row groups that have such rows.
 """
 
 from __future__ import annotations
@@ -33,23 +33,26 @@ QUARANTINE = pa.schema(
         ("recorded", pa.int64()),
     ]
 )
-"""A record that could not be used, whole; `timestamp` is epoch ms, null where it has none. `part` and
-`recorded`: as in `formats.INPUT`; older files do not have the latter.
+"""A record that could not be used, whole; `timestamp` is epoch ms, null if the record has none. `part` and
+`recorded` are as in `formats.INPUT`; older files do not have `recorded`.
 """
 
 POSITION = ("topic", "partition", "offset")
 IDENTITY = (*POSITION, "part", "seq")
-"""What a record in quarantine is known by: it may be there twice, from its own batch and from a replay."""
+"""The identity of a record in quarantine: it may be there twice, from its own batch and from a replay."""
 _ROW = pa.field("row", pa.int64())
 _BOUNDED = ("topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True)
 class RowCondition:
-    """Which rows of a quarantine are asked for: those that meet all that is given; empty, or None: any.
+    """A condition on rows of a quarantine: requested are the rows that meet all of its parts; an empty part,
+    or None, accepts any row.
 
-    `reasons` are reasons without their detail. `since_ms` is the first timestamp (epoch ms) and `until_ms`
-    the first one after them: a row without a timestamp is in no such interval.
+    `reasons` are reasons without their detail. `since_ms` is the first timestamp (epoch ms), `until_ms` the
+    first one after the interval: a row without a timestamp is in no interval.
+
+    Example: `RowCondition(reasons=frozenset({"malformed"}), topics=frozenset({"orders"}))`.
     """
 
     reasons: frozenset[str] = frozenset()
@@ -61,14 +64,14 @@ class RowCondition:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What `mask` looks at."""
+        """The columns that `mask` reads."""
         is_timed = self.since_ms is not None or self.until_ms is not None
         used = {"reason": self.reasons, "topic": self.topics, "partition": self.partitions}
         compared = {"timestamp": is_timed, "offset": self.offset is not None}
         return tuple(name for name, values in {**used, **compared}.items() if values)
 
     def mask(self, rows: pa.Table) -> pa.ChunkedArray | None:
-        """Whether each row is asked for; None: all are."""
+        """Return whether each row is requested; None: all rows are."""
         tests = [
             pc.is_in(values, value_set=pa.array(sorted(allowed), values.type))
             for values, allowed in self._listed(rows)
@@ -93,7 +96,8 @@ class RowCondition:
             yield rows["partition"], self.partitions
 
     def may_hold(self, group: pq.RowGroupMetaData) -> bool:
-        """Whether a row group can have such a row, by its least and largest values."""
+        """Return whether a row group can have a requested row, by its least and largest values."""
+        # Statistics are optional in Parquet: without bounds the row group is read.
         bounds = _bounds(group)
         if "timestamp" in bounds:
             least, most = bounds["timestamp"]
@@ -114,7 +118,7 @@ class RowCondition:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of an open quarantine file. Reading raises LakeDamaged, LakeUnavailable."""
+    """A row group of an open quarantine file. Its methods that read raise LakeDamaged, LakeUnavailable."""
 
     store: Store
     file: DataFile
@@ -123,34 +127,38 @@ class RowGroup:
 
     @property
     def rows(self) -> int:
-        """How many it has."""
+        """The number of its rows."""
         return int(self.parquet.metadata.row_group(self.number).num_rows)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """These columns of its rows; one that the file does not have is null."""
+        """Return these columns of its rows; a column that the file does not have is null. Raises LakeDamaged,
+        LakeUnavailable.
+        """
         stored = [name for name in columns if name in self.parquet.schema_arrow.names]
         with data_errors(self.store, self.file):
             rows = self.parquet.read_row_group(self.number, columns=stored, use_threads=False)
         return conformed(rows, pa.schema([QUARANTINE.field(name) for name in columns]))
 
     def matching(self, condition: RowCondition, columns: Sequence[str]) -> pa.Table:
-        """These columns of the rows that are asked for, and `row`: their numbers in the row group.
+        """Return these columns of the requested rows, and `row`: their numbers in the row group.
 
-        Columns that the condition does not look at are read only where it leaves a row.
+        Columns that the condition does not compare are read only if it leaves a row. Raises LakeDamaged,
+        LakeUnavailable.
         """
-        looked_at = self.read(condition.columns)
-        mask = condition.mask(looked_at)
+        compared = self.read(condition.columns)
+        mask = condition.mask(compared)
         if mask is not None and not pc.any(mask).as_py():
             return pa.schema([*(QUARANTINE.field(name) for name in columns), _ROW]).empty_table()
-        others = self.read([name for name in columns if name not in condition.columns])
-        parts = [others[name] if name in others.column_names else looked_at[name] for name in columns]
+        remaining = self.read([name for name in columns if name not in condition.columns])
+        parts = [remaining[name] if name in remaining.column_names else compared[name] for name in columns]
         rows = pa.table([*parts, pa.array(range(self.rows), pa.int64())], [*columns, _ROW.name])
         return rows if mask is None else rows.filter(mask)
 
 
 def row_groups(store: Store, file: DataFile, condition: RowCondition) -> Iterator[RowGroup]:
-    """The row groups of a quarantine file that may have rows that are asked for; a row group can be read
-    until the next one is asked for. Raises LakeDamaged, LakeUnavailable.
+    """Yield the row groups of a quarantine file that may have requested rows.
+
+    You can read a row group until you take the next one. Raises LakeDamaged, LakeUnavailable.
     """
     with open_data(store, file) as parquet:
         for number in range(parquet.metadata.num_row_groups):
@@ -159,18 +167,18 @@ def row_groups(store: Store, file: DataFile, condition: RowCondition) -> Iterato
 
 
 def reason_codes(reasons: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Reasons without their detail: `malformed: Expected …` is `malformed`."""
+    """Return reasons without their detail: `malformed: Expected …` is `malformed`."""
     return pc.list_element(pc.split_pattern(reasons, ":", max_splits=1), 0)
 
 
 def reason_details(reasons: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What stands behind the colon of each; null where there is none."""
+    """Return the text behind the colon of each reason; null if there is none."""
     details = pc.replace_substring_regex(reasons, r"(?s)\A[^:]*:\s?", "")
     return pc.if_else(pc.equal(details, reasons), pa.scalar(None, pa.string()), details)
 
 
 def _bounds(group: pq.RowGroupMetaData) -> dict[str, tuple[Any, Any]]:
-    """Column -> its least and largest value, where the footer has them."""
+    """Return column -> its least and largest value, for columns whose footer has them."""
     bounds = {}
     for number in range(group.num_columns):
         column = group.column(number)

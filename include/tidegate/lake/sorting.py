@@ -1,4 +1,4 @@
-"""Rows of a quarantine in the order of their positions, however many there are: runs on disk, merged."""
+"""Sort any number of rows of a quarantine by their positions: runs on disk, merged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RUN_BYTES = 64 * 1024 * 1024
 _RUN_ROWS = 131_072
 _BLOCK_ROWS = 4_096
 _LAST = 2**31 - 1
-"""Where a record stands of which no part is meant: after its parts."""
+"""The sort key of a record without a part: after all parts of its position."""
 
 
 def sorted_by_position(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """All rows, sorted by `IDENTITY`. The tables have the columns of `lake.quarantine.QUARANTINE`.
+    """Yield all rows, sorted by `IDENTITY`. The tables have the columns of `lake.quarantine.QUARANTINE`.
 
     Memory has a run of 131,072 rows or 64 MiB, or a block of 4,096 rows of each run.
     """
@@ -33,16 +33,16 @@ def sorted_by_position(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    gathered: list[pa.Table] = []
+    buffered: list[pa.Table] = []
     rows = size = 0
     for table in tables:
-        gathered.append(table)
+        buffered.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
         if rows >= _RUN_ROWS or size >= _RUN_BYTES:
-            yield _sorted(pa.concat_tables(gathered))
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield _sorted(pa.concat_tables(gathered))
+            yield _sorted(pa.concat_tables(buffered))
+            buffered, rows, size = [], 0, 0
+    if buffered:
+        yield _sorted(pa.concat_tables(buffered))
 
 
 def _write_run(path: Path, run: pa.Table) -> Path:
@@ -69,19 +69,19 @@ class _Run:
         self.load()
 
     def load(self) -> None:
-        """Read the next block where the one before is used up; after the last it stays empty."""
+        """Read the next block if the block before is used up; after the last one the block stays empty."""
         while not self.block.num_rows and self._next < self._file.num_row_groups:
             self.block = self._file.read_row_group(self._next, use_threads=False)
             self._next += 1
 
     @property
     def last(self) -> tuple[Any, ...]:
-        """Where the last row of the block stands."""
+        """The sort key of the block's last row."""
         row = self.block.slice(self.block.num_rows - 1)
         return tuple(_sort_key(row, name)[0].as_py() for name in IDENTITY)
 
     def take_up_to(self, bound: tuple[Any, ...]) -> pa.Table:
-        """Take the rows of the block that do not stand behind `bound`, which are its first ones."""
+        """Take the rows of the block that do not sort after `bound`; they are its first ones."""
         number = pc.sum(_not_behind(self.block, bound)).as_py()
         taken, self.block = self.block.slice(0, number), self.block.slice(number)
         self.load()
@@ -91,6 +91,8 @@ class _Run:
 def _merged(paths: Iterable[Path]) -> Iterator[pa.Table]:
     runs = [run for run in map(_Run, paths) if run.block.num_rows]
     while runs:
+        # All rows up to the least of the last keys are loaded: no later block can have one that sorts before
+        # them.
         bound = min(run.last for run in runs)
         yield _sorted(pa.concat_tables([run.take_up_to(bound) for run in runs]))
         runs = [run for run in runs if run.block.num_rows]

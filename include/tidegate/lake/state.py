@@ -1,9 +1,9 @@
-"""Reading state beside a sorted batch: the newest row of each entry that the batch needs, and no others.
+"""Read state beside a sorted batch: the newest row of each entry that the batch needs, and no others.
 
-State files are sorted by hash. They are read side by side in the order of hashes, as the batch goes by: a
-row group without one of the batch's hashes, and without a timer that fires, is skipped by its statistics; of
-the others the values are only read where a row is needed. So a pass reads each file once, and holds no more
-than a row group of each file at a time.
+State files are sorted by hash. They are read side by side in the order of hashes, along with the batch. A row
+group without one of the batch's hashes, and without a timer that fires, is skipped by its statistics; in the
+other row groups, values are read only if a row is needed. So a pass reads each file once, and memory has at
+most a row group of each file at a time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,23 @@ from tidegate.lake.store import Store
 __all__ = ["DueRows", "StateReader", "live_rows", "newest_rows", "read_key"]
 
 MOST_DUE_ROWS = 32_768
-"""How many rows whose timers fire `next_bound` lets through at once, unless one hash has more."""
+"""The number of rows with timers that fire which `next_bound` allows at once, unless one hash has more."""
 
 
 class StateReader:
-    """The state that some files hold, taken in the order of hashes. Use it as a context manager.
+    """The state in some files, taken in the order of hashes. Use it as a context manager.
 
-    `schema`: the columns that are wanted, in the types that they are wanted in; see `evolution.conformed`.
-    `by_place`: an entry is a topic-partition's, as in a bounded stage. Hashes before `first_hash` are not
-    looked at, files that end before it not opened. `aliases`: older names of columns, beside those that the
-    files' manifests say.
+    Example::
+
+        with StateReader(store, files, schema) as state:
+            rows = state.take(hashes_of_the_batch)
+
+    Args:
+        schema: the requested columns and types; see `evolution.conformed`.
+        due: the rows whose timer fires, which are taken beside those of the batch.
+        by_place: an entry belongs to a topic-partition, as in a bounded stage.
+        first_hash: smaller hashes are ignored; files that end before it are not opened.
+        aliases: older names of columns, beside those that the files' manifests declare.
     """
 
     def __init__(
@@ -65,9 +72,9 @@ class StateReader:
             cursor.close()
 
     def next_bound(self, up_to: int = GREATEST_HASH) -> int:
-        """The furthest hash, at most `up_to`, before which not too many timers fire for one `take`.
+        """Return the greatest hash, at most `up_to`, up to which not too many timers fire for one `take`.
 
-        It is beyond what was gone through. Raises LakeDamaged, LakeUnavailable.
+        It is beyond all that was taken before. Raises LakeDamaged, LakeUnavailable.
         """
         if self._due is None:
             return up_to
@@ -81,23 +88,24 @@ class StateReader:
         due_hashes = due_hashes[due_hashes <= up_to]
         if len(due_hashes) <= MOST_DUE_ROWS:
             return up_to
+        # If the first hash alone has too many, it must be taken whole all the same: an entry is never split.
         return max(int(due_hashes[MOST_DUE_ROWS]) - 1, int(due_hashes[0]))
 
     def take(self, hashes: Hashes, up_to: int = GREATEST_HASH) -> pa.Table:
-        """The newest rows of entries up to the hash `up_to`, but not of what was gone through before.
+        """Return the newest rows of entries up to the hash `up_to`, without those that were taken before.
 
-        They are those whose hash is one of `hashes`, which are sorted and distinct, or that of a timer that
-        fires; sorted by entry. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+        The rows have a hash of `hashes`, which is sorted and distinct, or the hash of a timer that fires;
+        they are sorted by entry. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """
         fired = [cursor.fired(up_to) for cursor in self._cursors]
         requested = np.unique(np.concatenate([hashes, *fired])) if any(map(len, fired)) else hashes
         return self._newest(cursor.rows(requested, up_to) for cursor in self._cursors)
 
     def scan(self, live_only: bool = False) -> Iterator[pa.Table]:
-        """All that was not gone through yet, in the order of hashes: the newest row of each entry.
+        """Yield all that was not taken yet, in the order of hashes: the newest row of each entry.
 
-        `live_only`: without entries of which nothing is left. A table has about as many rows as a row group,
-        or more where many rows have one hash. Raises LakeDamaged, LakeUnavailable.
+        `live_only` leaves out entries that are not live. A table has about as many rows as a row group, or
+        more if many rows have one hash. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """
         while (bound := min((cursor.next_bound for cursor in self._cursors), default=None)) is not None:
             if bound > GREATEST_HASH:
@@ -123,8 +131,9 @@ def live_rows(
     key: str | None = None,
     aliases: Aliases = NO_ALIASES,
 ) -> pa.Table:
-    """One row of each entry that is not gone, by key and window, in columns for people: all but those that
-    only readers of files need. `key`: of one key. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    """Return one row per live entry, by key and window, with the columns that interest people.
+
+    `key` limits the result to one key. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     if key is None:
         rows = newest_of_all(store, files, by_place, aliases)
@@ -138,7 +147,9 @@ def live_rows(
 def newest_of_all(
     store: Store, files: Sequence[DataFile], by_place: bool = False, aliases: Aliases = NO_ALIASES
 ) -> pa.Table:
-    """The newest row of each entry, gone or not. Raises LakeDamaged, LakeUnavailable, SchemaChanged."""
+    """Return the newest row of each entry, live or not. Raises LakeDamaged, LakeUnavailable,
+    SchemaChanged.
+    """
     schema = stored_schema(store, files, aliases)
     with StateReader(store, files, schema, by_place=by_place, aliases=aliases) as state:
         return pa.concat_tables([schema.empty_table(), *state.scan()])
@@ -151,9 +162,10 @@ def read_key(
     by_place: bool = False,
     aliases: Aliases = NO_ALIASES,
 ) -> pa.Table:
-    """The newest row of each entry of a key, by window. Of each file that may have it one row group is read;
-    of a bounded stage all, since its rows are sorted by the hash of their place. Raises LakeDamaged,
-    LakeUnavailable, SchemaChanged.
+    """Return the newest row of each entry of a key, by window.
+
+    One row group is read of each file that may have the key. A bounded stage is read whole, since its rows
+    are sorted by the hash of their topic-partition. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     if by_place:
         rows = newest_of_all(store, files, by_place, aliases)
@@ -162,4 +174,5 @@ def read_key(
         schema = stored_schema(store, files, aliases)
         with StateReader(store, files, schema, first_hash=hash_, aliases=aliases) as state:
             rows = state.take(np.array([hash_], np.int64), hash_)
+    # Two keys can have the same hash.
     return rows.filter(pc.equal(rows[KEY], key))

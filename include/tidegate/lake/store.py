@@ -1,7 +1,7 @@
-"""The files of the lake: on a disk or in an object store, durable once they are written.
+"""The files of the lake, on a disk or in an object store, durable once they are written.
 
 Paths are relative to the lake's root, with `/` between their parts. Files are written once, whole, under
-names that nobody else uses, and never changed. Whether one counts a manifest says, never a listing.
+names that nobody else uses, and never changed. A manifest decides whether a file counts, never a listing.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
 
 _ATTEMPTS = 5
 _REQUEST_SECONDS = 20
-"""How often a request to an object store is made, and how long each may give no sign of life."""
-
+"""How often a request to an object store is tried, and how long each may stay without an answer."""
 
 _OTHER_SCHEMES = ("file://", "gs://", "abfs://", "abfss://")
-"""What Arrow, delta-rs and obstore know beside s3://. Untested: there is no local server for them."""
+"""Schemes beside s3:// that Arrow, delta-rs and obstore all support. Untested: there is no local server for
+them.
+"""
 
 
 class Written(NamedTuple):
-    """What a file is known again by: its size, and the SHA-256 of its bytes."""
+    """The identity of a file's content: its size in bytes, and its SHA-256 in hexadecimal."""
 
     bytes: int
     digest: str
 
 
 def written_of(content: bytes) -> Written:
-    """The same of bytes that are at hand."""
+    """Return the size and digest of bytes in memory."""
     return Written(len(content), hashlib.sha256(content).hexdigest())
 
 
 class Listed(NamedTuple):
-    """A file that is there. `changed_at`: epoch seconds."""
+    """An existing file. `changed_at`: epoch seconds."""
 
     path: str
     bytes: int
@@ -60,7 +61,9 @@ class Listed(NamedTuple):
 
 
 class Sink:
-    """Takes a file's bytes; `written` tells what they came to. A Python file object, for Arrow's writers."""
+    """A Python file object for Arrow's writers, which counts and digests the bytes; see `written` and
+    `footer`.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -71,7 +74,7 @@ class Sink:
         self.closed = False
 
     def begin_footer(self) -> None:
-        """What is written from now on is the footer."""
+        """Count all that is written from now on as the footer, too."""
         self._footer_start, self._footer_digest = self._bytes, hashlib.sha256()
 
     def write(self, data: Any) -> int:
@@ -87,18 +90,19 @@ class Sink:
         return self._bytes
 
     def flush(self) -> None:
-        """The store decides when."""
+        """Do nothing: the store decides when to flush."""
 
     def close(self) -> None:
-        """The store closes what it has opened."""
+        """Do nothing: the store closes what it has opened."""
 
     @property
     def written(self) -> Written:
+        """The size and digest of all bytes so far."""
         return Written(self._bytes, self._digest.hexdigest())
 
     @property
     def footer(self) -> Written:
-        """The same of the footer alone. Raises ValueError when none was begun."""
+        """The size and digest of the footer alone. Raises ValueError if no footer was begun."""
         if self._footer_digest is None:
             raise ValueError("no footer was begun")
         return Written(self._bytes - self._footer_start, self._footer_digest.hexdigest())
@@ -110,12 +114,14 @@ class Store:
 
     Object stores take their region, endpoint and credentials from the environment of the process
     (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), for files and for Delta tables alike.
+
+    Example: `Store("/data/lake").read("orders/g1/manifests/0000000001-000001-9f86d081/manifest.json")`.
     """
 
     root: str
 
     def uri(self, folder: str) -> str:
-        """A folder below the root, as Delta's libraries name it."""
+        """Return the absolute path or URI of a folder below the root, as Delta's libraries take it."""
         return f"{self._absolute_root}/{folder}"
 
     @property
@@ -124,12 +130,12 @@ class Store:
 
     @property
     def is_remote(self) -> bool:
-        """Whether each read is a request."""
+        """Whether each read is a request to an object store."""
         return self._folder is None
 
     @property
     def delta_options(self) -> dict[str, str] | None:
-        """What delta-rs has to be told beside the environment."""
+        """The options that delta-rs needs beside the environment; None on a disk."""
         if not self.is_remote:
             return None
         retries = {"max_retries": str(_ATTEMPTS), "timeout": f"{_REQUEST_SECONDS}s"}
@@ -137,19 +143,20 @@ class Store:
 
     @property
     def file_system(self) -> SubTreeFileSystem:
-        """Arrow's, at the root. Raises SettingsInvalid, LakeUnavailable."""
+        """Arrow's file system, rooted at the store. Raises SettingsInvalid, LakeUnavailable."""
         with store_errors(self.root):
             return _file_system(self._absolute_root)
 
     @property
     def _folder(self) -> Path | None:
-        """Where the files are, if that is a disk."""
+        """The folder of the files, if it is on a disk."""
         system = self.file_system
         return Path(system.base_path) if isinstance(system.base_fs, LocalFileSystem) else None
 
     @contextmanager
     def create(self, path: str) -> Iterator[Sink]:
-        """A new file, complete and durable when the block ends. An error in it leaves no file that counts.
+        """Write a new file, which is complete and durable when the block ends. After an error in the block,
+        no file counts.
 
         Raises LakeUnavailable.
         """
@@ -172,7 +179,7 @@ class Store:
                 _flush(folder, path)
 
     def write(self, path: str, content: bytes) -> Written:
-        """A small file, at once. Raises LakeUnavailable."""
+        """Write a small file at once, and return its size and digest. Raises LakeUnavailable."""
         with self.create(path) as sink:
             sink.write(content)
         return sink.written
@@ -190,8 +197,9 @@ class Store:
             _flush(folder, path)
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """A small file, whole, unless there is one already: of several at once one puts it. False: there is
-        one. Raises LakeUnavailable.
+        """Write a small file, whole, unless it exists; of several writers at once only one succeeds.
+
+        Returns False if the file exists already. Raises LakeUnavailable.
         """
         folder = self._folder
         if folder is None:
@@ -200,6 +208,8 @@ class Store:
         self.write(draft, content)
         with store_errors(path):
             try:
+                # A hard link fails if the target exists, and shows the file only when it is whole; a rename
+                # would overwrite.
                 os.link(folder / draft, folder / path)
             except FileExistsError:
                 return False
@@ -209,7 +219,8 @@ class Store:
         return True
 
     def _put_object(self, path: str, content: bytes) -> bool:
-        import obstore  # late: who has the lake on a disk need not install it
+        # imported late: users with the lake on a disk need not install it
+        import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError
         from obstore.store import from_url
 
@@ -227,7 +238,7 @@ class Store:
         return True
 
     def make_root(self) -> None:
-        """Make the folder, if it is on a disk and missing, so that it outlives a machine that loses power.
+        """Make the root folder durably, if it is on a disk and missing.
 
         Raises LakeUnavailable.
         """
@@ -237,18 +248,22 @@ class Store:
                 _make_root(folder)
 
     def flush(self, paths: Iterable[str]) -> None:
-        """Make those of the files that exist outlive a machine that loses power. Raises LakeUnavailable."""
+        """Make those of the files that exist survive a power cut. Raises LakeUnavailable."""
         folder = self._folder
         if folder is None:
             return
         files = [folder / path for path in paths if (folder / path).is_file()]
         folders = {parent for file in files for parent in file.parents if parent.is_relative_to(folder)}
         with store_errors(self.root):
+            # A file survives only if the entries of all folders above it do: POSIX flushes neither with the
+            # file.
             for place in (*files, *sorted(folders, reverse=True)):
                 _flush_place(place)
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file to read, at any place. Raises LakeUnavailable; LakeDamaged when it is not there."""
+        """Open a file for random reads. Raises LakeUnavailable, and LakeDamaged if the file does
+        not exist.
+        """
         with store_errors(path):
             try:
                 return self.file_system.open_input_file(path)
@@ -256,12 +271,12 @@ class Store:
                 raise missing(self.root, path) from error
 
     def read(self, path: str) -> bytes:
-        """A small file, whole. Raises as `open`."""
+        """Return the bytes of a small file. Raises as `open`."""
         with store_errors(path), self.open(path) as file:
             return bytes(file.read())
 
     def digest(self, path: str) -> Written:
-        """What a file that is there really holds; reads all of it. Raises as `open`."""
+        """Return the size and digest of an existing file, read in full. Raises as `open`."""
         digest, size = hashlib.sha256(), 0
         with store_errors(path), self.open(path) as file:
             while block := file.read(4 * 1024 * 1024):
@@ -270,14 +285,18 @@ class Store:
         return Written(size, digest.hexdigest())
 
     def listed(self, folder: str) -> list[Listed]:
-        """The files below a folder, by path; none where there is no folder. Only cleaning may look so."""
+        """Return the files below a folder, by path; an empty list if there is no folder. Raises
+        LakeUnavailable.
+
+        Only cleaning and marks may list files: all others read manifests.
+        """
         with store_errors(folder):
             selector = FileSelector(folder, recursive=True, allow_not_found=True)
             files = [info for info in self.file_system.get_file_info(selector) if info.type == FileType.File]
         return sorted(Listed(info.path, info.size, info.mtime_ns / 1e9) for info in files)
 
     def delete(self, path: str) -> None:
-        """Remove a file, and on a disk the folder that it leaves empty; what is not there is removed already.
+        """Remove a file, and on a disk the folder that it leaves empty; a missing file is removed already.
 
         Raises LakeUnavailable.
         """
@@ -286,14 +305,16 @@ class Store:
             self.file_system.delete_file(path)
         if folder is not None:
             with suppress(OSError):
+                # A folder that is not empty, or was removed by another process, is no error.
                 (folder / path).parent.rmdir()
 
 
 @lru_cache
 def _file_system(root: str) -> SubTreeFileSystem:
-    """Arrow's file system at a root. It is made once: a client of an object store has connections.
+    """Return Arrow's file system at a root. It is cached, since the client of an object store has
+    connections.
 
-    Raises SettingsInvalid for a root of which delta-rs and Arrow do not both know what it is.
+    Raises SettingsInvalid if delta-rs and Arrow do not both support the root.
     """
     if root.startswith("s3://"):
         s3 = S3FileSystem(
@@ -302,7 +323,8 @@ def _file_system(root: str) -> SubTreeFileSystem:
             retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
             request_timeout=_REQUEST_SECONDS,
             connect_timeout=_REQUEST_SECONDS,
-            allow_delayed_open=True,  # a small file is one request
+            # otherwise Arrow begins a multipart upload; a small file is one request this way
+            allow_delayed_open=True,
         )
         return SubTreeFileSystem(root.removeprefix("s3://"), s3)
     if "://" in root and not root.startswith(_OTHER_SCHEMES):
@@ -315,12 +337,12 @@ def _file_system(root: str) -> SubTreeFileSystem:
 
 
 def _endpoint_is_plain() -> bool:
-    """Whether object stores are spoken to without TLS."""
+    """Return whether the endpoint of the object store is used without TLS."""
     return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
 
 
 def _flush(folder: Path, path: str) -> None:
-    """Make a file and the folders on the way to it outlive a machine that loses power."""
+    """Make a file and all folders between the root and the file survive a power cut."""
     for place in (folder / path, *(folder / path).parents):
         _flush_place(place)
         if place == folder:
@@ -328,7 +350,7 @@ def _flush(folder: Path, path: str) -> None:
 
 
 def _make_root(folder: Path) -> None:
-    """Make the root, and what is missing above it, and flush the folders that they are made in."""
+    """Make the root and its missing parents, and flush the folders that they are made in."""
     missing = list(takewhile(lambda place: not place.exists(), (folder, *folder.parents)))
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
@@ -346,7 +368,7 @@ def _flush_place(place: Path) -> None:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turn failures of the store into LakeUnavailable."""
+    """Turn failures of the store into LakeUnavailable, which this context manager raises."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -354,12 +376,15 @@ def store_errors(path: str) -> Iterator[None]:
 
 
 def file_unavailable(path: str, error: Exception) -> LakeUnavailable:
-    """What whoever cannot use a file is told."""
+    """Return the error for a file that cannot be used."""
     return unavailable(f"The lake's file {path}", error)
 
 
 def unavailable(what: str, error: Exception) -> LakeUnavailable:
-    """What whoever cannot use something in the lake is told."""
+    """Return the error for anything in the lake that cannot be used; `what` names it at the start of the
+    message.
+    """
+    # Only the first line: messages of libraries can go on over many lines.
     first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
     return LakeUnavailable(
         f"{what} cannot be used: {first_line}",
@@ -368,7 +393,7 @@ def unavailable(what: str, error: Exception) -> LakeUnavailable:
 
 
 def missing(root: str, path: str) -> LakeDamaged:
-    """What whoever needs a file that is not there is told."""
+    """Return the error for a file that a manifest names and the lake does not have."""
     return LakeDamaged(
         f"The lake {root} lacks the file {path}",
         "Restore it, or point TIDEGATE_LAKE at the lake that was written to; `tidegate doctor --deep` "

@@ -1,4 +1,6 @@
-"""The columns of a Delta table, and of files that are to be added: what it lacks, and what is too narrow."""
+"""Compare the columns of a Delta table with those of files to add: which it lacks, and which are
+too narrow.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ _PARTS = {"array": ("elementType",), "map": ("keyType", "valueType")}
 
 @dataclass(frozen=True)
 class MergedColumns:
-    """What has to be done to a table's columns. `missing`: columns that it lacks, in whole or in part, of its
-    own types where it has them. `widened`: all of its columns, with wider types; None: none is too narrow.
+    """The changes that a table's columns need.
+
+    `missing`: columns that the table lacks, in whole or in part, with the table's own types where it has
+    them. `widened`: all of the table's columns with wider types; None if none is too narrow.
     """
 
     missing: list[Field]
@@ -28,9 +32,9 @@ class MergedColumns:
 
 
 def merged_columns(table: Schema, requested: Schema) -> MergedColumns:
-    """What a table needs, so that it has all values of files with the columns `requested`.
+    """Return the changes that a table needs to take all values of files with the columns `requested`.
 
-    Narrower columns of files are read as the table's. Raises SchemaChanged where neither type is the wider.
+    Readers read a file's narrower column as the table's type. Raises SchemaChanged if neither type is wider.
     """
     types = {column.name: _type(column) for column in table.fields}
     missing, widened = [], {}
@@ -40,8 +44,9 @@ def merged_columns(table: Schema, requested: Schema) -> MergedColumns:
             missing.append(column)
             continue
         merged = _merged(existing, _type(column), column.name)
-        widened[column.name] = _of_shape(merged, existing)
-        if (complete := _of_types(merged, existing)) != existing:
+        widened[column.name] = _reduced(merged, existing)
+        # New fields and wider types are two changes: delta-rs adds columns, and tidegate widens types itself.
+        if (complete := _narrowed(merged, existing)) != existing:
             missing.append(Field.from_json(json.dumps({**_written(column), "type": complete})))
     fields = [
         {**_written(column), "type": widened.get(column.name, types[column.name])} for column in table.fields
@@ -52,7 +57,7 @@ def merged_columns(table: Schema, requested: Schema) -> MergedColumns:
 
 
 def _written(column: Field) -> dict[str, Any]:
-    """A column as Delta's protocol writes it."""
+    """Return a column as Delta's protocol writes it."""
     written: dict[str, Any] = json.loads(column.to_json())
     return written
 
@@ -67,19 +72,21 @@ def _kind(type_: Any) -> str:
 
 
 def _merged(existing: Any, requested: Any, column: str) -> Any:
-    """The type that has all fields, and takes all values, of both. Types are as the protocol writes them."""
+    """Return the type with all fields, and for all values, of both. Types are as Delta's protocol writes
+    them.
+    """
     kind = _kind(existing)
     if kind != _kind(requested):
         return _wider(existing, requested, column)
     if kind == "struct":
-        own, others = _fields(existing), _fields(requested)
-        fields = [
-            {**field, "type": _merged(field["type"], others[name]["type"], f"{column}.{name}")}
-            if name in others
+        fields, added = _fields(existing), _fields(requested)
+        merged = [
+            {**field, "type": _merged(field["type"], added[name]["type"], f"{column}.{name}")}
+            if name in added
             else field
-            for name, field in own.items()
+            for name, field in fields.items()
         ]
-        return {**existing, "fields": [*fields, *(others[name] for name in others if name not in own)]}
+        return {**existing, "fields": [*merged, *(added[name] for name in added if name not in fields)]}
     parts = {part: _merged(existing[part], requested[part], column) for part in _PARTS.get(kind, ())}
     return {**existing, **parts} if parts else existing
 
@@ -94,7 +101,7 @@ def _wider(existing: Any, requested: Any, column: str) -> Any:
     was, now = _kind(existing), _kind(requested)
     raise SchemaChanged(
         f"The column {column} was {was} in the files of earlier batches, and is {now}",
-        "Raise `generation`, or undo the edit; a table for others has one type for a column.",
+        "Raise `generation`, or undo the edit; a table for other engines has one type per column.",
     )
 
 
@@ -102,33 +109,39 @@ def _arrow(primitive: str) -> pa.DataType:
     return pa.field(Field("x", PrimitiveType(primitive)).to_arrow()).type
 
 
-def _of_types(merged: Any, existing: Any) -> Any:
-    """The merged type with the types of what exists: new fields, and nothing wider."""
+def _narrowed(merged: Any, existing: Any) -> Any:
+    """Return the merged type with the types of the existing one: new fields, and nothing wider."""
     if isinstance(merged, str):
         return existing
     if merged["type"] == "struct":
-        own = _fields(existing)
+        existing_fields = _fields(existing)
         fields: Sequence[Mapping[str, Any]] = [
-            {**field, "type": _of_types(field["type"], own[field["name"]]["type"])}
-            if field["name"] in own
+            {**field, "type": _narrowed(field["type"], existing_fields[field["name"]]["type"])}
+            if field["name"] in existing_fields
             else field
             for field in merged["fields"]
         ]
         return {**merged, "fields": fields}
-    return {**merged, **{part: _of_types(merged[part], existing[part]) for part in _PARTS[merged["type"]]}}
+    return {
+        **merged,
+        **{part: _narrowed(merged[part], existing[part]) for part in _PARTS[merged["type"]]},
+    }
 
 
-def _of_shape(merged: Any, existing: Any) -> Any:
-    """The merged type with the fields of what exists: wider types, and nothing new."""
+def _reduced(merged: Any, existing: Any) -> Any:
+    """Return the merged type with the fields of the existing one: wider types, and nothing new."""
     if isinstance(merged, str):
         return merged
     if merged["type"] == "struct":
         types = {name: field["type"] for name, field in _fields(merged).items()}
         fields = [
-            {**field, "type": _of_shape(types[field["name"]], field["type"])} for field in existing["fields"]
+            {**field, "type": _reduced(types[field["name"]], field["type"])} for field in existing["fields"]
         ]
         return {**existing, "fields": fields}
-    return {**existing, **{part: _of_shape(merged[part], existing[part]) for part in _PARTS[merged["type"]]}}
+    return {
+        **existing,
+        **{part: _reduced(merged[part], existing[part]) for part in _PARTS[merged["type"]]},
+    }
 
 
 def _fields(struct: Any) -> dict[str, dict[str, Any]]:

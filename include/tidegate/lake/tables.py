@@ -1,16 +1,16 @@
-"""Delta tables for others: the committed rows of a stream, for readers that know nothing of tidegate.
+"""Delta tables for other engines: the committed rows of a stream, for readers that do not use tidegate.
 
-A table's log names the very files that attempts and compactions wrote; nothing is copied. So all of its files
-lie below its own folder: paths that lead out of it are understood by some readers and not by others. They are
-in a hidden part of it, where a vacuum does not look for files that the log does not know yet:
+A table's log names the very files that attempts and compactions wrote; nothing is copied. Therefore all files
+of a table are below its own folder: some readers do not understand paths that lead out of it. The files are
+in a hidden part of the folder, where a vacuum does not look for files that the log does not name yet:
 
     <table>/_delta_log/
     <table>/_files/<attempt or snapshot>/*.parquet
 
-Each change is one Delta commit that bears the names of applications, each with the number of a batch. It is
-made for one version of the table, and Delta refuses it when another has moved one of its applications since.
-Who begins looks first, and after every commit and every error looks again. So a change is there once, whoever
-else is at work, and whatever answer was lost.
+Each change is one Delta commit with names of applications, each with the number of a batch. A change is made
+for one version of the table, and Delta refuses it if another process has moved one of its applications since.
+Each writer looks at the table first, and again after every commit and every error. So a change is applied
+exactly once, whichever other processes are at work, and whichever answer was lost.
 """
 
 from __future__ import annotations
@@ -37,19 +37,24 @@ from tidegate.lake.store import Store
 from tidegate.lake.table_columns import merged_columns
 
 FORMAT = "1"
-"""Of what a table's log says of a stream; raised whenever that changes its meaning."""
+"""The format of what a table's log says about a stream; raise it when the meaning changes."""
 
 _FORMAT = "tidegate.format"
 _CHECKPOINT_INTERVAL = "20"
-"""Who opens a table reads at most so many entries of its log, one by one; each batch does."""
+"""A reader that opens a table reads at most this many entries of its log, one by one; each batch opens it."""
 
 _TRIES = 20
 
 
 @dataclass(frozen=True)
 class TableChange:
-    """What one commit does. `numbers`: application -> the batch that it is at afterwards. `removed`: the path
-    of each file -> its bytes. `is_rearranged`: the same state as before, in other files.
+    """The content of one commit.
+
+    Args:
+        numbers: application -> the batch that it is at afterwards.
+        added: the files that the table gets.
+        removed: the path of each removed file -> its bytes.
+        is_rearranged: the same state as before, in other files.
     """
 
     numbers: Mapping[str, int]
@@ -60,28 +65,29 @@ class TableChange:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table at one version of its log: what a change is decided on. `folder` is where it is in the lake."""
+    """A table at one version of its log, for which a change is decided. `folder` is its path in the lake."""
 
     folder: str
     delta: DeltaTable
 
     def number(self, application: str) -> int:
-        """The batch that an application is at; 0 before its first change."""
+        """Return the batch that an application is at; 0 before its first change."""
         return self.delta.transaction_version(application) or 0
 
     def files(self) -> dict[str, int]:
-        """The path of each file, as manifests have it, and its bytes."""
+        """Return the path of each file, as manifests have it, and its bytes."""
         actions = pa.table(self.delta.get_add_actions(flatten=True)).select(["path", "size_bytes"])
         return {f"{self.folder}/{unquote(row['path'])}": row["size_bytes"] for row in actions.to_pylist()}
 
 
 NextChange = Callable[[TableVersion], "TableChange | None"]
-"""The next change for a table as it is; None: there is none."""
+"""Return the next change for a table as it is; None if there is none."""
 
 
 @dataclass(frozen=True)
 class SharedTable:
-    """A Delta table in a folder of the lake. It begins with `columns`, and has all that any added file has.
+    """A Delta table in a folder of the lake. It begins with `columns`, and has all columns of its added
+    files.
 
     All files of one attempt, or snapshot, have the same columns.
     """
@@ -91,32 +97,38 @@ class SharedTable:
     columns: pa.Schema
 
     def check(self) -> None:
-        """Raises LakeDamaged when there is a table that is none of this tidegate's; LakeUnavailable."""
+        """Raises LakeDamaged when the existing table was not made by this version of tidegate;
+        LakeUnavailable.
+        """
         self._opened()
 
     def number(self, application: str) -> int:
-        """Return the batch that an application is at; 0 where there is no table. Raises as `check`."""
+        """Return the batch that an application is at; 0 if there is no table. Raises as `check`."""
         table = self._opened()
         return 0 if table is None else TableVersion(self.folder, table).number(application)
 
     def remove_log(self) -> None:
-        """Remove the table, and leave all files that are in it. Raises LakeUnavailable."""
+        """Remove the table, but none of its data files. Raises LakeUnavailable."""
+        # The newest entries go first: if the process ends in between, an older table is left, without a gap.
         for file in reversed(self.store.listed(f"{self.folder}/_delta_log")):
             with failpoint("tables.remove"):
                 self.store.delete(file.path)
 
     def catch_up(self, next_change: NextChange) -> None:
-        """Apply changes until there is none. Each is made for the table as it then is, and is asked for again
-        where another was faster: it has to be another one as soon as one of its applications has moved.
+        """Apply changes until there is none.
 
-        Raises LakeDamaged when the table is none of this tidegate's, or a file is missing, or not below the
-        table's folder; SchemaChanged when a column has two types, of which neither is the wider;
-        LakeUnavailable; and what `next_change` raises.
+        `next_change` is asked again after each try, with the table as it is then. If another process was
+        faster, it has to return another change: as soon as one of a change's applications has moved.
+
+        Raises LakeDamaged if another program made the table, or a file is missing or not below the table's
+        folder; SchemaChanged if a column has two types of which neither is wider; LakeUnavailable; and what
+        `next_change` raises.
         """
         table, tries = self._opened_or_created(), 0
         change = next_change(self._newest(table))
         while change is not None:
             error = self._commit(table, change)
+            # The answer of a commit can be lost: only the table shows whether the change was made.
             following = next_change(self._newest(table))
             flush_commits(self.store.uri(self.folder), table, next(iter(change.numbers)))
             tries = tries + 1 if following == change else 0
@@ -131,10 +143,10 @@ class SharedTable:
         return TableVersion(self.folder, table)
 
     def _commit(self, table: DeltaTable, change: TableChange) -> Exception | None:
-        """Try to carry out a change; gives the error after which it may be there or not.
+        """Try to apply a change. Returns the error after which it may or may not be applied.
 
-        Where columns are missing or too narrow only they are changed: others may have changed the table
-        before that.
+        If columns are missing or too narrow, only they are changed: another process may change the table
+        between.
         """
         columns = merged_columns(table.schema(), self._requested(change))
         try:
@@ -151,14 +163,16 @@ class SharedTable:
         return None
 
     def _requested(self, change: TableChange) -> Schema:
-        """The columns of the added files, under the names that are in them. Raises SchemaChanged."""
-        one_of_each = {file.path.rpartition("/")[0]: file for file in change.added}
-        return Schema.from_arrow(written_schema(self.store, list(one_of_each.values())))
+        """Return the columns of the added files, under the names in the files. Raises SchemaChanged."""
+        # the files of a folder have one schema: one file of each is enough
+        samples = {file.path.rpartition("/")[0]: file for file in change.added}
+        return Schema.from_arrow(written_schema(self.store, list(samples.values())))
 
     def _widen(self, table: DeltaTable, columns: Schema) -> None:
-        """Give columns wider types, as an entry of our own: delta-rs changes none (decision 54).
+        """Give columns wider types with a log entry of our own, since delta-rs cannot change a type (decision
+        54).
 
-        Where another has written the version, there is none: who asks for it looks again.
+        If another process has written the version, nothing is written: the caller looks at the table again.
         """
         entry = f"{self.folder}/_delta_log/{table.version() + 1:020}.json"
         self.store.put_if_absent(entry, _widening_entry(table, columns))
@@ -195,7 +209,7 @@ class SharedTable:
     def _opened_or_created(self) -> DeltaTable:
         table = self._opened()
         if table is None:
-            # not by delta-rs, which lets two create a table of several that begin at once
+            # not by delta-rs: of several processes that begin at once, it lets two create the table
             with delta_errors(self.folder), failpoint("tables.create"):
                 self.store.put_if_absent(f"{self.folder}/_delta_log/{0:020}.json", _first_entry(self.columns))
             table = self._opened()
@@ -203,7 +217,7 @@ class SharedTable:
         return table
 
     def _opened(self) -> DeltaTable | None:
-        """The table, if there is one."""
+        """Return the table, or None if there is none."""
         with delta_errors(self.folder):
             table = existing_table(self.store.uri(self.folder))
         if table is not None:
@@ -232,10 +246,12 @@ class SharedTable:
 
 
 def newest_rows_sql(source: str, by_place: bool = False) -> str:
-    """A query for one row per entry that is live, out of a table of state.
+    """Return a query for one row per live entry of a table of state.
 
-    `source` is what stands after FROM. Understood by DuckDB, DataFusion and Trino; for Spark the quotes
-    around names are backticks. `by_place`: in a bounded stage a key has an entry in each topic-partition.
+    `source` is the text after FROM. DuckDB, DataFusion and Trino accept the query; for Spark, replace the
+    quotes around names by backticks. `by_place`: in a bounded stage a key has an entry per topic-partition.
+
+    Example: `newest_rows_sql("delta_scan('/lake/orders/g1/orders/state')")`.
     """
     entry = ", ".join(f'"{name}"' for name in entry_columns(by_place))
     age = f'row_number() OVER (PARTITION BY {entry} ORDER BY "{UPDATED_SEQ}" DESC)'
@@ -243,7 +259,7 @@ def newest_rows_sql(source: str, by_place: bool = False) -> str:
 
 
 def _first_entry(columns: pa.Schema) -> bytes:
-    """The log's first entry, of a table without files; see Delta's protocol, "Actions"."""
+    """Return the log's first entry, for a table without files; see Delta's protocol, "Actions"."""
     configuration: dict[str, str | None] = {
         _FORMAT: FORMAT,
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
@@ -253,10 +269,10 @@ def _first_entry(columns: pa.Schema) -> bytes:
 
 
 def _widening_entry(table: DeltaTable, columns: Schema) -> bytes:
-    """An entry that changes the columns, and nothing else that the log says of the table."""
-    known = table.metadata()
-    created_ms = known.created_time if known.created_time is not None else _now_ms()
-    return _entry("CHANGE COLUMN", _metadata(str(known.id), columns, known.configuration, created_ms))
+    """Return an entry that changes the columns, and nothing else in the table's metadata."""
+    metadata = table.metadata()
+    created_ms = metadata.created_time if metadata.created_time is not None else _now_ms()
+    return _entry("CHANGE COLUMN", _metadata(str(metadata.id), columns, metadata.configuration, created_ms))
 
 
 def _metadata(
@@ -283,7 +299,7 @@ def _now_ms() -> int:
 
 
 def _statistics(file: DataFile) -> dict[str, object]:
-    """What readers skip a file by."""
+    """Return the statistics by which readers skip a file."""
     if file.least_hash is None:
         return {"numRecords": file.rows}
     bounds = {"minValues": {HASH: file.least_hash}, "maxValues": {HASH: file.most_hash}}

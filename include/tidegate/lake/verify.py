@@ -1,4 +1,4 @@
-"""Whether files are still as they were written: each has its size and digest in a manifest."""
+"""Compare files with the size and digest that their manifest has of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.lake.store import Store, Written
 
 
 def verify(store: Store, files: Sequence[DataFile]) -> list[LakeDamaged]:
-    """Read all bytes of the files; gives what is wrong with those that are missing, short or changed.
+    """Read all bytes of the files, and return an error for each file that is missing, short or changed.
 
     Raises LakeUnavailable.
     """

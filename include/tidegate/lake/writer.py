@@ -1,4 +1,4 @@
-"""Writing a data file of an attempt: rows in row groups, and afterwards the line for its manifest."""
+"""Write a data file of an attempt: rows in row groups, and then the line for its manifest."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from tidegate.lake.store import Sink, Store, store_errors
 
 ROW_GROUP_ROWS = 32_768
 PATH = "tidegate.path"
-"""What a footer has its file's path under: so no two files have one footer, whatever rows they have."""
+"""The footer's key for the path of its file: so two files never have the same footer, even with the same
+rows.
+"""
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
 class RowWriter:
-    """A Parquet file that begins with its first row; without one there is no file.
+    """A Parquet file that begins with its first row; without rows no file is made.
 
-    Use it as a context manager, and ask for `file` after it: then the file is durable. Rows with a column
-    `hash` come sorted by it.
+    Use it as a context manager, and read `file` after the block: then the file is durable. Rows with a column
+    `hash` must be sorted by it. Raises LakeUnavailable on writing.
+
+    Example::
+
+        with RowWriter(store, path, "outbox", "orders") as writer:
+            writer.write(batch)
+        data_file = writer.file  # None if there were no rows
     """
 
     def __init__(self, store: Store, path: str, kind: Kind, stage: str = "") -> None:
@@ -49,7 +57,8 @@ class RowWriter:
             self._open.__exit__(type_, error, trace)
             return
         self._write_group()
-        with store_errors(self._path):  # what Arrow makes of a full disk has no type of ours
+        # Arrow raises errors of its own, for example for a full disk
+        with store_errors(self._path):
             if self._sink is not None and self._writer is not None:
                 self._sink.begin_footer()
                 self._writer.add_key_value_metadata({PATH: self._path})
@@ -89,7 +98,7 @@ class RowWriter:
                     *(self._sink, table.schema),
                     compression="zstd",
                     compression_level=1,
-                    # hashes, keys and positions hardly repeat: a dictionary only makes files larger and slow
+                    # hashes, keys and positions hardly repeat: a dictionary makes files larger and slower
                     use_dictionary=False,
                     write_page_checksum=True,
                 )

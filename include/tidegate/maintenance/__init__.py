@@ -1,4 +1,4 @@
-"""What keeps a stream's files few: compaction, and cleaning. Safe beside running batches."""
+"""Compaction and cleaning, which keep a stream's files few. Both are safe beside running batches."""
 
 from tidegate.maintenance.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.maintenance.compaction import Compaction, compact_state

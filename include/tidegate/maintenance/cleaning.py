@@ -1,8 +1,9 @@
-"""Giving up old state and quarantine, and removing what nobody reads, so that no reader and no batch is
-surprised.
+"""Give up old state and quarantine, and remove files that nobody reads, without disturbing a reader or a
+batch.
 
-First the ledger says that state before a snapshot is given up; from then on nobody begins to read it. What
-was marked so at least a safe age ago is removed: by then whoever began before has ended. Quarantine likewise.
+First the ledger notes that state before a snapshot is given up; from then on no reader begins to read it.
+Files are removed a safe age after that note: by then all readers that began before have ended. Quarantine is
+removed in the same way.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ _PLANNING = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What became of a stream's old files.
+    """The result of a cleaning of a stream.
 
-    `given_up`: the batch before which state is given up, if that is new; `expired`: the batch up to which
-    quarantine is, if that is. `names`: the attempts, snapshots and resolutions of which files were removed;
-    `files`, `bytes`: how many, and what they took. `batches`: of how many the ledger keeps only commit and
-    run from now on.
+    Args:
+        given_up: the batch before which state is given up, if this is new.
+        names: the attempts, snapshots and resolutions of which files were removed.
+        files: the number of removed files, and `bytes` their size.
+        note: why less was done than you may expect; "" if there is nothing to say.
+        batches: the number of batches of which the ledger has only commit and run from now on.
+        expired: the batch up to which quarantine is expired, if this is new.
     """
 
     stream: Stream
@@ -55,12 +59,18 @@ class Cleaned:
 def clean(
     app: App, stream: Stream, now: float, safe_age: timedelta = SAFE_AGE, dry_run: bool = False
 ) -> Cleaned:
-    """Give up what is older than time travel goes, and remove what was given up or is dead.
+    """Give up state that is older than time travel goes, and remove the files that were given up or are dead.
 
-    `now`: epoch seconds, by the ledger's clock, since that of this machine may be ahead. The tables for
-    others are brought up to the head first, so that they name nothing that is removed. Of a stream that was
-    never planned it touches nothing. Raises LedgerMismatch, Fenced, LakeDamaged,
-    LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    Tables for other engines are first brought up to the head, so that they name no file that is removed. A
+    stream that was never planned is left alone. Raises LedgerMismatch, Fenced, LakeDamaged, LakeUnavailable,
+    LedgerUnavailable, PlanUnreadable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream to clean.
+        now: epoch seconds, by the ledger's clock, since this machine's clock may be ahead.
+        safe_age: no reader, batch or compaction takes longer.
+        dry_run: report what would be done, and do nothing.
     """
     if app.ledger.last_planned(stream) is None:
         return Cleaned(stream, None, (), 0, 0, "no batch was planned yet")
@@ -78,33 +88,39 @@ def clean(
 
 
 def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
-    """The files that nobody reads. `until`, epoch seconds: younger ones are none of them, and state counts as
-    given up that was marked so by then."""
+    """Return the files that nobody reads and that were not changed after `until` (epoch seconds). State
+    counts as given up if that was noted by then.
+    """
     lake = app.lake(stream)
     listed = lake.store.listed(lake.base)
-    names = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
+    # asked after the listing: so the ledger has every name in the listing that can ever count
+    names = app.ledger.known_names(stream)
     oldest = oldest_readable(names.snapshots, until)
     expired = names.expired.seq if names.expired.at <= until else 0
     snapshots = [snapshot.manifest for snapshot in names.snapshots if snapshot.seq >= oldest]
     batches = {committed.name: committed for committed in names.committed.values()}
 
     def manifest(name: str) -> Manifest:
-        return _read_of(app.manifest(stream, batches[name]), expired)
+        return _without_expired(app.manifest(stream, batches[name]), expired)
 
     reading = read_manifests(app, stream, snapshots)
     return list(unread_files(listed, standing_in(names, oldest, expired), manifest, reading, until))
 
 
-def _read_of(manifest: Manifest, expired: int) -> Manifest:
-    """Without what of a batch's quarantine is read no more."""
+def _without_expired(manifest: Manifest, expired: int) -> Manifest:
+    """Return the manifest without the batch's quarantine if that is expired."""
     if manifest.seq > expired:
         return manifest
     return replace(manifest, files=tuple(file for file in manifest.files if file.kind != "quarantine"))
 
 
 def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str], Standing | None]:
-    """What becomes of the files of a name, where the state before that of batch `oldest` is read no more, and
-    quarantine of batches up to `expired`.
+    """Return a function that gives the standing of a name of files; None for a name that is not tidegate's.
+
+    Args:
+        names: the names in the ledger.
+        oldest: the batch of the oldest snapshot through which state is read.
+        expired: the batch up to which quarantine is read no more.
     """
     snapshots = {snapshot.name: snapshot.seq for snapshot in names.snapshots}
     newest = max(snapshots.values(), default=0)
@@ -112,12 +128,14 @@ def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str],
     def of_snapshot(text: str, seq: int) -> Standing:
         if text in snapshots:
             return Standing.COMMITTED if seq >= oldest else Standing.DEAD
-        return Standing.DEAD if seq <= newest else Standing.PENDING  # the ledger notes no older ones
+        # a compaction at work can still note its snapshot, but only if it is newer than all others
+        return Standing.DEAD if seq <= newest else Standing.PENDING
 
     def of_attempt(text: str, seq: int, epoch: int) -> Standing:
         if seq > names.head:
-            never = epoch < names.epoch and text not in names.computed
-            return Standing.DEAD if never else Standing.PENDING
+            # the ledger refuses an attempt with a stale epoch, unless it noted the attempt as computed before
+            is_refused = epoch < names.epoch and text not in names.computed
+            return Standing.DEAD if is_refused else Standing.PENDING
         committed = names.committed.get(seq)
         if committed is None or committed.name != text:
             return Standing.DEAD
@@ -126,9 +144,9 @@ def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str],
     def of_resolution(text: str) -> Standing:
         resolution = names.resolutions.get(text)
         if resolution is None:
-            return Standing.DEAD  # its plan was never noted, or is dropped
+            return Standing.DEAD  # its plan was never noted, or was dropped
         last = max(resolution.last_batch, resolution.seq or 0)
-        return Standing.DEAD if last <= expired else Standing.KEPT
+        return Standing.DEAD if last <= expired else Standing.READ_WHOLE
 
     def standing(text: str) -> Standing | None:
         if is_resolution(text):
@@ -142,28 +160,33 @@ def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str],
 
 
 def oldest_needed(app: App, stream: Stream, now: float) -> int:
-    """The oldest batch of which the state must be kept: for time travel, as the head, or for an open plan."""
+    """Return the oldest batch whose state must be kept: for time travel, as the head, or for an open plan.
+
+    `now`: epoch seconds. Raises LedgerUnavailable.
+    """
     travel = max(app.settings.time_travel, _PLANNING)
     needed = [app.ledger.head_at(stream, now - travel.total_seconds()), *_pinned(app, stream)]
     return min(needed)
 
 
 def _pinned(app: App, stream: Stream) -> Iterator[int]:
-    """The batches of the stream whose state open plans read."""
+    """Yield the batches of the stream whose state open plans read."""
     for lookups in app.ledger.open_lookups():
+        # A lookup of another pipeline's state pins the batch that its plan has seen as the head.
         for pin in lookups.values():
             if (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation):
                 yield pin["seq"]
 
 
 def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int | None, str]:
-    """Mark the newest snapshot that all that must be kept can be read through."""
+    """Mark the newest snapshot through which all state that must be kept can be read."""
     seq = _to_give_up(app, stream, now)
     if seq is None or dry_run:
         return seq, ""
 
     def note(lease: LeasedLedger) -> tuple[int | None, str]:
-        due = _to_give_up(app, stream, now)  # again: a plan may pin an older state since
+        # asked again under the lease: a plan may have pinned an older state since
+        due = _to_give_up(app, stream, now)
         if due is not None:
             lease.give_up(due)
         return due, ""
@@ -175,8 +198,9 @@ def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int |
 
 
 def _to_give_up(app: App, stream: Stream, now: float) -> int | None:
-    """Return the batch of the newest snapshot through which all can be read that must be kept; None if that
-    is given up already, or there is none."""
+    """Return the batch of the newest snapshot through which all state that must be kept can be read; None if
+    it is given up already, or there is none.
+    """
     oldest = oldest_needed(app, stream, now)
     usable = [snapshot for snapshot in app.ledger.snapshots(stream) if snapshot.seq <= oldest]
     return usable[-1].seq if usable and usable[-1].given_up_at is None else None

@@ -1,7 +1,7 @@
-"""Compaction: the changelogs since the last snapshot are folded into a new one. Safe beside running batches.
+"""Fold the changelogs since the last snapshot into a new snapshot. Compaction is safe beside running batches.
 
-Whoever reads state reads the newest snapshot and the changelogs after it; what they tell is the same before
-and after. Nothing is removed here: see `maintenance.cleaning`.
+Readers of state read the newest snapshot and the changelogs after it; they give the same rows before and
+after a compaction. Nothing is removed here: see `maintenance.cleaning`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.spec.kernel import state_stages
 
 
 class Size(NamedTuple):
-    """What the state of all stages takes. Rows are those of files: a key may have several."""
+    """The size of the state of all stages. Rows are rows in files: a key may have several."""
 
     rows: int
     bytes: int
@@ -31,8 +31,11 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Compaction:
-    """What the state after batch `seq` was read from before, and is now. `note` says why nothing was done, or
-    what was; `snapshot` is the name of the one that was made."""
+    """The result of a compaction: the files from which the state after batch `seq` was read before, and is
+    now.
+
+    `note` says what was done, or why nothing was done; `snapshot` is the name of the new snapshot.
+    """
 
     stream: Stream
     seq: int
@@ -43,10 +46,16 @@ class Compaction:
 
 
 def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: bool = False) -> Compaction:
-    """Fold the state after the head into a snapshot, if it is not one already.
+    """Fold the state after the head into a snapshot, unless it is one already.
 
-    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LedgerMismatch,
-    LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    It takes no lease. If two compactions run at once, one is noted, and the files of the other are dead.
+    Raises LedgerMismatch, LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream to compact.
+        only_if_due: do nothing while the changelogs are few and small.
+        dry_run: report what would be done, and do nothing.
     """
     snapshots = app.ledger.snapshots(stream)
     base = snapshots[-1].seq if snapshots else 0
@@ -62,21 +71,25 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
     with needed_by(state_named(stream, head)):
         snapshot = _folded(app, stream, head, manifests)
     written = app.write_manifest(stream, snapshot)
+    # Compare-and-set on the last snapshot: it is refused if another one was noted since it was read.
     if not app.ledger.add_snapshot(Snapshot(stream, head, written), base):
         return Compaction(stream, head, "another compaction was faster", before, before)
     return Compaction(stream, head, "compacted", before, _size_of([snapshot]), snapshot.name)
 
 
 def compact_overdue(app: App, stream: Stream) -> None:
-    """What a batch does before it computes: compact, where nobody has for so long that its state is in twice
-    as many changelogs as it should be. Raises as `compact_state`.
+    """Compact before a batch computes, if the state is in more than twice as many changelogs as it should be.
+
+    Raises as `compact_state`.
     """
     if len(app.ledger.state_manifests(stream)) > 2 * MOST_CHANGELOGS:
         compact_state(app, stream)
 
 
 def _why_not(head: int, base: int, manifests: Sequence[Manifest], only_if_due: bool) -> str | None:
-    """Why there is nothing to do; None: there is. `base`: the batch of the last snapshot, 0 without one."""
+    """Return why nothing is to do; None if a compaction is due. `base`: the batch of the last
+    snapshot, or 0.
+    """
     if head == base:
         return "is compacted already" if head else "no batch is committed yet"
     snapshot, changelogs = (manifests[0], manifests[1:]) if base else (None, manifests)

@@ -1,4 +1,4 @@
-"""How long what is in quarantine is kept: `quarantine: {keep: …}` of the newest batch's pipeline says."""
+"""Expire quarantine: `quarantine: {keep: …}` of the newest batch's pipeline says how long it is kept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from tidegate.maintenance.notes import note_in_ledger
 def expire_quarantine(
     app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False
 ) -> int | None:
-    """Note up to which batch quarantine is read no more; None: nothing has changed.
+    """Note up to which batch quarantine is read no more, and return that batch; None if nothing has changed.
 
-    `now`: epoch seconds. Files go when that was noted a safe age ago; until then it is not noted anew. Where
-    a run is at work, it is noted the next time. Raises Fenced, LedgerUnavailable, PlanUnreadable.
+    Files are removed a safe age after this note; until then no newer note is made. If a run is at work, the
+    note is made the next time. Raises Fenced, LedgerUnavailable, PlanUnreadable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream.
+        now: epoch seconds.
+        safe_age: no reader takes longer.
+        dry_run: return what would be noted, and do nothing.
     """
 
     def note(lease: LeasedLedger) -> int | None:
-        last = _newly_expired(app, stream, now, safe_age)  # again: a replay may be planned since
+        # asked again under the lease: a replay may have been planned since
+        last = _newly_expired(app, stream, now, safe_age)
         if last is not None:
             lease.expire_quarantine(last)
         return last
@@ -32,7 +40,7 @@ def expire_quarantine(
 
 
 def _newly_expired(app: App, stream: Stream, now: float, safe_age: timedelta) -> int | None:
-    """Return the batch up to which quarantine is to expire now; None if nothing changes."""
+    """Return the batch up to which quarantine expires now; None if nothing changes."""
     expired, last = app.ledger.expired_quarantine(stream), _last_unneeded(app, stream, now)
     if last <= expired.seq or (expired.seq and expired.at > now - safe_age.total_seconds()):
         return None
@@ -40,8 +48,10 @@ def _newly_expired(app: App, stream: Stream, now: float, safe_age: timedelta) ->
 
 
 def _last_unneeded(app: App, stream: Stream, now: float) -> int:
-    """The last batch whose quarantine is older than it is kept, is out where it goes to a topic, and has no
-    records that a batch replays which is not decided: dropped, it would leave them open. 0: there is none.
+    """Return the last batch whose quarantine is not needed any more; 0 if there is none.
+
+    Quarantine is needed while it is younger than `keep`, while it is not yet sent to its topic, and while a
+    batch that is not decided replays records of it: if that batch is dropped, they are open again.
     """
     head = app.ledger.head(stream).seq
     plan = app.ledger.plan(stream, head) if head else None

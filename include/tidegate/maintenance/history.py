@@ -1,6 +1,6 @@
-"""What leaves the ledger: all of a batch but its commit and its run, once its state can be read no more.
+"""Remove from the ledger all but commit and run of a batch whose state can be read no more.
 
-The one home of the rule; its reasons are in docs/decisions.
+This is the only place of the rule; docs/decisions has its reasons.
 """
 
 from __future__ import annotations
@@ -12,15 +12,24 @@ from tidegate.app.root import App
 from tidegate.ledger import Snapshot, Stream
 
 BATCHES_AT_ONCE = 500
-"""A transaction with more would keep a step waiting that writes at the same time."""
+"""The batches that one transaction removes; a larger one would keep a step waiting that writes at the same
+time.
+"""
 
 
 def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False) -> int:
-    """Remove what the ledger has of batches before the oldest state that can be read; says of how many.
+    """Remove what the ledger has of batches before the oldest readable state, and return the number of
+    batches.
 
-    `now`: epoch seconds. State counts as given up after `safe_age`: whoever read it then has ended. Safe
-    beside running batches, which write to the head's row and to those after it, and after a crash anywhere:
-    what is left is removed the next time. Raises LedgerUnavailable.
+    It is safe beside running batches, which write to the head's row and to those after it. After a crash, the
+    next call removes the rest. Raises LedgerUnavailable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream.
+        now: epoch seconds.
+        safe_age: state counts as given up after this time, when all its readers have ended.
+        dry_run: count the batches, and remove nothing.
     """
     oldest = oldest_readable(app.ledger.snapshots(stream), now - safe_age.total_seconds())
     if dry_run or not oldest:
@@ -32,8 +41,10 @@ def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dr
 
 
 def oldest_readable(snapshots: Iterable[Snapshot], until: float) -> int:
-    """The batch before whose state nothing is read any more, since it was given up at `until` (epoch seconds)
-    or earlier; 0: all is."""
+    """Return the batch of the oldest state that is still read; 0 if all state is.
+
+    State before a snapshot is read no more if it was given up at `until` (epoch seconds) or earlier.
+    """
     return max(
         (snapshot.seq for snapshot in snapshots if snapshot.given_up_at and snapshot.given_up_at <= until),
         default=0,

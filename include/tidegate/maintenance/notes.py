@@ -1,4 +1,4 @@
-"""What maintenance notes in the ledger, with a stream's lease."""
+"""Write maintenance's notes to the ledger, with a stream's lease."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Noted = TypeVar("Noted")
 
 
 def note_in_ledger(app: App, stream: Stream, note: Callable[[LeasedLedger], Noted]) -> Noted | None:
-    """Return what `note` returns, which writes under the stream's lease. None where a run is at work:
-    maintenance comes again, and does not wait.
+    """Call `note` with the stream's lease and return its result; None if a run is at work, since maintenance
+    does not wait and comes again.
 
-    `note` decides what it writes under the lease, since a run may have ended just before.
-    Raises Fenced, LedgerUnavailable.
+    `note` decides what it writes under the lease, because a run may have ended just before. Raises Fenced,
+    LedgerUnavailable.
     """
     try:
         with leased(app, stream, _HOLDER) as lease:

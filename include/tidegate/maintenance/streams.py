@@ -1,4 +1,4 @@
-"""Work that is done for many streams, of which one that fails must not stop the others."""
+"""Do work for many streams; a stream that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Result = TypeVar("Result")
 def work_on_streams(
     streams: Sequence[Stream], work: Callable[[Stream], Result]
 ) -> tuple[list[Result], TidegateError | None]:
-    """The results of `work` for the streams that it could be done for, in order, and the error to raise.
+    """Call `work` for each stream. Returns the results of the streams that succeeded, in order, and the error
+    to raise, or None.
 
-    Of several errors it is one that has the words of all, and is worth a retry if any of them is.
+    Several errors become one with the messages of all; it is worth a retry if any of them is.
     """
     results: list[Result] = []
     errors: dict[Stream, TidegateError] = {}

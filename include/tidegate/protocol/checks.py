@@ -77,7 +77,7 @@ def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attem
     """The rows that a check looks at. Raises LakeDamaged, LakeUnavailable."""
     stage = pipeline.checked_stage(check)
     if check.of == "state":
-        files = app.manifest(plan.stream, attempt.manifest).of("state", stage.name)
+        files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)
     else:
         files = app.outbox(plan, stage, attempt).files
     with failpoint("validate.read"):

@@ -71,6 +71,6 @@ def _note_metrics(held: LeasedLedger, plan: Plan, computed: Computed, before: Be
             continue  # names of columns and fields are no names of metrics
         found = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
-            files = [*before.state.get(stage, ()), *computed.manifest.of("state", stage)]
+            files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
             found["state-bytes"] = sum(file.bytes for file in files)
         held.set_metrics(plan.seq, stage, found)

@@ -164,7 +164,7 @@ def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterato
     for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         if feed.has(seq):
             with needed_by(batch_named(feed.stream, seq)):
-                files = app.manifest(feed.stream, known).of("outbox", feed.stage)
+                files = app.manifest(feed.stream, known).files_of("outbox", feed.stage)
                 if files:
                     yield read_files(store, files, columns)
 

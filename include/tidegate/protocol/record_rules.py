@@ -145,7 +145,7 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
 def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
     """How many there are of each reason."""
     store, counts = app.lake(plan.stream).store, Counter[str]()
-    for file in app.manifest(plan.stream, attempt.manifest).of("quarantine"):
+    for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
         for group in row_groups(store, file, RowCondition()):
             codes = reason_codes(group.read(["reason"])["reason"])
             counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})

@@ -1,9 +1,9 @@
-"""The kernel on whole columns, where that says the same as record by record (`folding`), only sooner.
+"""The kernel on whole columns: the same result as record by record (`folding`), in less time.
 
-Some stages are decided so altogether. Of others only plain keys are: those with a repetition, or whatever
-else a column kernel does not know (its `special` says what), go record by record; where a buffer is bounded,
-so do the others of their partition, which share it. Tests hold the two against each other, and both against a
-model that shares nothing with them.
+Some stages are decided entirely on columns. In others only plain keys are: a key with repetitions, or with
+anything else that a column kernel does not cover (its `special` lists it), goes record by record. If the
+buffer is bounded, all keys of that key's partition do, since they share the buffer. Tests compare both ways
+with each other, and with a model that shares no code with them.
 """
 
 from __future__ import annotations
@@ -25,36 +25,41 @@ from tidegate.core.ordering import in_order
 from tidegate.core.stage import Batch, Stage, groups
 
 ColumnKernel = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
-"""Decides rows of whole keys: gives emissions and state, sorted by hash."""
+"""Decides rows of whole keys: yields emissions and state, sorted by hash."""
 
 
 class _PlainKeys(Protocol):
-    """A module for plain keys."""
+    """A module that decides plain keys."""
 
     def suits(self, stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-        """Whether it decides the plain keys of a stage, of records with these columns."""
+        """Return whether the module decides the plain keys of a stage, for records with these columns."""
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """The rows whose keys are not plain."""
+        """Yield masks of the rows whose keys are not plain."""
 
     def decide(
         self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
     ) -> Iterator[pa.RecordBatch]:
-        """Emissions and state of plain keys, sorted by hash."""
+        """Yield emissions and state of plain keys, sorted by hash."""
 
 
-_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed, sequence)
+_PLAIN_KEY_KERNELS: tuple[_PlainKeys, ...] = (updates, held, windowed, sequence)
 
 
 def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:
-    """How a stage decides its rows on columns; None: it cannot. `value`: the records' columns."""
+    """Return the function that decides a stage's rows on columns; None if they must go record by record.
+
+    `value` is the type of the records' columns.
+    """
     if latest.suits(stage, batch, value):
         return _latest
+    # A trace names the fate of each single record, and a drain flushes entry by entry: both go record by
+    # record.
     if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations:
         return None
     if stage.bound and not bounded.suits(stage.bound):
         return None
-    return next((_Parted(plain) for plain in _OF_PLAIN_KEYS if plain.suits(stage, batch, value)), None)
+    return next((_Parted(plain) for plain in _PLAIN_KEY_KERNELS if plain.suits(stage, batch, value)), None)
 
 
 def _latest(
@@ -65,7 +70,7 @@ def _latest(
 
 
 class _Parted:
-    """Plain keys on columns, the others record by record."""
+    """Decides plain keys on columns, and the others record by record."""
 
     def __init__(self, plain: _PlainKeys) -> None:
         self._plain = plain
@@ -83,7 +88,7 @@ class _Parted:
         yield from _by_kind(decided) if keys is not None and special.num_rows else decided
 
     def _split(self, stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
-        """The plain keys, if there are any, and the rows that are left."""
+        """Return the plain keys, or None if there are none, and the remaining rows."""
         keys_of = by_key if stage.bound else Keys
         keys = keys_of(rows, batch)
         masks = [*self._plain.special(stage, keys)]
@@ -96,7 +101,7 @@ class _Parted:
 
 
 def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What came of both, sorted by hash again; rows of one key stay in their order."""
+    """Yield the rows of both ways together, by kind and hash; rows of one key keep their order."""
 
     def kind(rows: pa.RecordBatch) -> int:
         return int(rows.column("kind")[0].as_py())

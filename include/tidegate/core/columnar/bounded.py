@@ -1,8 +1,8 @@
-"""Bounded buffers on whole columns: which entries a full one lets out early.
+"""Bounded buffers on whole columns: find the entries that a full buffer emits early.
 
-As long as a buffer has room, nothing in it depends on the bound, and sums tell how full it gets. Only a
-partition in which it gets too full is gone through, and not record by record, but from one holding's begin
-to the next: what lies between changes neither how many there are nor which of them goes first.
+While a buffer has room, nothing depends on its bound, and sums tell how full it gets. Only a partition whose
+buffer overflows is traversed, not record by record, but from the begin of one holding to the next: records in
+between change neither the number of holdings nor which of them is emitted first.
 
 `max_bytes` is left to `folding`: there each record changes how full the buffer is.
 """
@@ -25,8 +25,10 @@ _PEAK = "suppression-buffer-records-max"
 
 @dataclass(frozen=True)
 class Holdings:
-    """What is held back, one element each. `first`, `end`: its first row, and the row after its last.
-    `evictor`: the row of the record for which it goes out early, or -1.
+    """Runs of a key's rows that are held back together, one element per run.
+
+    `first` and `end`: the run's first row, and the row after its last. `evictor`: the row of the record that
+    evicts it early, or -1.
     """
 
     first: Ints
@@ -36,8 +38,11 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Natural:
-    """How a holding ends that begins at a row, if there is room for it: per place its timer's `due` time in
-    epoch ms; per row the `step` in which that fires, and the row after the holding's last, `end`."""
+    """The end of a holding that begins at a row, if there is room for it.
+
+    `due`: per place, the time of its timer in epoch ms. `step`: per row, the step in which the timer fires.
+    `end`: per row, the row after the holding's last.
+    """
 
     due: Ints
     step: Ints
@@ -45,21 +50,23 @@ class Natural:
 
 
 def suits(bound: Bound) -> bool:
-    """Whether such a bound is kept on columns."""
+    """Return whether column kernels support the bound."""
     return bound.max_bytes is None
 
 
 def overfull(bound: Bound, keys: Keys) -> Mask:
-    """The rows of partitions of which state has more than there may be: the bound was a larger one."""
+    """Return the rows of partitions whose stored state exceeds the bound, because the bound was larger
+    before.
+    """
     pending = np.bincount(keys.line[keys.begun()], minlength=int(keys.line[-1]) + 1)
     rows: Mask = (pending > _max_records(bound))[keys.line]
     return rows
 
 
 def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Counts) -> None:
-    """Count how full buffers get that let nothing out early. Raises BufferFull.
+    """Count how full buffers get that never emit early. Raises BufferFull if one exceeds its bound.
 
-    `first`, `step`: the first row of each holding, and the step in which its timer fires.
+    `first` is the first row of each holding, `step` the step in which its timer fires.
     """
     occupancy = _Occupancy(keys, first, step)
     above = occupancy.lines_above(_max_records(bound))
@@ -69,7 +76,11 @@ def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Coun
 
 
 def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Counts) -> Holdings:
-    """The holdings in buffers with this bound, key by key. `first`: the first row of each without a bound."""
+    """Return the holdings in buffers with this bound, key by key. Raises BufferFull if the bound forbids
+    early emission and a buffer exceeds it.
+
+    `first` is the first row of each holding without a bound.
+    """
     if bound.when_full == "shut_down":
         require_room(bound, keys, first, natural.step[first], counts)
         return Holdings(first, natural.end[first], np.full(len(first), -1))
@@ -94,7 +105,9 @@ def _max_records(bound: Bound) -> int:
 
 
 class _Occupancy:
-    """How many entries hold something back whenever one more does, if nothing goes out early."""
+    """The number of entries that hold records back, each time that one more does, if nothing is emitted
+    early.
+    """
 
     def __init__(self, keys: Keys, first: Ints, step: Ints) -> None:
         begins = np.sort(2 * keys.place[first])
@@ -106,22 +119,22 @@ class _Occupancy:
         self._lines = int(keys.line[-1]) + 1
 
     def peak(self, lines: Mask) -> int:
-        """The most of any of these lines, before a record's own time lets anything out."""
+        """Return the largest number in these lines before a record's own time fires timers."""
         return int(self._with_record[lines[self._line]].max(initial=0))
 
     def lines_above(self, most: int) -> Mask:
-        """Per line, whether more than so many are left after a record."""
+        """Return per line whether more than `most` holdings are left after a record."""
         above = np.zeros(self._lines, np.bool_)
         above[self._line[self._after_record > most]] = True
         return above
 
 
 class _FullBuffers:
-    """Partitions whose buffers get too full, one after the other.
+    """Partitions whose buffers overflow, one after the other.
 
-    An entry waits for its next record, or it is held: so two heaps have all that can happen next. A held one
-    is a single number, due time and row: pairs would be slower to compare. `roomy`: the first rows of the
-    holdings of all other partitions.
+    A key either waits for its next record or has a holding; so two heaps contain all that can happen next. A
+    holding in a heap is one number, made of due time and row: pairs would be slower to compare. `roomy` are
+    the first rows of the holdings of all other partitions.
     """
 
     def __init__(self, keys: Keys, natural: Natural, roomy: Ints) -> None:
@@ -143,7 +156,7 @@ class _FullBuffers:
         self._is_first[roomy] = True
 
     def go_through(self, opening: Ints, most: int) -> None:
-        """Find the holdings of a partition. `opening`: the first row of the first one of each key."""
+        """Find the holdings of a partition. `opening` is the first row of the first holding of each key."""
         timer, follows, step = view(self._timer), view(self._follows), view(self._step)
         end, evictor, is_first = view(self._end), view(self._evictor), view(self._is_first)
         row_bits = (1 << self._bits) - 1
@@ -160,7 +173,7 @@ class _FullBuffers:
             elif len(pending) < most:
                 heappush(pending, timer[heappop(begins)])
                 continue
-            else:  # the record is too much: what is due first goes out, if its time has not come anyway
+            else:  # no room for the record: evict what is due first, unless its time has come anyway
                 row = heappushpop(pending, timer[place]) & row_bits
                 if step[row] > 2 * place + 1:
                     evictor[row] = place
@@ -169,14 +182,14 @@ class _FullBuffers:
             is_first[row] = True
 
     def holdings(self) -> Holdings:
-        """All of them, key by key."""
+        """Return all holdings, key by key."""
         first = np.flatnonzero(self._is_first)
         place = self._evictor[first]
         return Holdings(first, self._end[first], np.where(place < 0, -1, self._row[place]))
 
 
 def _ranked(due: Ints, bits: int) -> Ints:
-    """Numbers in the order of due times, which have room for so many bits."""
+    """Return numbers in the order of due times that leave `bits` bits free."""
     least = int(due.min())
     if (int(due.max()) - least).bit_length() + bits < 63:
         return due - least

@@ -1,4 +1,6 @@
-"""What a buffer of consecutive rows of a key comes to, on whole columns: the newest value, or all events."""
+"""The contents of a buffer of consecutive rows of a key, on whole columns: the newest value, or
+all events.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tidegate.core.reduce.collect import EVENTS, events_overhead
 
 
 class Newest:
-    """The value of the last row, and its timestamp.
+    """The value and timestamp of a buffer's last row.
 
     A buffer is the rows from `first` to before `end`, all of one key; arguments have one element per buffer.
     """
@@ -23,27 +25,28 @@ class Newest:
         self._keys = keys
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Of the buffers of rows `first` to before `end`."""
+        """Return the timestamps of buffers."""
         timestamp: Ints = self._keys.placed.timestamp[self._keys.place[end - 1]]
         return timestamp
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Of the buffers of rows `first` to before `end`."""
+        """Return the values of buffers."""
         values = self._keys.values("value", end - 1)
         is_state = self._keys.is_state[end - 1]
         if is_state.any():
-            return pc.if_else(pa.array(is_state), self._keys.values("held", end - 1), values)
+            return pc.if_else(pa.array(is_state), self._keys.values("accumulator", end - 1), values)
         return values
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Bytes of each value's JSON text; 0 for null."""
+        """Return the bytes of each value's JSON text; 0 for null."""
         return text_bytes(values)
 
 
 class Events:
-    """All rows' events, and the largest timestamp: one event for a record, for a state row those in `held`.
+    """The events of all rows of a buffer, and their largest timestamp.
 
-    A buffer is the rows from `first` to before `end`, all of one key; arguments have one element per buffer.
+    A record is one event; a state row has the events in `accumulator`. A buffer is the rows from `first` to
+    before `end`, all of one key; arguments have one element per buffer.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -51,7 +54,7 @@ class Events:
         lengths = np.ones(len(keys.is_state), np.int64)
         self._events = keys.column("value")
         if keys.is_state.any():
-            state_events = pc.struct_field(keys.column("held"), EVENTS)
+            state_events = pc.struct_field(keys.column("accumulator"), EVENTS)
             lengths = np.where(
                 keys.is_state, pc.fill_null(pc.list_value_length(state_events), 0).to_numpy(), 1
             )
@@ -59,7 +62,7 @@ class Events:
         self._start: Ints = np.append(0, np.cumsum(lengths))
 
     def _in_row_order(self, keys: Keys, state_events: pa.ListArray, lengths: Ints) -> pa.Array:
-        """The pool of events: those of row i come before those of row i + 1."""
+        """Return the pool of events, in which those of row i come before those of row i + 1."""
         stored = np.repeat(keys.is_state, lengths)
         places = np.empty(len(stored), np.int64)
         places[stored] = len(keys.is_state) + np.arange(stored.sum())
@@ -67,13 +70,14 @@ class Events:
         return pa.concat_arrays([self._events, state_events.flatten()]).take(pa.array(places))
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Of the buffers of rows `first` to before `end`."""
+        """Return the largest timestamps of buffers."""
         if not len(first):
             return first
+        # `reduceat` also gives the gaps between buffers: every second result is one of a gap.
         return np.maximum.reduceat(self._timestamp, np.column_stack([first, end]).ravel())[::2]
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Of the buffers of rows `first` to before `end`."""
+        """Return the values of buffers, structs with the list of their events."""
         start, lengths = self._start[first], self._start[end] - self._start[first]
         ends = np.append(0, np.cumsum(lengths))
         places = np.arange(ends[-1]) + np.repeat(start - ends[:-1], lengths)
@@ -81,7 +85,7 @@ class Events:
         return pa.StructArray.from_arrays([lists], names=[EVENTS])
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Bytes of each value's JSON text; 0 for null."""
+        """Return the bytes of each value's JSON text; 0 for null."""
         lists = values.field(EVENTS)
         sums = [0, *accumulate(text_bytes(lists.flatten()).tolist())]
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
@@ -97,6 +101,7 @@ Contents = Newest | Events
 
 
 def text_bytes(values: pa.Array) -> Ints:
+    """Return the bytes of each value's JSON text in UTF-8; 0 for null."""
     text = encoder(values.type)
     return np.array(
         [0 if value is None else len(text(value).encode()) for value in values.to_pylist()], np.int64

@@ -1,6 +1,6 @@
-"""What is held back without a window, on whole columns: `time_limit`, `interval`, `threshold`.
+"""`time_limit`, `interval` and `threshold` without a window, on whole columns.
 
-For every row at once it is computed where a buffer that began there would end: by its timer, in the step in
+For every row at once, the end of a buffer that would begin there is computed: by its timer, in the step in
 which the time of the key's partition reaches it, or by count. Then each key's buffers follow one another.
 """
 
@@ -24,7 +24,7 @@ from tidegate.core.stage import Batch, Stage
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Whether the plain keys of a stage can be decided so."""
+    """Return whether this module decides the plain keys of a stage."""
     emit = stage.emit
     if stage.window is not None or stage.where is not None:
         return False
@@ -35,16 +35,18 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 
 def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
-    """The rows whose keys are left to `folding`."""
+    """Yield masks of the rows whose keys are left to `folding`."""
     yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
     if not stage.reduce.takes_nulls:
         yield keys.tombstones()
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
-    """State that the stage as it is would not have left: another strategy has, or one with other settings."""
+    """Return state that the stage in its present form would not have left: its strategy or settings have
+    changed.
+    """
     has_timer, windowed, has_value = (
-        mask(keys.values(name, keys.state).is_valid()) for name in ("due_at", "window_start", "held")
+        mask(keys.values(name, keys.state).is_valid()) for name in ("due_at", "window_start", "accumulator")
     )
     pending = keys.stored("pending") > 0
     natural = stage.emit.due_since(keys.stored("since"))
@@ -60,7 +62,7 @@ def _edited(stage: Stage, keys: Keys) -> Mask:
 def decide(
     stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Plain keys: their buffers that are over go out, what is left is kept."""
+    """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept."""
     buffers = Buffers(stage, batch, keys, counts)
     contents: Contents = Events(keys) if isinstance(stage.reduce, Collect) else Newest(keys)
     _count(stage, keys, buffers, counts)
@@ -81,11 +83,11 @@ def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:
 
 
 def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
-    """What goes out; a deletion only of a value that consumers have."""
+    """Return the emissions; a deletion is emitted only for a value that consumers have."""
     over = np.flatnonzero(buffers.over)
     values = contents.values(buffers.first[over], buffers.end[over])
     if values.null_count:
-        out = _is_news(keys, buffers.first[over], mask(values.is_valid()))
+        out = _is_due(keys, buffers.first[over], mask(values.is_valid()))
         over, values = over[out], values.filter(pa.array(out))
     first, end = buffers.first[over], buffers.end[over]
     return EmittedRows(
@@ -98,12 +100,12 @@ def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
     )
 
 
-def _is_news(keys: Keys, first: Ints, has_value: Mask) -> Mask:
-    """Of the buffers that end, those with a value, and those with a deletion of what went out before."""
+def _is_due(keys: Keys, first: Ints, has_value: Mask) -> Mask:
+    """Return which of the buffers that end have a value, or delete the value that was emitted before."""
     number = keys.number[first]
-    of_state = mask(keys.values("emitted", keys.first[number]).is_valid())
+    has_stored = mask(keys.values("emitted", keys.first[number]).is_valid())
     is_first = np.diff(number, prepend=-1) != 0
-    consumers_have = np.where(is_first, of_state, np.append(False, has_value[:-1]))
+    consumers_have = np.where(is_first, has_stored, np.append(False, has_value[:-1]))
     return has_value | consumers_have
 
 
@@ -116,9 +118,9 @@ def _states(
     emitted: EmittedRows,
     counts: Counts,
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each key with records, or with something that went out."""
+    """Yield a state row for each key with records or with an emission."""
     flush = np.full(len(keys.first), -1)
-    flush[keys.number[emitted.row]] = np.arange(len(emitted.row))  # the last one of a key stays
+    flush[keys.number[emitted.row]] = np.arange(len(emitted.row))  # NumPy keeps a key's last
     changes = ~keys.is_state[keys.end - 1]
     changes[keys.number[buffers.first[buffers.over]]] = True
     changed = np.flatnonzero(changes)
@@ -138,7 +140,7 @@ def _states(
     if "emitted" in last_emitted:
         live |= mask(last_emitted["emitted"].is_valid())
     columns = {
-        "held": values,
+        "accumulator": values,
         "timestamp": timestamp,
         "live": live,
         "pending": np.where(waits, buffers.records[left], 0),
@@ -155,7 +157,7 @@ def _states(
 
 
 def _since(stage: Stage, keys: Keys, first: Ints) -> Ints:
-    """The times from which buffers wait that begin with these rows."""
+    """Return the times from which buffers wait that begin with these rows."""
     start = stage.emit.starts_at(keys.timestamp[first], keys.now[first])
     return np.where(keys.is_state[first], ints(keys.values("since", first)), start)
 
@@ -163,10 +165,13 @@ def _since(stage: Stage, keys: Keys, first: Ints) -> Ints:
 def _last_emitted(
     stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows
 ) -> dict[str, pa.Array]:
-    """What each changed key last let out, by `flush` in this batch, else (-1) as its state has it."""
+    """Return what each changed key emitted last: emission `flush` of this batch, or (-1) what its
+    state has.
+    """
     first, went_out = keys.first[changed], flush >= 0
     stored_ms, stored = (keys.values(name, first) for name in ("emitted_timestamp", "emitted"))
-    if not stage.emit.empties:  # of an exact `change`: its state rows are those of emissions
+    # an exact `change` stores no `emitted_timestamp`: its state rows are those of its emissions
+    if not stage.emit.empties:
         stored_ms = pc.if_else(
             pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp[first]), stored_ms
         )

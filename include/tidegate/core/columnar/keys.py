@@ -1,4 +1,4 @@
-"""Whole keys in NumPy columns, and which of them are plain: what columns alone can decide."""
+"""Whole keys as NumPy columns, and tests for which of them are plain: decided by columns alone."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _Number = TypeVar("_Number", bound=np.generic)
-_AT_REST = ("pending", "bytes", "due_at", "window_start", "flushed_at")
-"""What the state row of an entry has not, or as 0, when it holds nothing back."""
+_BUSY_COLUMNS = ("pending", "bytes", "due_at", "window_start", "flushed_at")
+"""Columns that are null or 0 in the state row of an entry that holds nothing back."""
 
 
 @dataclass(frozen=True)
 class Lines:
     """Whole topic-partitions whose rows were brought together by key.
 
-    Per row, the `number` of its partition (0, 1, 2 …, ascending), and its `place` among all rows as they were
-    before: partition after partition, each in its order.
+    `number` is per row the number of its partition (0, 1, 2 …, ascending), and `place` its place among all
+    rows as they were before: partition after partition, each in its order.
     """
 
     number: Ints
@@ -50,18 +50,18 @@ class Placed:
 
     @cached_property
     def before(self) -> Ints:
-        """The time of each record's partition before it."""
+        """The time of each record's partition before the record."""
         return ints(pc.max_element_wise(self._rows.column("time"), least_times(self._rows, self._batch)))
 
 
 class Keys:
-    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms.
+    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times are in epoch ms.
 
-    With `begins`, true where a part of a key begins, those parts stand for keys. With `lines`, keys of a
+    With `begins`, true where a part of a key begins, these parts count as keys. With `lines`, the keys of a
     partition are decided together, and see the times of all of its records; without, each key is a line.
 
-    `rows` stand in the order of lines. A column of them is brought into the order of keys when it is first
-    asked for as a whole, which few are: in a large partition that costs more than to decide it.
+    `rows` are in the order of lines. A column is brought into the order of keys only when it is first read as
+    a whole, which few columns are: in a large partition, that costs more than the decision itself.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Keys:
         """The state rows."""
 
     def by_row(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """What has an element per place, with one per row."""
+        """Return values per place as values per row."""
         return values if self.lines is None else values[self.place]
 
     def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """What has an element per row, with one per place."""
+        """Return values per row as values per place."""
         if self.lines is None:
             return values
         placed = np.empty_like(values)
@@ -104,7 +104,7 @@ class Keys:
         return placed
 
     def column(self, name: str) -> pa.Array:
-        """A column, one element per row."""
+        """Return a column, one element per row."""
         if name not in self._columns:
             column = self.rows.column(name)
             moves = self.lines is not None and column.null_count < len(column)
@@ -112,15 +112,15 @@ class Keys:
         return self._columns[name]
 
     def values(self, name: str, rows: Ints) -> pa.Array:
-        """A column at some rows, without the others."""
+        """Return a column at some rows, without reading the others."""
         return self.rows.column(name).take(pa.array(rows if self.lines is None else self.place[rows]))
 
     def stored(self, name: str) -> Ints:
-        """A column of whole numbers at the state rows; 0 for null."""
+        """Return a column of whole numbers at the state rows; 0 for null."""
         return ints(self.values(name, self.state))
 
     def states(self, which: Mask) -> Mask:
-        """The state rows that are chosen of them, as rows."""
+        """Return a mask of rows from a mask of state rows."""
         rows = np.zeros(self.rows.num_rows, np.bool_)
         rows[self.state[which]] = True
         return rows
@@ -131,27 +131,27 @@ class Keys:
 
     @cached_property
     def now(self) -> Ints:
-        """The time of each record's partition with it."""
+        """The time of each record's partition including the record."""
         return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
 
     def causes(self, rows: Ints) -> Ints:
-        """Of records, what lets out what goes out with them: FIRST, or the row itself."""
+        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself."""
         place = self.place[rows]
         return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
 
     @cached_property
     def times(self) -> Times:
-        """The times of their lines."""
+        """The times of the lines."""
         return Times(self)
 
     def lines_with(self, rows: Mask) -> Mask:
-        """Per row, whether any of its line's rows is one of these."""
+        """Return per row whether its line contains any of these rows."""
         lines = np.zeros(self.line[-1] + 1, np.bool_)
         lines[self.line[rows]] = True
         return lines[self.line]
 
     def repeated(self) -> Mask:
-        """The records that their key's state has had already."""
+        """Return the records that the state of their key already contains."""
         if not len(self.state):
             return self.is_state
         state = last_where(pa.array(self.is_state), self._starts)
@@ -159,16 +159,18 @@ class Keys:
         return mask(already_applied(pa.RecordBatch.from_pydict(columns), state)) & ~self.is_state
 
     def at_rest(self) -> Mask:
-        """The rows that are no state of an entry that holds something back, or has been in windows."""
-        busy = np.logical_or.reduce([self.stored(name) != 0 for name in _AT_REST])
+        """Return the rows that are not the state of an entry which holds records back or was in windows."""
+        busy = np.logical_or.reduce([self.stored(name) != 0 for name in _BUSY_COLUMNS])
         return ~self.states(busy)
 
     def begun(self) -> Mask:
-        """The state rows of entries that hold something back."""
+        """Return the state rows of entries that hold records back."""
         return self.states(self.stored("pending") > 0)
 
     def superseded(self) -> Mask:
-        """The state rows that have rows of their key before them: more than one tells of an entry."""
+        """Return the state rows that have rows of their key before them: their key has more than one state
+        row.
+        """
         follows = np.ones(self.rows.num_rows, np.bool_)
         follows[self.first] = False
         return self.is_state & follows
@@ -190,30 +192,32 @@ class Keys:
 
 
 def ints(column: pa.Array) -> Ints:
-    """Whole numbers; 0 for null."""
+    """Return whole numbers; 0 for null."""
     return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
 
 
 def mask(column: pa.BooleanArray) -> Mask:
-    """Booleans, none of which is null."""
+    """Return booleans, none of which may be null."""
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
-    """To look up and set some elements one by one: sooner than in the array, without a list of all."""
-    return memoryview(numbers)  # type: ignore[arg-type]  # a buffer it is
+    """Return a view to read and set single elements: faster than through the array, and without a list of
+    all.
+    """
+    return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
 
 
 def only(values: pa.Array, rows: Mask) -> pa.Array:
-    """The values of some rows, and null for the others."""
+    """Return the values of some rows, and null for the others."""
     return values.take(pa.array(np.arange(len(rows)), mask=~rows))
 
 
 def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
-    """Each key's values, folded from its first one up to each: one after the other, so doubles add up to
-    what a loop has."""
+    """Return each key's values folded up to each row, one after the other: doubles add up as in a loop."""
     out = np.empty_like(values)
-    with np.errstate(all="ignore"):  # infinite values are values like others
+    # infinite values are legal: no warnings about them
+    with np.errstate(all="ignore"):
         for start, end in zip(keys.first.tolist(), keys.end.tolist(), strict=True):
             ufunc.accumulate(values[start:end], out=out[start:end])
     return out
@@ -222,9 +226,9 @@ def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> np
 def parted(
     rows: pa.RecordBatch, keys: Keys, special: Sequence[Mask]
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The rows of lines that have none of the special ones, and those of the others.
+    """Return the rows of lines without special rows, and the rows of all other lines.
 
-    `rows` are in the order of lines, which `keys` keeps: only within a line it brings rows together.
+    `rows` are in the order of lines, which `keys` keeps: it brings rows together only within a line.
     """
     apart = keys.lines_with(np.logical_or.reduce(special))
     if not apart.any():

@@ -1,4 +1,4 @@
-"""The kernel on whole columns: `latest`, with `update`, or with a `change` that is exact or `within`."""
+"""`latest` with `update`, or with a `change` that is exact or `within`, on whole columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.core.stage import Batch, Stage
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Whether a stage can be decided so, of records with these columns."""
+    """Return whether this module decides a stage, for records with these columns."""
     simple = isinstance(stage.reduce, Latest) and stage.window is None and stage.deduplicate != "root"
     if batch.trace or not simple:
         return False
@@ -32,7 +32,7 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 
 def _compares_values(emit: Change, value: pa.StructType) -> bool:
-    """Whether nothing counts but the values themselves, and comparing them cannot fail."""
+    """Return whether only the values themselves count, and comparing them cannot fail."""
     if emit.heartbeat_ms is not None or emit.hashed:
         return False
     equivalence = emit.equivalence
@@ -44,7 +44,11 @@ def _compares_values(emit: Change, value: pa.StructType) -> bool:
 def fold_columns(
     stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """`latest` over whole keys: each accepted record is a candidate for emission as it stands."""
+    """Yield emissions, refused values and state of whole keys; each accepted record is a candidate for
+    emission.
+
+    Raises ConditionFailed if an expectation has no result.
+    """
     rows = _newest_state(rows)
     if stage.deduplicate != "none":
         rows = _drop_applied(rows, counts)
@@ -61,14 +65,14 @@ def fold_columns(
     is_record = pc.equal(candidates.column("kind"), RECORD)
     start = starts(candidates.column("key"))
     now, has_last = _candidates(candidates, start)
-    out = pc.and_(is_record, _goes_out(stage, now, has_last, start))
+    out = pc.and_(is_record, _is_emitted(stage, now, has_last, start))
     suppressed = pc.and_(pc.and_not(is_record, out), now.is_valid())
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
     emitted = candidates.filter(out)
     yield _emissions(schema, batch, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
-    keeps_all = isinstance(stage.emit, Update)
-    changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
+    keeps_every_record = isinstance(stage.emit, Update)
+    changed = _keep_everything(rows, emitted) if keeps_every_record else _keep_emitted(emitted)
     live = pc.or_(changed.column("value").is_valid(), changed.column("emitted").is_valid())
     before = rows.column("key").filter(pc.fill_null(rows.column("live"), False))
     was_live = pc.is_in(changed.column("key"), value_set=before)
@@ -77,12 +81,13 @@ def fold_columns(
     yield _states(schema, changed, live, counts, _flushed(changed, live) if compared else {})
 
 
-def _goes_out(
+def _is_emitted(
     stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
 ) -> pa.BooleanArray:
-    """True where the candidate `now` is emitted: it is no deletion of nothing, and, for `change`, differs.
+    """Return True where the candidate `now` is emitted: it deletes an existing value, or, for `change`,
+    differs.
 
-    Exact equality is an equivalence, so the candidate just before stands for the last emitted value.
+    Exact equality is transitive, so each candidate is compared with the candidate before it, emitted or not.
     """
     if not isinstance(stage.emit, Change):
         return pc.or_(now.is_valid(), has_last)
@@ -96,7 +101,9 @@ def _goes_out(
 
 
 def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Of several state rows of a key, which come oldest first, only the last; and none without records."""
+    """Return the rows with only the last of several state rows of a key, and no state of keys without
+    records.
+    """
     keys = rows.column("key")
     is_state = pc.equal(rows.column("kind"), STATE)
     last_of_key = ends(starts(keys))
@@ -106,7 +113,7 @@ def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _only(rows: pa.RecordBatch, selected: pa.BooleanArray) -> pa.RecordBatch:
-    """The rows that are wanted; mostly all are, and then nothing is copied."""
+    """Return the selected rows; usually all are, and then nothing is copied."""
     return rows if pc.all(selected).as_py() else rows.filter(selected)
 
 
@@ -121,7 +128,9 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
 
 
 def _candidates(candidates: pa.RecordBatch, start: pa.BooleanArray) -> tuple[pa.StructArray, pa.BooleanArray]:
-    """Per candidate, its value, and whether the one before it had one; a state row has what it emitted."""
+    """Return per candidate its value, and whether the candidate before it had one; a state row has what it
+    emitted.
+    """
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():
@@ -159,13 +168,13 @@ def _emissions(
 
 
 def _keep_emitted(emitted: pa.RecordBatch) -> pa.RecordBatch:
-    """Each key's last emission is its new state."""
+    """Return each key's last emission as its new state."""
     last = emitted.filter(ends(starts(emitted.column("key"))))
     return last.set_column(last.schema.get_field_index("emitted"), "emitted", last.column("value"))
 
 
 def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.RecordBatch:
-    """Each key's last record is its new value; beside it stands what the key last emitted."""
+    """Return each key's last record as its new value, with what the key emitted last."""
     start = starts(rows.column("key"))
     last = ends(start)
     has_state = last_where(pc.equal(rows.column("kind"), STATE), start)
@@ -179,7 +188,7 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
 
 
 def _flushed(rows: pa.RecordBatch, live: pa.BooleanArray) -> dict[str, pa.Array]:
-    """What an entry's row tells when nothing is held back. After an exact `change` nobody asks."""
+    """Return the columns of a state row that holds nothing back; an exact `change` never reads them."""
     zeros = pa.repeat(0, rows.num_rows)
     emitted_ms = pc.if_else(live, rows.column("timestamp"), None)
     return {"pending": zeros, "bytes": zeros, "emitted_timestamp": emitted_ms}
@@ -194,5 +203,8 @@ def _states(
 ) -> pa.RecordBatch:
     names = ("hash", "key", "topic", "partition", "offset", "timestamp", "source", "emitted")
     counts["state-rows-changed"] += rows.num_rows
-    columns = {name: rows.column(name) for name in names} | {"held": rows.column("value"), "live": live}
+    columns = {name: rows.column(name) for name in names} | {
+        "accumulator": rows.column("value"),
+        "live": live,
+    }
     return fill(schema, STATE, columns | flushed, rows.num_rows)

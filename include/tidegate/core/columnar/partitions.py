@@ -1,4 +1,4 @@
-"""Whole topic-partitions, their rows brought together by key: as bounded buffers are decided on columns."""
+"""Whole topic-partitions with their rows brought together by key, for bounded buffers on columns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidegate.core.stage import Batch
 
 
 def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
-    """The keys of each partition, in the order of their texts; each key's rows stay in theirs."""
+    """Return the keys of each partition in the order of their texts; each key's rows keep their order."""
     moved = pc.or_(starts(rows.column("topic")), starts(rows.column("partition")))
     line = np.cumsum(mask(moved)) - 1
     rank, keys = _ranks(rows.column("key"))
-    # of small numbers NumPy makes a radix sort
+    # NumPy sorts small integers by radix, which is much faster
     small = np.min_scalar_type((int(line[-1]) + 1) * keys)
     number = line.astype(small) * small.type(keys) + rank.astype(small)
     order = np.argsort(number, kind="stable")
@@ -26,7 +26,7 @@ def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
 
 
 def _ranks(keys: pa.StringArray) -> tuple[Ints, int]:
-    """Per row, how many texts come before its own; and how many there are."""
+    """Return per row the number of texts that sort before its own, and the number of distinct texts."""
     encoded = keys.dictionary_encode()
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))

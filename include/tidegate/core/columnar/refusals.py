@@ -1,4 +1,6 @@
-"""Which records' own values break an expectation, on whole columns: each distinct value is tested once."""
+"""Find records whose own values break an expectation, on whole columns: each distinct value is
+tested once.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "timestamp", "source
 def without_refused(
     expectations: Sequence[RowExpectation], schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
 ) -> tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]:
-    """The rows whose values may go out, with deletions and state; and those of the others as they come out of
-    the kernel. Raises ConditionFailed.
+    """Return the rows whose values may be emitted, with deletions and state; and the refused rows as the
+    kernel emits them. Raises ConditionFailed if an expectation has no result.
     """
     if not expectations:
         return rows, iter(())
@@ -38,7 +40,7 @@ def without_refused(
 
 
 def _refusals(expectations: Sequence[RowExpectation], rows: pa.RecordBatch) -> pa.StringArray:
-    """Per row, the labels of the expectations that its value breaks; null: it breaks none."""
+    """Return per row the labels of the expectations that its value breaks; null if it breaks none."""
     is_value = pc.and_(pc.equal(rows.column("kind"), RECORD), rows.column("value").is_valid())
     reasons = pa.nulls(rows.num_rows, pa.string())
     for expectation in expectations:
@@ -70,9 +72,10 @@ def _missing(column: pa.Array) -> pa.BooleanArray:
 
 
 def _distinct(tree: Tree, rows: pa.RecordBatch) -> tuple[list[Any], pa.Int32Array]:
-    """The values of a column of the value or the key, and per row its place among them."""
+    """Return the distinct values of a column of the value or the key, and per row the place of its value."""
     is_key = tree[0] == "key"
     column = rows.column("key") if is_key else pc.struct_field(rows.column("value"), tree[1])
+    # Arrow cannot encode nested values as a dictionary.
     if pa.types.is_nested(column.type):
         return column.to_pylist(), pa.array(range(len(column)), pa.int32())
     encoded = column.dictionary_encode(null_encoding="encode")

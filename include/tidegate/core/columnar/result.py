@@ -1,4 +1,6 @@
-"""What kernels on whole columns give: emissions and state as rows of the output schema, and their counts."""
+"""The results of kernels on whole columns: emissions and state as rows of the output schema, and their
+counts.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 
 @dataclass(frozen=True)
 class EmittedRows:
-    """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms.
+    """Emissions in their order.
 
-    `cause`: the row of the record that lets each out; or FIRST, TIMER or LAST. `window`: where each's window
-    starts and ends, epoch ms.
+    Args:
+        row: the last record that each emission contains.
+        value: the emitted values; null is a deletion.
+        timestamp: epoch ms.
+        at: when the emission happened, epoch ms.
+        cause: the row of the record that triggers the emission; or FIRST, TIMER or LAST.
+        reason: one reason per emission, or one for all.
+        window: start and end of each emission's window, epoch ms.
     """
 
     row: Ints
@@ -38,9 +46,10 @@ class EmittedRows:
 def emission_rows(
     schema: pa.Schema, keys: Keys, emitted: EmittedRows, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Emissions as one batch of `schema`, sorted as `emitted` is; none where that is empty. Counts them.
+    """Yield emissions as one batch of `schema`, in the order of `emitted`, and count them; nothing if it is
+    empty.
 
-    A null value is a deletion. `ordinal` counts from 0 within each run of rows of one key.
+    `ordinal` counts from 0 within each run of rows of one key.
     """
     number = len(emitted.row)
     if not number:
@@ -51,7 +60,7 @@ def emission_rows(
     counts.include(
         {"emitted." + tally["values"]: tally["counts"] for tally in pc.value_counts(reason).to_pylist()}
     )
-    columns = _of_rows(keys, emitted.row) | turns_of(keys.values, emitted.cause)
+    columns = _row_columns(keys, emitted.row) | turns_of(keys.values, emitted.cause)
     if emitted.window is not None:
         columns |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
     start = starts(columns["key"])
@@ -73,10 +82,10 @@ def emission_rows(
 def state_rows(
     schema: pa.Schema, keys: Keys, row: Ints, columns: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """State of entries as one batch of `schema`, none where there are no entries.
+    """Yield the state of entries as one batch of `schema`; nothing if there are no entries.
 
-    `row`: of each entry the row that changed it last, which has its key and position. What `columns` do not
-    give is null; without them the entry is live, and holds nothing back.
+    `row` is the row that changed each entry last, which has its key and position. Columns that are not in
+    `columns` are null; by default the entry is live and holds nothing back.
     """
     number = len(row)
     if not number:
@@ -89,25 +98,25 @@ def state_rows(
     yield fill(
         schema,
         STATE,
-        _of_rows(keys, row) | {"pending": zeros, "bytes": zeros} | defaults | arrays,
+        _row_columns(keys, row) | {"pending": zeros, "bytes": zeros} | defaults | arrays,
         number,
     )
 
 
 def count_states(keys: Keys, row: Ints, live: Mask, counts: Counts) -> None:
-    """Count entries whose state changed, one of each key of these rows."""
+    """Count entries whose state changed; `row` has one row of each key."""
     counts["state-rows-changed"] += len(row)
     was_live = pc.fill_null(keys.values("live", keys.first[keys.number[row]]), False)
     counts["state-rows"] += int(live.sum()) - was_live.true_count
 
 
 def count_overtime(overtime: Ints, counts: Counts) -> None:
-    """Count timers that fired, by how long after their due time each did, in ms."""
+    """Count timers that fired, and the ms from when each was due to when it fired."""
     if overtime.size:
         counts["suppression-overtime-count"] += overtime.size
         counts["suppression-overtime-sum"] += int(overtime.sum())
         counts.include({"suppression-overtime-min": int(overtime.min())})
 
 
-def _of_rows(keys: Keys, row: Ints) -> dict[str, pa.Array]:
+def _row_columns(keys: Keys, row: Ints) -> dict[str, pa.Array]:
     return {name: keys.values(name, row) for name in _FROM_ROW}

@@ -1,4 +1,4 @@
-"""Aggregates on whole columns: what each comes to with every record, where that is exact and cannot fail."""
+"""Running aggregates on whole columns: the result after every record, if that is exact and cannot fail."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tidegate.core.columnar.keys import Floats, Ints, Keys, Mask, accumulated, i
 from tidegate.core.reduce import Aggregate, Aggregates
 
 _LIMIT = 2.0**62
-"""A sum whose parts come to less than this in doubles has room in 64 bits, however they are rounded."""
+"""A sum whose parts add up to less than this in doubles fits into 64 bits, however they are rounded."""
 
 
 def suits(aggregates: Aggregates, value: pa.StructType) -> bool:
-    """Whether all of the functions, of records with these columns, are among those that are done here."""
+    """Return whether this module supports all of the functions, for records with these columns."""
     return all(_suits(aggregate, value) for aggregate in aggregates)
 
 
@@ -32,7 +32,7 @@ def _suits(aggregate: Aggregate, value: pa.StructType) -> bool:
 
 
 def may_overflow(aggregates: Aggregates, keys: Keys) -> Mask:
-    """The rows of keys in which a sum of whole numbers could become too large."""
+    """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
     rows = np.zeros(keys.rows.num_rows, np.bool_)
     for aggregate in aggregates:
         argument = keys.column("value").field(aggregate.name)
@@ -44,7 +44,9 @@ def may_overflow(aggregates: Aggregates, keys: Keys) -> Mask:
 
 
 def folded(aggregates: Aggregates, keys: Keys, type_: pa.StructType) -> pa.StructArray:
-    """The results after each row, as structs of `type_`; a state row's argument is the stored accumulator."""
+    """Return the results after each row, as structs of `type_`; a state row counts as its stored
+    accumulator.
+    """
     columns = [
         _FUNCTIONS[aggregate.function](aggregate, keys).cast(type_.field(aggregate.name).type)
         for aggregate in aggregates
@@ -58,28 +60,30 @@ Numbers = npt.NDArray[np.generic]
 def _arguments(
     aggregate: Aggregate, keys: Keys, number: Callable[[pa.Array], Numbers]
 ) -> tuple[Numbers, Mask]:
-    """Per row, the record's argument, or the state row's stored accumulator; and whether it has one."""
+    """Return per row the record's argument, or the state row's stored accumulator; and whether it has one."""
     argument = pc.struct_field(keys.column("value"), aggregate.name)
-    stored = pc.struct_field(keys.column("held"), aggregate.name)
+    stored = pc.struct_field(keys.column("accumulator"), aggregate.name)
     numbers = np.where(keys.is_state, number(stored), number(argument))
     return numbers, np.where(keys.is_state, mask(stored.is_valid()), mask(argument.is_valid()))
 
 
 def _running(numbers: Ints, keys: Keys) -> Ints:
-    """Sums from each key's first row on. They may wrap around in between: the differences are right."""
+    """Return sums from each key's first row on. The sum over all rows may wrap around; differences stay
+    right.
+    """
     sums = np.cumsum(numbers)
     before = (sums - numbers)[keys.first]
     return sums - before[keys.number]
 
 
 def _null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.Array:
-    """Null before the first argument that is not."""
+    """Return the results, null before a key's first argument that is not null."""
     return pa.array(result, mask=_running(has_argument.astype(np.int64), keys) == 0)
 
 
 def _count(aggregate: Aggregate, keys: Keys) -> pa.Array:
     argument = mask(pc.struct_field(keys.column("value"), aggregate.name).is_valid())
-    stored = ints(pc.struct_field(keys.column("held"), aggregate.name))
+    stored = ints(pc.struct_field(keys.column("accumulator"), aggregate.name))
     return pa.array(_running(np.where(keys.is_state, stored, argument.astype(np.int64)), keys))
 
 
@@ -91,7 +95,7 @@ def _sum(aggregate: Aggregate, keys: Keys) -> pa.Array:
 
 
 def _sum_argument(column: pa.Array) -> Ints | Floats:
-    """Null as what adds nothing: for doubles -0.0, since 0.0 would make 0.0 of it."""
+    """Return arguments with null replaced by zero: for doubles by -0.0, since -0.0 + 0.0 is 0.0."""
     if pa.types.is_integer(column.type):
         return ints(column)
     return pc.fill_null(column, -0.0).to_numpy()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""`sequence` on whole columns: which changes are later than all that their key has had before them."""
+"""`sequence` on whole columns: find the changes that are later than all changes of their key before them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from tidegate.core.stage import Batch, Stage
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Whether the plain keys of a stage can be decided so."""
+    """Return whether this module decides the plain keys of a stage."""
     return isinstance(stage.emit, InSequence)
 
 
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
-    """The rows whose keys are left to `folding`: where deletions are forgotten, those of keys that have had
-    one before their last row, or whose records may be late for one.
+    """Return masks of the rows whose keys are left to `folding`.
+
+    If deletions are forgotten, these are keys with a deletion before their last row, and keys with records
+    that may be too late to be compared with one.
     """
     assert isinstance(stage.emit, InSequence)
     if stage.emit.keep_ms is None:
@@ -46,7 +48,9 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
 def decide(
     stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Plain keys: a change goes out whose sequence is beyond the largest one before it."""
+    """Yield emissions and state of plain keys: a change is emitted if its sequence is beyond the largest
+    before it.
+    """
     assert isinstance(stage.emit, InSequence)
     rank = _ranks(keys)
     before = _largest_before(keys, rank)
@@ -68,7 +72,7 @@ def decide(
 
 
 def _state(emit: InSequence, keys: Keys, last: Ints) -> dict[str, pa.Array]:
-    """What is remembered of the newest change of each key."""
+    """Return the state columns of the newest change of each key."""
     value = keys.values("value", last)
     deleted, sequence = pc.struct_field(value, "deleted"), pc.struct_field(value, "sequence")
     timestamp = pa.array(keys.timestamp[last])
@@ -84,13 +88,13 @@ def _state(emit: InSequence, keys: Keys, last: Ints) -> dict[str, pa.Array]:
 
 
 def _due(emit: InSequence, timestamp: Ints) -> Ints:
-    """When a deletion of each row's time is forgotten, epoch ms."""
+    """Return when a deletion at each row's time is forgotten, epoch ms."""
     assert emit.keep_ms is not None, "otherwise none is"
     return timestamp + 2 * emit.keep_ms
 
 
 def _ends(keys: Keys, requested: Mask) -> Ints:
-    """Per row, the time of its partition at the end of the batch."""
+    """Return per row the time of its partition at the end of the batch."""
     return batch_ends(keys.batch, keys, np.arange(len(requested)), requested)
 
 
@@ -99,17 +103,18 @@ def _field(keys: Keys, name: str) -> Mask:
 
 
 def _ranks(keys: Keys) -> Ints:
-    """Per row, how many sequences of all rows are not later than its own; 0 where it has none."""
-    of_records = pc.struct_field(keys.column("value"), "sequence")
-    of_state = pc.utf8_slice_codeunits(keys.column("digest"), 1)
-    sequences = pc.if_else(pa.array(keys.is_state), of_state, of_records)
+    """Return per row the rank of its sequence among all rows' sequences, from 1; 0 if it has none."""
+    record_sequences = pc.struct_field(keys.column("value"), "sequence")
+    state_sequences = pc.utf8_slice_codeunits(keys.column("digest"), 1)
+    sequences = pc.if_else(pa.array(keys.is_state), state_sequences, record_sequences)
     rank: Ints = pc.rank(sequences, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     rank[mask(sequences.is_null())] = 0
     return rank
 
 
 def _largest_before(keys: Keys, rank: Ints) -> Ints:
-    """Per row, the largest rank among the rows of its key before it; 0 where there is none."""
+    """Return per row the largest rank among earlier rows of its key; 0 if there is none."""
+    # Each key's ranks get a base above all ranks of earlier keys, so one running maximum serves all keys.
     base = keys.number * (int(rank.max()) + 1)
     largest = np.maximum.accumulate(rank + base)
     before = np.zeros_like(rank)

@@ -1,4 +1,6 @@
-"""The time of its partition as each key sees it: when a timer that is set at one of its rows fires."""
+"""The time of its partition as each key sees it: the step in which a timer fires that is set at one of its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Times:
-    """Two steps per row, in which timers fire: step 2i is before the row at place i, step 2i + 1 after it.
+    """Two steps per row in which timers fire: step 2i is before the row at place i, step 2i + 1 after it.
 
-    At a state row no time has come yet. `ascend`: per row, whether time has not gone back since the one
-    before, as it does where a key's records sit in several partitions. `reached` is for lines without that.
+    At a state row no time has come yet. `ascend` says per row whether time has not gone back since the row
+    before, as it does if a key's records are in several partitions. `reached` requires lines without that.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -32,13 +34,15 @@ class Times:
         self._line_end: Ints = np.cumsum(np.bincount(keys.line))
 
     def last(self, row: Ints) -> Ints:
-        """Of rows, the step after the last one of their line."""
+        """Return the step after the last one of the rows' lines."""
         last: Ints = 2 * self._line_end[self._keys.line[row]]
         return last
 
     @property
     def ascend(self) -> Mask:
-        """Nowhere, if there are so many lines and times that they have no room in one number."""
+        """Whether time does not go back at each row; False everywhere if lines and times exceed 62 bits
+        together.
+        """
         if self._span * len(self._line_end) >= 2**62:
             return np.zeros(self._keys.rows.num_rows, np.bool_)
         ascend = np.ones(self._keys.rows.num_rows, np.bool_)
@@ -47,10 +51,10 @@ class Times:
         return self._keys.by_row(ascend)
 
     def reached(self, due: Ints) -> Ints:
-        """Per place, the first step after it in which its line's time is at least `due`.
+        """Return per place the first step after it in which its line's time is at least `due`.
 
-        If there is none, the step after the line's last one. By place, and not by row, a query is found near
-        the one before: several times as fast in a long array.
+        If there is none, it is the step after the line's last one. Places are searched in order, so that each
+        query is near the one before: several times as fast in a long array as by row.
         """
         steps, queries = self.at, np.clip(due, self._low + 1, self._high + 1)
         if len(self._line_end) > 1:
@@ -62,7 +66,7 @@ class Times:
         return np.maximum(step, np.arange(1, len(steps), 2), out=step)
 
     def row_at(self, step: Ints) -> Ints:
-        """Per row, the first row of its key, or else of the next one, that comes after the step."""
+        """Return per row the first row of its key, or else of the next key, that comes after the step."""
         places = (step + 1) // 2
         if self._keys.lines is None:
             return places

@@ -1,4 +1,4 @@
-"""`update` of aggregates on whole columns: each record lets out what its key comes to with it."""
+"""`update` of aggregates on whole columns: each record emits the result of its key including the record."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tidegate.core.stage import Batch, Stage
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Whether the plain keys of a stage can be decided so, of records with these columns."""
+    """Return whether this module decides the plain keys of a stage, for records with these columns."""
     if not isinstance(stage.emit, Update) or not isinstance(stage.reduce, Aggregates):
         return False
     return stage.window is None and stage.where is None and running.suits(stage.reduce, value)
 
 
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
-    """The rows whose keys are left to `folding`."""
+    """Return masks of the rows whose keys are left to `folding`."""
     assert isinstance(stage.reduce, Aggregates)
-    has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("held", "emitted"))
-    # a value that never went out: of an edited pipeline
+    has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("accumulator", "emitted"))
+    # a value that was never emitted: the pipeline file was edited
     unsent = keys.is_state & (has_value != has_emitted)
     overflows = running.may_overflow(stage.reduce, keys)
     return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.duplicates(stage)
@@ -37,10 +37,12 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
 def decide(
     stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Plain keys: each record emits what its key comes to with it; the last of those is the new state."""
+    """Yield emissions and state of plain keys: each record emits a result; a key's last result is its new
+    state.
+    """
     del batch
     assert isinstance(stage.reduce, Aggregates)
-    results = running.folded(stage.reduce, keys, schema.field("held").type)
+    results = running.folded(stage.reduce, keys, schema.field("accumulator").type)
     timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
     records = np.flatnonzero(~keys.is_state)
     counts["used"] += len(records)
@@ -57,7 +59,7 @@ def decide(
     last = (keys.end - 1)[~keys.is_state[keys.end - 1]]
     values = results.take(pa.array(last))
     columns = {
-        "held": values,
+        "accumulator": values,
         "emitted": values,
         "timestamp": timestamps[last],
         "emitted_timestamp": timestamps[last],
@@ -67,7 +69,7 @@ def decide(
 
 
 def _first_of_all(keys: Keys) -> Mask:
-    """The records before which nothing of their key has gone out."""
+    """Return the records before which their key has emitted nothing."""
     after = np.append(False, keys.is_state[:-1])
     begins = np.zeros(len(after), np.bool_)
     begins[keys.first] = True

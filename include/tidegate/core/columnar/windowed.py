@@ -1,7 +1,7 @@
 """`window_close` of aggregates in tumbling windows, on whole columns.
 
-Rows are brought together by key and window, without those that come too late. An entry, a window of a key,
-is over in the step in which the time of its key's partition reaches its end, or at the batch's end.
+Rows are brought together by key and window, without those that come too late. An entry, which is a window of
+a key, is over in the step in which the time of its key's partition reaches its end, or at the batch's end.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from tidegate.core.windows import Tumbling
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Whether the plain keys of a stage can be decided so, of records with these columns."""
+    """Return whether this module decides the plain keys of a stage, for records with these columns."""
     if not isinstance(stage.emit, WindowClose) or not isinstance(stage.window, Tumbling):
         return False
-    if stage.bound and stage.bound.when_full == "emit_early":  # which no pipeline file can ask for
+    # no pipeline file can request this combination, but tests of the kernel can
+    if stage.bound and stage.bound.when_full == "emit_early":
         return False
-    is_known = isinstance(stage.reduce, Aggregates) and running.suits(stage.reduce, value)
-    return is_known and stage.where is None
+    is_supported = isinstance(stage.reduce, Aggregates) and running.suits(stage.reduce, value)
+    return is_supported and stage.where is None
 
 
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
-    """The rows whose keys are left to `folding`: of before 1970, of partitions whose time goes back, with
-    state of an edited stage, sums that may overflow, null values, or records that were applied before.
+    """Return masks of the rows whose keys are left to `folding`.
+
+    These have timestamps before 1970, are in partitions whose time goes back, have state of an edited stage,
+    sums that may overflow, null values, or records that were applied before.
     """
     assert isinstance(stage.reduce, Aggregates)
     rows = [
@@ -55,17 +58,21 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
 
 
 def _edited(window: Tumbling, keys: Keys) -> Mask:
-    """State that the stage as it is would not have left: another strategy has, or one of other windows."""
+    """Return state that the stage in its present form would not have left: its strategy or windows have
+    changed.
+    """
     start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
     natural = (start % window.size_ms == 0) & (end == start + window.size_ms) & (due == end + window.grace_ms)
-    has_contents = mask(keys.column("held").is_valid()) & (ints(keys.column("pending")) > 0)
+    has_contents = mask(keys.column("accumulator").is_valid()) & (ints(keys.column("pending")) > 0)
     fresh = mask(keys.column("emitted").is_null()) & mask(keys.column("window_start").is_valid())
     edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
     return edited
 
 
 def _open(keys: Keys) -> Mask:
-    """State rows of windows that are not over; a row without a timer says that its entry is gone."""
+    """Return the state rows of windows that are not over; a row without a timer says that its entry has
+    expired.
+    """
     return keys.is_state & mask(keys.column("due_at").is_valid())
 
 
@@ -77,7 +84,9 @@ def _tumbling(stage: Stage) -> Tumbling:
 def decide(
     stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Plain keys: windows that are over go out, the others wait."""
+    """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
+    BufferFull.
+    """
     windows = _Windows(_tumbling(stage), batch, keys)
     counts["expired-window-record-drop"] += windows.late
     counts["late-record-drop"] += windows.late
@@ -87,7 +96,7 @@ def decide(
     if stage.bound:
         bounded.require_room(stage.bound, keys, windows.first, windows.due_step, counts)
     entries = windows.entries
-    results = running.folded(stage.reduce, entries, schema.field("held").type)
+    results = running.folded(stage.reduce, entries, schema.field("accumulator").type)
     _count(windows, counts)
     over = np.flatnonzero(windows.over)
     emitted = EmittedRows(
@@ -104,7 +113,7 @@ def decide(
 
 
 class _Windows:
-    """Rows of keys, brought together by window; then one element per entry. All times in epoch ms."""
+    """Rows of keys, brought together by window; then one element per entry. All times are in epoch ms."""
 
     def __init__(self, window: Tumbling, batch: Batch, keys: Keys) -> None:
         self._batch = batch
@@ -116,7 +125,7 @@ class _Windows:
         close = start + window.size_ms + window.grace_ms
         is_late = ~keys.is_state & (close <= np.where(keys.is_state, 0, keys.now))
         self.late = int(is_late.sum())
-        """How many records come too late."""
+        """The number of records that come too late."""
         self.order: Ints = _by_window(keys, start, ~is_late)
         """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
         times = keys.times
@@ -133,12 +142,12 @@ class _Windows:
 
     @cached_property
     def first(self) -> Ints:
-        """The row that each begins with, among all rows."""
+        """The row that each entry begins with, among all rows."""
         return self.order[self.entries.first]
 
     @cached_property
     def last(self) -> Ints:
-        """The row that each ends with, among `entries`."""
+        """The row that each entry ends with, among `entries`."""
         return self.entries.end - 1
 
     @cached_property
@@ -151,7 +160,7 @@ class _Windows:
 
     @cached_property
     def close(self) -> Ints:
-        """When each is over."""
+        """The time at which each entry is over."""
         return self._row_close[self.first]
 
     @cached_property
@@ -162,18 +171,18 @@ class _Windows:
 
     @cached_property
     def timestamp(self) -> Ints:
-        """The largest timestamp in each."""
+        """The largest timestamp in each entry."""
         return np.maximum.reduceat(self.entries.timestamp, self.entries.first)
 
     @cached_property
     def is_stored(self) -> Mask:
-        """Whether a state row tells of it."""
+        """Whether the entry has a state row."""
         stored: Mask = self.entries.is_state[self.entries.first]
         return stored
 
     @cached_property
     def records(self) -> Ints:
-        """How many records each has got."""
+        """The number of new records in each entry."""
         return self.entries.end - self.entries.first - self.is_stored
 
     @cached_property
@@ -184,7 +193,7 @@ class _Windows:
 
     @cached_property
     def fired(self) -> Ints:
-        """The time that reached its end, if any did."""
+        """The time that reached its end, or the time at the end of the batch."""
         steps = np.minimum(self.due_step, len(self._times.at) - 1)
         ends = batch_ends(self._batch, self.entries, self.last, ~self._in_time)
         return np.where(self._in_time, self._times.at[steps], ends)
@@ -196,8 +205,11 @@ class _Windows:
 
 
 def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
-    """The rows that count, by key, window, and in their order; of an entry's state rows only the newest."""
+    """Return the rows that count, by key, window, and in their order; only the newest state row
+    of an entry.
+    """
     order = np.lexsort((start, keys.number))
+    """The other rows, by key and window; only the newest state row of an entry, if the entry is open."""
     number, start, is_state = keys.number[order], start[order], keys.is_state[order]
     follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
     superseded = is_state & np.append(follows, False)
@@ -217,7 +229,9 @@ def _count(windows: _Windows, counts: Counts) -> None:
 def _states(
     schema: pa.Schema, windows: _Windows, results: pa.StructArray, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each entry that waits and has got records, and one for each that is over and had a row."""
+    """Yield a row for each waiting entry with new records, and for each entry that is over and had a state
+    row.
+    """
     entries = windows.entries
     changed = np.flatnonzero(np.where(windows.over, windows.is_stored, windows.records > 0))
     if not len(changed):
@@ -225,7 +239,7 @@ def _states(
     row, stored, waits = windows.last[changed], windows.is_stored[changed], ~windows.over[changed]
 
     def was(name: str) -> Ints:
-        """What the state row of each says; 0 if it had none."""
+        """Return a column of the entries' state rows; 0 for entries without one."""
         return np.where(stored, ints(entries.column(name))[entries.first[changed]], 0)
 
     values = only(results.take(pa.array(row)), waits)
@@ -233,7 +247,7 @@ def _states(
     size[waits] = text_bytes(values.filter(pa.array(waits)))
     since = np.where(stored, was("since"), entries.timestamp[entries.first[changed]])
     columns = {
-        "held": values,
+        "accumulator": values,
         "timestamp": windows.timestamp[changed],
         "live": waits,
         "pending": np.where(waits, was("pending") + windows.records[changed], 0),

@@ -1,8 +1,8 @@
-"""`change` within a tolerance, on whole columns: which values are away from the last one that went out.
+"""`change` within a tolerance, on whole columns: find the values that are away from the last emitted one.
 
-What is kept depends on what went out before, so values are gone through one by one; but a value in the middle
-of the tolerance, or far outside of it, needs two comparisons of numbers for that. Only one near its edge is
-compared as `Within` does it, which is exact.
+What is emitted depends on what was emitted before, so the values are visited one by one. But a value in the
+middle of the tolerance, or far outside of it, only needs two comparisons of doubles. A value near the edge is
+compared exactly, by `Within`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from tidegate.core.compare import any_differs
 from tidegate.core.equivalence import Same, Tolerance, Within
 
 _ROUNDING = 1e-14
-"""More than a double is away from the digits that it is written with, and than a difference is rounded by."""
+"""More than the relative distance of a double from its written digits, and than the rounding of a
+difference.
+"""
 _LEAST = 1e-300
 
 
 def suits(equivalence: Within, value: pa.StructType) -> bool:
-    """Whether columns with a tolerance are numbers that are nearly doubles: then no comparison fails."""
+    """Return whether the columns with a tolerance are integers or doubles: then no comparison fails."""
     types = [value.field(tolerance.column).type for tolerance in equivalence.tolerances]
     return bool(types) and all(pa.types.is_integer(type_) or pa.types.is_float64(type_) for type_ in types)
 
 
 def leaves_tolerance(equivalence: Within, values: pa.StructArray, starts: Sequence[int]) -> pa.BooleanArray:
-    """True where a value goes out after what its key let out before. `starts`: the first row of each key.
+    """Return True where a value is emitted after what its key emitted before.
 
-    A key's first value stands for what it last let out, if it is that of its state; null is a deletion.
+    `starts` has the first row of each key. A key's first value counts as emitted if it comes from its state;
+    null is a deletion.
     """
     columns = _Compared(equivalence, values)
     out = np.zeros(len(values), np.bool_)
@@ -43,10 +46,10 @@ def leaves_tolerance(equivalence: Within, values: pa.StructArray, starts: Sequen
 
 
 class _Compared:
-    """The compared columns. `_near`: the first of those with a tolerance as doubles, NaN where there is none.
+    """The compared columns. `_near` has the first column with a tolerance as doubles; NaN for null.
 
-    `_run` counts up where another column is not as in the row before: where two rows have the same, only the
-    tolerance decides.
+    `_run` increases where another column differs from the row before: between two rows with the same number,
+    only the tolerance decides.
     """
 
     def __init__(self, equivalence: Within, values: pa.StructArray) -> None:
@@ -69,7 +72,9 @@ class _Compared:
         )
 
     def mark(self, start: int, end: int, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Set `out` at a key's rows, `start` to before `end`, that go out; `out[start]` if it has a value."""
+        """Set `out` at the rows of a key, `start` to before `end`, that are emitted; `out[start]` if it has a
+        value.
+        """
         near, runs = self._near, self._run
         last, run = start, runs[start]
         out[start] = self._valid[start]
@@ -85,16 +90,17 @@ class _Compared:
             below, low, high, above = _band(value, self._tolerance)
 
     def _differs(self, last: int, row: int) -> bool:
-        """Exactly, whatever the two rows are."""
+        """Compare two rows exactly."""
         if self._valid[last] and self._valid[row]:
             return not self._same(last, row, 0, 0)
         return self._valid[last] is not self._valid[row]
 
 
 def _band(last: float, tolerance: Tolerance) -> tuple[float, float, float, float]:
-    """Around the last value: what is below or above all is away from it, what is in the middle is not.
+    """Return the bounds (below, low, high, above) around the last value.
 
-    All NaN, which nothing is below or above, where doubles do not tell.
+    Values below `below` or above `above` are away from it, values from `low` to `high` are not; others need
+    an exact comparison. All are NaN, which compares false, if doubles cannot decide.
     """
     amount = float(tolerance.amount)
     if tolerance.percent:

@@ -1,7 +1,8 @@
 """SQL conditions that are evaluated between records: `where`, and `equal: {sql: …}`.
 
-Spark cannot be asked there, so a small part of its SQL is evaluated here, with Spark's own results: nulls,
-NaN and number types as under ANSI mode. `spec` checks the text and makes the tree; `compiler` knows its form.
+Spark cannot evaluate them there, so a small part of its SQL is evaluated here, with Spark's own results:
+nulls, NaN and number types as under ANSI mode. `spec` checks the text and makes the tree; `compiler`
+describes the tree's form.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ __all__ = ["Condition", "Tree"]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: `text` as it was written, for messages, and `tree`, which is what it means."""
+    """A condition: `text` as the user wrote it, for messages, and its meaning `tree`.
+
+    Example: `Condition("total > 0", (">", ("column", "total"), ("literal", 0))).evaluate({"total": 1})` is
+    True.
+    """
 
     text: str
     tree: Tree
@@ -30,7 +35,10 @@ class Condition:
         return compiled(self.tree)
 
     def evaluate(self, row: Mapping[str, Any]) -> bool | None:
-        """True, False or null over the columns of a row; structs are mappings. Raises ConditionFailed."""
+        """Return True, False or null for a row, a mapping of columns in which structs are mappings.
+
+        Raises ConditionFailed if there is no result, such as after a division by zero, or it is no boolean.
+        """
         try:
             result = self._root(row)
         except Unfit as unfit:
@@ -41,5 +49,5 @@ class Condition:
         raise ConditionFailed(what, "Write a comparison, such as `total > 0`.")
 
     def __reduce__(self) -> tuple[type[Condition], tuple[str, Tree]]:
-        # what it is compiled to cannot be pickled, and need not be
+        # pickle only the tree: the compiled lambdas cannot be pickled
         return Condition, (self.text, self.tree)

@@ -1,10 +1,10 @@
-"""From a condition's tree to one Python function of a row.
+"""Compile a condition's tree to one Python function of a row.
 
-A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`
-(with a third part where the value does not tell the type),
-`("column", name, field, …)`, `("key", name or None, type)`, `("field", tree, name)`,
-`("like", tree, pattern, escape)`, `("rlike", tree, pattern)`, `("is", tree, value)`,
-`("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
+A tree is a tuple `(operation, *operands)`. The operands are trees, except in these forms: `("literal",
+value)` (with a third part if the value does not show the type), `("column", name, field, …)`, `("key", name
+or None, type)`, `("field", tree, name)`, `("like", tree, pattern, escape)`, `("rlike", tree, pattern)`,
+`("is", tree, value)`, `("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result),
+…, otherwise)`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Part = Callable[[Row], Any]
 
 
 def compiled(tree: Tree) -> Part:
-    """What a tree stands for. The function raises Unfit where there is no result."""
+    """Return the function of a tree. The function raises Unfit if there is no result.
+
+    Example: `compiled(("+", ("column", "a"), ("literal", 1)))({"a": 2})` is 3.
+    """
     operation, *operands = tree
     if operation in _FORMS:
         return _FORMS[operation](*operands)
@@ -35,7 +38,9 @@ def compiled(tree: Tree) -> Part:
 
 
 def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """The regular expression of a LIKE. Raises ValueError when `escape` stands before anything else."""
+    """Return the regular expression of a LIKE. Raises ValueError if `escape` is before any other
+    character.
+    """
     parts = []
     at = 0
     while at < len(pattern):
@@ -55,11 +60,11 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
 
 
 KEY = "__key"
-"""The name in a row of the entry's canonical key."""
+"""The name of the entry's canonical key in a row."""
 
 
 def _date(part: str) -> date:
-    """A key's text as a date. Raises Unfit: Spark writes years that Python has not."""
+    """Return a key's text as a date. Raises Unfit: Spark writes years that Python does not support."""
     try:
         return date.fromisoformat(part)
     except ValueError:
@@ -74,14 +79,17 @@ _KEY_PARTS: dict[str, Callable[[Any], Any]] = {
     "decimal": lambda part: Decimal(str(part)),
 }
 KEY_KINDS = frozenset(_KEY_PARTS)
-"""The kinds of key columns that can be read out of a canonical key again."""
+"""The types of key columns that can be read from a canonical key."""
 
 
 def _key(name: str | None, kind: str) -> Part:
-    """A key column: the key's text itself, or what is called so in the JSON object that several are."""
+    """Return the reader of a key column: the key's whole text, or the field of the JSON object of several
+    columns.
+    """
     read = _KEY_PARTS[kind]
     if name is None:
         return lambda row: read(row[KEY])
+    # Decimals must stay exact: a float would lose digits.
     return lambda row: read(json.loads(row[KEY], parse_float=Decimal)[name])
 
 
@@ -101,7 +109,7 @@ def _column(name: str, *fields: str) -> Part:
 
 
 def _field(outer: Any, name: str) -> Any:
-    """Of a struct; upper and lower case are the same."""
+    """Return a field of a struct; upper and lower case are equal, as in Spark."""
     if isinstance(outer, Mapping):
         if name in outer:
             return outer[name]
@@ -129,7 +137,9 @@ def _strict(operation: Callable[..., Any]) -> Callable[[Part, Part], Part]:
 
 
 def _divisor_first(operation: Callable[[Any, Any], Any]) -> Callable[[Part, Part], Part]:
-    """As Spark does it: where the divisor is null the dividend is not computed, and so cannot fail."""
+    """Compute the divisor first, as Spark does: if it is null, the dividend is not computed, and
+    cannot fail.
+    """
     swapped = _strict(lambda b, a: operation(a, b))
     return lambda left, right: swapped(right, left)
 
@@ -178,7 +188,7 @@ def _null(operand: Part) -> Part:
 
 
 def _same(left: Part, right: Part) -> Part:
-    """As `<=>`: never null."""
+    """Compare as `<=>`, which is never null."""
 
     def part(row: Row) -> bool:
         a, b = left(row), right(row)
@@ -266,7 +276,7 @@ def _nullif(left: Part, right: Part) -> Part:
 
 
 def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
-    """`least` and `greatest`, which pass over nulls."""
+    """Build `least` and `greatest`, which ignore nulls."""
 
     def build(*operands: Part) -> Part:
         def part(row: Row) -> Any:
@@ -282,7 +292,7 @@ def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
 
 
 def _fit(kind: str, tree: Tree) -> Part:
-    """A whole number, if the type has room for it."""
+    """Return the whole number if the type has room for it."""
     operand, limit = compiled(tree), values.LIMITS[kind]
 
     def part(row: Row) -> Any:

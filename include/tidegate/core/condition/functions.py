@@ -1,6 +1,6 @@
-"""The functions of a condition over values that are never null here. One row each in `FUNCTIONS`.
+"""The functions of a condition, over values that are never null here. `FUNCTIONS` has one row for each.
 
-To add one: a row here, and what it takes and gives in `tidegate.spec.condition`.
+To add one: add a row here, and its argument and result types in `tidegate.spec.condition`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONG = (-(2**63), 2**63 - 1)
 
 
 def to_string(value: Any) -> str:
-    """Only of values that are written in one way: numbers with a fraction are not."""
+    """Cast values that have only one text; numbers with a fraction do not. Raises Unfit for others."""
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) in (str, int):
@@ -51,7 +51,9 @@ def to_string(value: Any) -> str:
 
 
 def to_bigint(value: Any) -> int:
-    """Without the fraction."""
+    """Cast to a whole number, without the fraction. Raises Unfit for other texts, and if it
+    exceeds 64 bits.
+    """
     if type(value) is str:
         stripped = value.strip(_BLANKS)
         if not _WHOLE.fullmatch(stripped):
@@ -65,7 +67,7 @@ def to_bigint(value: Any) -> int:
 
 
 def to_double(value: Any) -> float:
-    """The nearest double."""
+    """Cast to the nearest double. Raises Unfit for a text that is not a number."""
     if type(value) is not str:
         return float(value if type(value) is bool else number(value))
     stripped = value.strip(_BLANKS)
@@ -78,7 +80,9 @@ def to_double(value: Any) -> float:
 
 
 def to_boolean(value: Any) -> bool:
-    """A number that is not 0, or one of the words for true and false."""
+    """Cast a number (true if it is not 0) or one of the words for true and false. Raises Unfit for other
+    texts.
+    """
     if type(value) is not str:
         return value if type(value) is bool else bool(number(value) != 0)
     if (word := value.strip(_BLANKS).lower()) in _TRUTHS:
@@ -91,7 +95,7 @@ def _not_a(value: Any, what: str) -> Unfit:
 
 
 def widened(value: Any) -> float:
-    """A number that stands where others are doubles."""
+    """Return a number as a double, because the other operands are doubles. Raises Unfit."""
     return float(number(value))
 
 
@@ -111,7 +115,7 @@ def _ceil(value: Any) -> Any:
 
 
 def _saturated(value: Any, to_whole: Callable[[Any], int]) -> int:
-    """A double as the JVM makes a long of it."""
+    """Convert a double to a long as the JVM does: NaN is 0, and larger numbers become the limit."""
     if value != value:
         return 0
     least, most = _LONG
@@ -140,7 +144,7 @@ def _power(base: Any, exponent: Any) -> float:
 def _power_of_limits(base: float, exponent: float) -> float:
     try:
         return math.pow(base, exponent)
-    except ValueError:  # 0 to a power below 0
+    except ValueError:  # Python refuses 0 to a negative power; Java gives an infinity
         return math.copysign(math.inf, base) if exponent % 2 == 1 else math.inf
 
 
@@ -156,7 +160,7 @@ def _concat(*parts: Any) -> str:
 
 
 def _substring(value: Any, start: Any, length: Any = 2**31 - 1) -> str:
-    """By characters, from 1 on, or from the end where `start` is below 0."""
+    """Count characters from 1 on, or from the end if `start` is below 0."""
     characters = text(value)
     first = start - 1 if start > 0 else len(characters) + start if start < 0 else 0
     last = min(first + length, 2**31 - 1)
@@ -170,7 +174,7 @@ def _size(value: Any) -> int:
 
 
 def _at(array: Any, index: Any) -> Any:
-    """As `array[index]`, from 0 on."""
+    """Return `array[index]`, counted from 0."""
     if not isinstance(array, (list, tuple)) or type(index) is not int:
         raise Unfit(f"{array!r} has no element {index!r}", "Take elements by their number, out of an array.")
     if 0 <= index < len(array):
@@ -183,7 +187,7 @@ def _get(array: Any, index: Any) -> Any:
 
 
 def _element_at(array: Any, index: Any) -> Any:
-    """From 1 on, or from the end where `index` is below 0."""
+    """Return an element counted from 1, or from the end if `index` is below 0."""
     if 0 < abs(index) <= len(array):
         return array[index - 1 if index > 0 else index]
     raise _no_such(array, f"number {index}", "try_element_at(xs, n)")
@@ -199,8 +203,8 @@ def _no_such(array: Any, what: str, fix: str) -> Unfit:
     return Unfit(f"an array of {len(array)} has no element {what}", f"Write `{fix}`, which is null then.")
 
 
-def _of_key(entries: Any, key: Any) -> Any:
-    """A map's value; null where it has no such key."""
+def _map_value(entries: Any, key: Any) -> Any:
+    """Return a map's value; null if it does not have the key."""
     pairs = entries.items() if isinstance(entries, dict) else entries
     return next((value for name, value in pairs if equal(name, key)), None)
 
@@ -235,7 +239,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "get": _get,
     "element_at": _element_at,
     "try_element_at": _try_element_at,
-    "of_key": _of_key,
+    "of_key": _map_value,
     "array_contains": _array_contains,
     "to_string": to_string,
     "to_bigint": to_bigint,
@@ -244,4 +248,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "widened": widened,
     "isnan": _isnan,
 }
-"""Name -> function. Null where an argument is null; what is otherwise is in `compiler`."""
+"""Name -> function. The result is null if an argument is null; exceptions are in `compiler`."""

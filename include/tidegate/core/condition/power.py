@@ -1,4 +1,4 @@
-"""`pow` to the last bit as Java's `StrictMath.pow`, which is Spark's: fdlibm's algorithm (e_pow.c, by Sun).
+"""`pow` to the last bit as Java's `StrictMath.pow`, which Spark uses: fdlibm's algorithm (e_pow.c, by Sun).
 
 Other libraries round some results to the neighbouring double, and a condition compares them.
 """
@@ -25,7 +25,10 @@ _OVERFLOW_TAIL = 8.0085662595372944372e-17  # -(1024 - log2(largest double + hal
 
 
 def java_pow(base: float, exponent: float) -> float:
-    """Of finite numbers, neither of them 0; `exponent` is whole where `base` is below 0."""
+    """Return the power of finite numbers, neither of them 0; `exponent` is whole if `base` is negative.
+
+    Example: `java_pow(2.0, 0.5)` is 1.4142135623730951.
+    """
     if exponent == 1:
         return base
     if exponent == -1:
@@ -45,7 +48,7 @@ def java_pow(base: float, exponent: float) -> float:
 
 
 def _log2(base: float, exponent: float) -> tuple[float, float]:
-    """The logarithm as a sum of two numbers, the first with half the digits."""
+    """Return the binary logarithm as a sum of two numbers, the first with half the digits."""
     if abs(exponent) > 2**31 + 2**-21 * (2**32 - 1):
         t = base - 1
         w = (t * t) * (0.5 - t * (0.3333333333333333333333 - t * 0.25))
@@ -83,7 +86,7 @@ def _log2(base: float, exponent: float) -> tuple[float, float]:
 
 
 def _raised(first: float, second: float, exponent: float) -> float:
-    """2 to the power of exponent * (first + second)."""
+    """Return 2 to the power of exponent * (first + second)."""
     upper = _upper(exponent)
     p_l, p_h = (exponent - upper) * first + exponent * second, upper * first
     z = p_l + p_h
@@ -128,7 +131,7 @@ def _number(bits: int) -> float:
 
 
 def _upper(value: float) -> float:
-    """Without the lower 32 bits."""
+    """Return the value without the lower 32 bits of its mantissa."""
     return _number(_bits(value) & ~0xFFFFFFFF)
 
 

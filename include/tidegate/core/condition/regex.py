@@ -1,4 +1,4 @@
-"""Regular expressions that Java, which Spark uses, and Python read alike; all others are refused."""
+"""Regular expressions with the same meaning in Java, which Spark uses, and in Python; others are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 _LINE_END = r"\n\r\u0085\u2028\u2029"
 _ANY = f"[^{_LINE_END}]"
 _END = rf"(?!(?<=\r)\n)(?=(?:\r\n|[{_LINE_END}])?\Z)"
-"""Java's `$`: the end, or in front of a line's last end, which may be of two characters."""
+"""Java's `$`: the end, or the position before a line's last end, which may be of two characters."""
 
 _PARTS = re.compile(
     r"""
@@ -26,7 +26,7 @@ _PARTS = re.compile(
 
 
 def java_pattern(pattern: str) -> re.Pattern[str]:
-    """The expression, to be searched for. Raises ValueError, which says where the two do not agree."""
+    """Return the expression for `search`. Raises ValueError, which says where Java and Python differ."""
     at, translated = 0, []
     while at < len(pattern):
         part = _PARTS.match(pattern, at)

@@ -1,8 +1,7 @@
 """Values of a condition, which are never null here: how they compare, and how numbers are computed.
 
-Integers are Spark's bigint, and where the type is narrower they are made to `fit`; floats are its double,
-decimals its decimal. A float beside another number makes that one a float; NaN equals NaN and is larger than
-every number.
+Integers are Spark's bigint; `fit` checks narrower types. Floats are its double, decimals its decimal. A float
+beside another number turns that number into a float; NaN equals NaN and is larger than every number.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 EXACT = Context(prec=800)
-"""Wide enough for every double, and for what two decimals of 38 digits give."""
+"""Wide enough for every double, and for results of two decimals of 38 digits."""
 
 LIMITS = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
-"""Whole numbers are at least minus this, and below it."""
+"""Type -> the limit: whole numbers are at least minus the limit, and below it."""
 
 _DIGITS = 38
 _SINGLE = frozenset({int, str, bool, bytes, date, datetime})
@@ -25,7 +24,7 @@ _NUMBERS = frozenset({int, float, Decimal})
 
 
 class Unfit(Exception):
-    """There is no result: what happened, and the fix."""
+    """There is no result: `what` happened, and the `fix`."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -34,28 +33,28 @@ class Unfit(Exception):
 
 
 def number(value: Any) -> Any:
-    """The number itself."""
+    """Return the number. Raises Unfit if the value is no number."""
     if type(value) in _NUMBERS:
         return value
     raise Unfit(f"{value!r} is not a number", "Compute with numbers; of a text, write `cast(x as double)`.")
 
 
 def text(value: Any) -> str:
-    """The text itself."""
+    """Return the text. Raises Unfit if the value is no text."""
     if type(value) is str:
         return value
     raise Unfit(f"{value!r} is not a text", "Write `cast(x as string)`.")
 
 
 def truth(value: Any) -> bool:
-    """The boolean itself."""
+    """Return the boolean. Raises Unfit if the value is no boolean."""
     if value is True or value is False:
         return value
     raise Unfit(f"{value!r} is neither true nor false", "Write a comparison, such as `x > 0`.")
 
 
 def matched(left: Any, right: Any) -> tuple[Any, Any]:
-    """Two values of one type, if they can be compared."""
+    """Return two values as one type. Raises Unfit if they cannot be compared."""
     left_kind, right_kind = type(left), type(right)
     if left_kind is right_kind and (left_kind in _SINGLE or left_kind in _NUMBERS):
         return left, right
@@ -66,14 +65,14 @@ def matched(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """As `=`."""
+    """Compare as `=`. Raises Unfit if the values cannot be compared."""
     if type(left) is not type(right) or type(left) not in _SINGLE:
         left, right = matched(left, right)
     return bool(left == right or (left != left and right != right))
 
 
 def less(left: Any, right: Any) -> bool:
-    """As `<`."""
+    """Compare as `<`. Raises Unfit if the values cannot be compared."""
     if type(left) is not type(right) or type(left) not in _SINGLE:
         left, right = matched(left, right)
     if right != right:
@@ -86,7 +85,9 @@ def less(left: Any, right: Any) -> bool:
 
 
 def unified(values: list[Any]) -> list[Any]:
-    """All of one type: floats where one of them is."""
+    """Return all values as one type: floats if one of them is a float. Raises Unfit for a value that is no
+    number.
+    """
     if any(type(value) is float for value in values):
         return [float(number(value)) for value in values]
     return values
@@ -96,7 +97,7 @@ def unified(values: list[Any]) -> list[Any]:
 
 
 def fit(number: int, kind: str) -> int:
-    """The whole number, if the type has room for it."""
+    """Return the whole number. Raises Unfit if the type has no room for it."""
     if -LIMITS[kind] <= number < LIMITS[kind]:
         return number
     wider = "cast(x as double)" if kind == "bigint" else "cast(x as bigint)"
@@ -104,7 +105,7 @@ def fit(number: int, kind: str) -> int:
 
 
 def bounded(result: Any) -> Any:
-    """The result, unless Spark cannot hold it."""
+    """Return the result. Raises Unfit if Spark's type has no room for it."""
     if type(result) is int:
         return fit(result, "bigint")
     if type(result) is Decimal and result.adjusted() - min(0, int(result.as_tuple().exponent)) >= _DIGITS:
@@ -113,7 +114,7 @@ def bounded(result: Any) -> Any:
 
 
 def _arithmetic(plain: Callable[[Any, Any], Any], on_decimals: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation that is `plain` on two whole numbers and on two doubles."""
+    """Return an operation that is `plain` on two whole numbers and on two doubles."""
 
     def compute(left: Any, right: Any) -> Any:
         if type(left) is float or type(right) is float:
@@ -137,7 +138,7 @@ def _not_zero(divisor: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> float:
-    """As `/`: always a double."""
+    """Compute `/`, which is always a double. Raises Unfit for a divisor of 0, and for decimals."""
     _not_zero(right)
     if float not in (type(left), type(right)) and Decimal in (type(left), type(right)):
         fix = "Write `cast(x as double) / y`."
@@ -146,14 +147,14 @@ def divide(left: Any, right: Any) -> float:
 
 
 def whole_quotient(left: int, right: int) -> int:
-    """As `div`: of whole numbers, without the fraction."""
+    """Compute `div` of whole numbers, without the fraction. Raises Unfit for a divisor of 0."""
     _not_zero(right)
     quotient = abs(number(left)) // abs(right)
     return int(bounded(quotient if (left < 0) is (right < 0) else -quotient))
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """As `%`: with the sign of what is divided."""
+    """Compute `%`, with the sign of the dividend. Raises Unfit for a divisor of 0."""
     _not_zero(right)
     return _remainder(left, right)
 
@@ -169,22 +170,23 @@ _remainder = _arithmetic(_rest, EXACT.remainder)
 
 
 def negate(value: Any) -> Any:
-    """As a minus sign."""
+    """Compute unary minus. Raises Unfit on overflow."""
     return EXACT.minus(value) if type(value) is Decimal else bounded(-number(value))
 
 
 def absolute(value: Any) -> Any:
-    """As `abs`."""
+    """Compute `abs`. Raises Unfit on overflow."""
     return EXACT.abs(value) if type(value) is Decimal else bounded(abs(number(value)))
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """As `round`: a half goes away from zero, by the digits that the number is written with."""
+    """Compute `round`: a half is rounded away from zero, by the digits that the number is written with."""
     kind = type(number(value))
     if kind is int and digits >= 0:
         return value
     if kind is float and not math.isfinite(value):
         return value
+    # Spark rounds a double by its shortest digits: 2.675 becomes 2.68, although its binary value is below it.
     exact = Decimal(repr(value)) if kind is float else Decimal(value)
     if kind is Decimal:
         digits = min(digits, -int(exact.as_tuple().exponent))

@@ -1,4 +1,6 @@
-"""When a value goes out. One unit per strategy; `docs/strategies.md` shows how to add one."""
+"""Emit strategies, which decide when a value is emitted. One file each; `docs/strategies.md` shows how to add
+one.
+"""
 
 from tidegate.core.emit.change import Change
 from tidegate.core.emit.in_sequence import InSequence

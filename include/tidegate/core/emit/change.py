@@ -12,11 +12,15 @@ from tidegate.core.equivalence import Equivalence
 
 @dataclass(frozen=True)
 class Change(Emit):
-    """A value that differs from the last *emitted* one, so that slow drift gets out in the end.
+    """Emits a value that differs from the last *emitted* one, so that slow drift is emitted at some point.
 
-    `heartbeat_ms`: an unchanged value goes out all the same when its record's timestamp is at least that
-    much after the last emission's. `by_clock`: it also goes out without a record, each time that so much has
-    passed since the last emission. `hashed`: a hash of what was emitted is remembered in its place.
+    Args:
+        equivalence: decides whether two values are the same.
+        heartbeat_ms: an unchanged value is emitted if its record's timestamp is at least this much after that
+            of
+            the last emission.
+        hashed: a hash of the emitted value is stored in place of the value.
+        by_clock: the heartbeat also fires without a record, this long after the last emission.
     """
 
     equivalence: Equivalence
@@ -27,8 +31,8 @@ class Change(Emit):
     forgets_suppressed: ClassVar[bool] = True
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """`new`, `changed` or `deleted` where the value is not the last emitted one; else `heartbeat` where
-        that went out long enough ago, or None.
+        """Return `new`, `changed` or `deleted` if the value differs from the last emitted one; `heartbeat` if
+        that was emitted long enough ago; else None.
         """
         if now is None or entry.emitted is None:
             return first_seen(entry, now)
@@ -40,16 +44,16 @@ class Change(Emit):
 
     @property
     def repeats_by_clock(self) -> bool:
-        """With a heartbeat by the clock."""
+        """Whether it has a heartbeat by the clock."""
         return self.by_clock and self.heartbeat_ms is not None
 
     def due(self, entry: Entry) -> int:
-        """When so much has passed since the value went out; at the end of its window at the latest."""
+        """Return when the heartbeat is due, or the end of the window if that is earlier."""
         if not self.repeats_by_clock or entry.emitted is None or entry.flushed_at is None:
             return entry.close
         assert self.heartbeat_ms is not None, "there is one"
         return min(entry.flushed_at + self.heartbeat_ms, entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """A heartbeat, unless the entry's window is over."""
+        """Return the reason of a heartbeat; None if the entry's window is over."""
         return self.timer_reason if self.repeats_by_clock and at < entry.close else None

@@ -1,4 +1,4 @@
-"""`sequence`, a stage of its own in front of the others: changes that come too late have no effect."""
+"""`sequence`, a pass before the stages: changes that come too late have no effect."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from tidegate.core.emit.strategy import Emit, Marker, Sameness
 from tidegate.core.entry import NEVER, Entry
 
 CHANGE, DELETION = "+", "-"
-"""How a mark begins; its change's sequence follows."""
+"""The first character of a mark; the change's sequence follows."""
 SEPARATOR = "\x00"
-"""Between the parts of a sequence: it sorts before all that a part can have."""
+"""Separates the parts of a sequence: it sorts before any character that a part can contain."""
 
 
 def mark(sequence: str, deleted: bool) -> str:
-    """What is remembered of a key's newest change. `sequence` is a text that sorts as the sequences do."""
+    """Return the mark of a key's newest change. `sequence` is a text that sorts as the sequences do.
+
+    Example: `mark("0007", deleted=True)` is `-0007`.
+    """
     return (DELETION if deleted else CHANGE) + sequence
 
 
 def described_mark(text: str) -> dict[str, Any]:
-    """A mark for people: the parts of the sequence, and whether the change is a deletion."""
+    """Return a mark for people: the parts of the sequence, and whether the change is a deletion."""
     sequence = {"sequence": ", ".join(text[1:].split(SEPARATOR))}
     return {**sequence, "deleted": True} if text[0] == DELETION else sequence
 
 
 @dataclass(frozen=True)
 class InSequence(Emit):
-    """A change goes out whose sequence is later than that of its key's last one; the others do not.
+    """Emits a change whose sequence is later than that of its key's last change; others have no effect.
 
-    Which go out depends on the order in the log; which is the last one does not. A key that is there is
-    remembered for as long as it is. One that was deleted is for `keep_ms` from its deletion's timestamp,
-    None: for ever; a change that is `keep_ms` or more after that begins it anew. So a record of a key that is
-    not there is late where it is `keep_ms` or more behind its partition's time: a deletion that came after it
-    may be forgotten. Of one partition none comes back that is deleted.
+    Which changes are emitted depends on the order in the log; the last one does not. An existing key is
+    remembered as long as it exists. A deleted key is remembered for `keep_ms` from its deletion's timestamp
+    (None: for ever); a change `keep_ms` or more after that begins the key anew. So a record of a key that
+    does not exist is late if it is `keep_ms` or more behind its partition's time: a deletion that came after
+    it may be forgotten. Within one partition, a deleted key never comes back.
     """
 
     keep_ms: int | None = None
@@ -44,8 +47,10 @@ class InSequence(Emit):
     suppressed: ClassVar[str] = "outdated"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """`new` for the first of a key, `later` for a later one; None for what is not later, and for a
-        record without a sequence, which follows a deletion that has one. `same`: whether it is not later.
+        """Return `new` for the first change of a key, `later` for a later one; else None.
+
+        None is also returned for a record without a sequence, which follows a deletion with one. `same` says
+        whether the change is not later.
         """
         assert same is not None, "sequences are compared"
         if now is None:
@@ -60,30 +65,32 @@ class InSequence(Emit):
 
     @property
     def late_after_ms(self) -> int | None:
-        """So far behind, what is not there may have been deleted since."""
+        """The distance behind the partition's time at which a key that does not exist may have been deleted
+        since.
+        """
         return self.keep_ms
 
     def may_be_late(self, entry: Entry) -> bool:
-        """Of a key that is there, the sequence tells."""
+        """Return False for an existing key: its sequence decides."""
         return entry.emitted is None or _is_deleted(entry)
 
     def due(self, entry: Entry) -> int:
-        """When a deletion is forgotten: every change that it would have kept out is late by then."""
+        """Return when a deletion is forgotten: every change that it would suppress is late then."""
         if self.keep_ms is None or entry.emitted_timestamp is None or not _is_deleted(entry):
             return NEVER
         return entry.emitted_timestamp + 2 * self.keep_ms
 
     def marker(self, field: Callable[[str], Callable[[Any], Any]]) -> Marker:
-        """Of a change's columns `sequence` and `deleted`."""
+        """Return the function that makes marks of a change's columns `sequence` and `deleted`."""
         sequence, deleted = field("sequence"), field("deleted")
         return lambda output, timestamp: mark(sequence(output), deleted(output))
 
     def repeats(self, last: str, now: str) -> bool:
-        """Whether it is not later; how marks begin does not count."""
+        """Return whether a change is not later; the first characters of marks do not count."""
         return now[1:] <= last[1:]
 
     def described(self, remembered: Any) -> Mapping[str, Any]:
-        """The key's newest sequence, and whether that is of a deletion."""
+        """Return the key's newest sequence, and whether it is that of a deletion."""
         return described_mark(remembered)
 
 

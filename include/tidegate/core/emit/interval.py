@@ -11,20 +11,20 @@ from tidegate.core.entry import Entry
 
 @dataclass(frozen=True)
 class Interval(Emit):
-    """The newest value, at the first multiple of `every_ms` after the first one that is held back."""
+    """Emits the newest value at the first multiple of `every_ms` after the first value that is held back."""
 
     every_ms: int
     holds: ClassVar[bool] = True
     timer_reason: ClassVar[str] = "interval"
 
     def due_since(self, since: Time) -> Time:
-        """The first multiple of `every_ms` that is greater, also than a multiple."""
+        """Return the next multiple of `every_ms`; of a multiple itself, the one after it."""
         return (since // self.every_ms + 1) * self.every_ms
 
     def due(self, entry: Entry) -> int:
-        """The next multiple after the first value held back."""
+        """Return the next multiple after the first value held back."""
         return self.due_since(entry.since) if entry.pending else entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """What is held back goes out."""
+        """Return the reason for emitting what is held back."""
         return self.timer_reason if entry.pending else None

@@ -14,12 +14,18 @@ from tidegate.core.reduce.collect import events_overhead
 
 @dataclass(frozen=True)
 class Threshold(Emit):
-    """What has gathered goes out, and is gone, at `count` records or `max_bytes`, or after `after_ms`.
+    """Emits and removes what has gathered, at `count` records or `max_bytes`, or after `after_ms`.
 
-    That time counts from the `arrival` of the first event in it, which is its partition's time with it; from
-    the timestamp of that `first_event`; or from the entry's `last_flush`.
-    `max_bytes` bounds the JSON text of `{"events": […]}` with what `envelope` adds: what has gathered goes
-    out before an event that has no room beside it. Only an event that is larger alone makes a larger text.
+    Args:
+        count: the number of records at which the buffer is emitted.
+        max_bytes: the limit of the JSON text `{"events": […]}` with the columns of `envelope`. What has
+            gathered
+            is emitted before an event that does not fit beside it. Only a single larger event exceeds the
+            limit.
+        after_ms: the longest time that records wait.
+        since: what `after_ms` counts from: the `arrival` of the first event, which is its partition's time
+            with
+            it; the timestamp of that `first_event`; or the entry's `last_flush`.
     """
 
     count: int | None = None
@@ -33,29 +39,33 @@ class Threshold(Emit):
 
     @property
     def full_at(self) -> int | None:
-        """So many records."""
+        """The number of records that fills the buffer."""
         return self.count
 
     def starts_at(self, timestamp: Time, now: Time) -> Time:
-        """By `arrival` an event that comes late is not due before others can gather with it."""
+        """Return the start of the wait. By `arrival`, a late event is not due before others can gather with
+        it.
+        """
         return now if self.waits_from_arrival else timestamp
 
     @property
     def waits_from_arrival(self) -> bool:
-        """By `arrival`."""
+        """Whether `after_ms` counts from `arrival`."""
         return self.since == "arrival"
 
     def due_since(self, since: Time) -> Time:
-        """So long after that; no time is set where it is not bounded."""
+        """Return when `after_ms` has passed; NEVER if it is not set."""
         return super().due_since(since) if self.after_ms is None else since + self.after_ms
 
     @property
     def remembers_flush(self) -> bool:
-        """What comes after a flush long ago goes out at once, and what comes first of all waits."""
+        """Whether it counts from the last flush: an event long after that is emitted at once, the very first
+        one waits.
+        """
         return self.since == "last_flush"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """`count` or `bytes` where the record has filled what gathers; `entry` counts it already."""
+        """Return `count` or `bytes` if the record fills the buffer; `entry` contains it already."""
         if self.count is not None and entry.pending >= self.count:
             return "count"
         if self.max_bytes is None:
@@ -63,24 +73,24 @@ class Threshold(Emit):
         return "bytes" if self._text_bytes([entry], 0) >= self.max_bytes else None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
-        """Whether what some entries of a key hold has no room in one text, or none for one event more."""
+        """Return whether the entries of a key do not fit into one text, or not with one more event."""
         if self.max_bytes is None or not any(entry.pending for entry in entries):
             return False
         more = 0 if event_bytes is None else 1
         return self._text_bytes(entries, more) + (event_bytes or 0) > self.max_bytes
 
     def _text_bytes(self, entries: Sequence[Entry], more: int) -> int:
-        """Bytes of what the entries hold as one text, with the comma of `more` events."""
+        """Return the bytes of the entries' events as one text, with the commas of `more` events."""
         events = events_overhead(sum(entry.pending for entry in entries) + more)
         envelope = self.envelope.json_bytes(entries[-1].key, entries[-1].window)
         return envelope + events + sum(entry.bytes for entry in entries)
 
     def due(self, entry: Entry) -> int:
-        """When time has passed, and at the end of its window at the latest."""
+        """Return when time has passed, or the end of the window if that is earlier."""
         return min(self._elapsed(entry), entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """What has gathered goes out."""
+        """Return the reason for emitting what has gathered."""
         if not entry.pending:
             return None
         return self.timer_reason if self._elapsed(entry) <= at else "window_close"

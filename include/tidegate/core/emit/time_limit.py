@@ -11,9 +11,9 @@ from tidegate.core.entry import Entry
 
 @dataclass(frozen=True)
 class TimeLimit(Emit):
-    """The newest value, `after_ms` past the timestamp of the first one that is held back.
+    """Emits the newest value, `after_ms` past the timestamp of the first value that is held back.
 
-    Newer values replace it and do not restart the timer. It outlives its window.
+    Newer values replace it and do not restart the timer. The timer may fire after the window's end.
     """
 
     after_ms: int
@@ -21,13 +21,13 @@ class TimeLimit(Emit):
     timer_reason: ClassVar[str] = "time_limit"
 
     def due_since(self, since: Time) -> Time:
-        """So long after the first value held back."""
+        """Return `after_ms` past the first value held back."""
         return since + self.after_ms
 
     def due(self, entry: Entry) -> int:
-        """From the first value held back."""
+        """Return when the first value held back is due."""
         return self.due_since(entry.since) if entry.pending else entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """What is held back goes out."""
+        """Return the reason for emitting what is held back."""
         return self.timer_reason if entry.pending else None

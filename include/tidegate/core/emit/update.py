@@ -11,8 +11,10 @@ from tidegate.core.entry import Entry
 
 @dataclass(frozen=True)
 class Update(Emit):
-    """Every value goes out; a deletion only of a key that consumers have seen."""
+    """Emits every value; a deletion only if consumers have seen the key."""
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """`new`, `changed` or `deleted`; None only for the deletion of what consumers never saw."""
+        """Return `new`, `changed` or `deleted`; None only for the deletion of a key that
+        consumers never saw.
+        """
         return first_seen(entry, now)

@@ -11,11 +11,11 @@ from tidegate.core.entry import Entry
 
 @dataclass(frozen=True)
 class WindowClose(Emit):
-    """The final value of a key and window, once, when the window is over: never early."""
+    """Emits the final value of a key and window once, when the window is over: never early."""
 
     holds: ClassVar[bool] = True
     drains: ClassVar[bool] = False
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """The only timer is the window's end."""
+        """Return the reason: the only timer is the window's end."""
         return "window_close"

@@ -30,8 +30,8 @@ class Aggregates:
     aggregates: tuple[Aggregate, ...]
     takes_nulls: bool = False
 
-    def held_type(self, value: pa.DataType) -> pa.DataType:
-        """What each function needs to go on."""
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return a struct of the accumulators of all functions."""
         return pa.struct(
             [
                 (aggregate.name, FUNCTIONS[aggregate.function].accumulator_type(value[aggregate.name]))
@@ -40,7 +40,7 @@ class Aggregates:
         )
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """What each function comes to."""
+        """Return a struct of the results of all functions."""
         return pa.struct(
             [
                 (aggregate.name, FUNCTIONS[aggregate.function].result_type(value[aggregate.name]))
@@ -49,7 +49,7 @@ class Aggregates:
         )
 
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
-        """The values of these rows."""
+        """Return the values of these rows."""
         return AggregateValues(self, rows)
 
     def __iter__(self) -> Any:
@@ -57,17 +57,19 @@ class Aggregates:
 
 
 class AggregateValues:
-    """An accumulator is a list with a part per aggregate, in order; an output, a tuple of their results."""
+    """Values whose accumulator is a list with a part per aggregate, and whose output is a tuple of their
+    results.
+    """
 
     def __init__(self, aggregates: Aggregates, rows: pa.RecordBatch) -> None:
         value = rows.column("value")
         self._rows = rows
         self._names = [aggregate.name for aggregate in aggregates]
         self._functions = [FUNCTIONS[aggregate.function] for aggregate in aggregates]
-        self._held_type = aggregates.held_type(value.type)
+        self._accumulator_type = aggregates.accumulator_type(value.type)
         self._output_type = aggregates.output_type(value.type)
         self._text = encoder(self._output_type)
-        self._finished = all(function.finishes_as_it_is for function in self._functions)
+        self._finished = all(function.is_accumulator_result for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
         self._labels = [f"`{aggregate.name}`, {aggregate.function}(…)," for aggregate in aggregates]
@@ -79,7 +81,9 @@ class AggregateValues:
         ]
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """One record more. Raises RecordFailed where a number becomes too large; then nothing has changed."""
+        """Fold in one more record. Raises RecordFailed if a number becomes too large; then nothing has
+        changed.
+        """
         if accumulator is None:
             accumulator = [function.start() for function in self._functions]
         if self._limited:
@@ -91,7 +95,9 @@ class AggregateValues:
         return accumulator
 
     def _fold_limited(self, accumulator: Any, row: int) -> None:
-        """The functions whose results may not fit. They are replaced together, once all of them do."""
+        """Fold the functions whose results may not fit. Their parts are replaced together, once all of them
+        fit.
+        """
         folded = []
         for at, fold, column, fits in self._limited:
             argument = column[row]
@@ -110,7 +116,7 @@ class AggregateValues:
         )
 
     def output(self, accumulator: Any) -> Any:
-        """The results so far."""
+        """Return the results so far."""
         if accumulator is None:
             return None
         if self._finished:
@@ -118,7 +124,7 @@ class AggregateValues:
         return tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """The older session's records come first. Raises RecordFailed as `fold` does."""
+        """Merge two sessions, the older one's records first. Raises RecordFailed as `fold` does."""
         if older is None or newer is None:
             return older or newer
         merged = [f.merge(a, b) for f, a, b in zip(self._functions, older, newer, strict=True)]
@@ -128,7 +134,7 @@ class AggregateValues:
         return merged
 
     def mark(self, accumulator: Any) -> Any:
-        """The accumulators; of those that grow in place, lists and sets, their lengths."""
+        """Return the accumulators, and the lengths of those that grow in place, lists and sets."""
         if accumulator is None:
             return None
         return accumulator, [
@@ -136,7 +142,7 @@ class AggregateValues:
         ]
 
     def undo(self, mark: Any) -> Any:
-        """The accumulator as it was, in the same list; what lists and sets have got since is taken off."""
+        """Restore the accumulator in the same list; what lists and sets have got since is removed."""
         if mark is None:
             return None
         accumulator, parts = mark
@@ -147,8 +153,8 @@ class AggregateValues:
         return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """The accumulators of a state row, and the results that it last emitted."""
-        accumulator = self._rows.column("held")[row].as_py()
+        """Return the accumulators of a state row, and the results that it emitted last."""
+        accumulator = self._rows.column("accumulator")[row].as_py()
         emitted = self._rows.column("emitted")[row].as_py()
         return (
             None
@@ -158,24 +164,24 @@ class AggregateValues:
         )
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Reads one result."""
+        """Return a function that reads one result."""
         return itemgetter(self._names.index(name))
 
     def type_of(self, name: str) -> pa.DataType:
-        """The type of one result."""
+        """Return the type of one result."""
         return self._output_type.field(name).type
 
     def size(self, accumulator: Any) -> int:
-        """Bytes of the results' JSON text."""
+        """Return the bytes of the results' JSON text."""
         output = self.output(accumulator)
         return 0 if output is None else len(self._text(dict(zip(self._names, output, strict=True))).encode())
 
     def event_size(self, row: int) -> int:
-        """Bytes of the row's own arguments as JSON text."""
+        """Return the bytes of the row's own arguments as JSON text."""
         return len(encoder(self._rows.column("value").type)(self._rows.column("value")[row].as_py()).encode())
 
-    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """As a column."""
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
         return self._struct(
             [
                 None
@@ -183,11 +189,11 @@ class AggregateValues:
                 else [f.dump(p) for f, p in zip(self._functions, accumulator, strict=True)]
                 for accumulator in accumulators
             ],
-            self._held_type,
+            self._accumulator_type,
         )
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """As a column."""
+        """Return outputs as a column."""
         return self._struct(outputs, self._output_type)
 
     def _struct(self, rows: Sequence[Sequence[Any] | None], type_: pa.StructType) -> pa.Array:

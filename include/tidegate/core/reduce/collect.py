@@ -21,57 +21,57 @@ class Collect:
 
     takes_nulls: bool = False
 
-    def held_type(self, value: pa.DataType) -> pa.DataType:
-        """A list of the records' columns."""
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return a list of the records' columns, as the struct's field `events`."""
         return pa.struct([(EVENTS, pa.list_(value))])
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """The same."""
-        return self.held_type(value)
+        """Return the type of the accumulator: it is emitted as it is."""
+        return self.accumulator_type(value)
 
     def bind(self, rows: pa.RecordBatch) -> CollectValues:
-        """The values of these rows."""
+        """Return the values of these rows."""
         return CollectValues(rows)
 
 
 def events_overhead(events: int) -> int:
-    """Bytes of the value's JSON text that are not its events': `{"events":[…,…]}`."""
+    """Return the bytes of the value's JSON text that are not its events': `{"events":[…,…]}`."""
     return len('{"":[]}') + len(EVENTS) + max(0, events - 1)
 
 
 class CollectValues:
-    """Row i's record is at i in the pool; the events that state rows hold come after all rows."""
+    """Values in a pool: row i's record is at i; the events of state rows come after all rows."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         values = rows.column("value")
         self.null = values.is_null().to_pylist()
-        events = pc.struct_field(rows.column("held"), EVENTS)
+        events = pc.struct_field(rows.column("accumulator"), EVENTS)
         lengths = pc.fill_null(pc.list_value_length(events), 0).to_pylist()
         self._ends = list(accumulate(lengths, initial=rows.num_rows))
         self._pool = pa.concat_arrays([values, events.flatten()]) if any(lengths) else values
         self._text = encoder(values.type)
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """One event more."""
+        """Add one event."""
         if accumulator is None:
             return [row]
         accumulator.append(row)
         return accumulator
 
     def output(self, accumulator: Any) -> Any:
-        """All of them. Nothing is folded into a list that went out."""
+        """Return all events. No record is folded into a list that was emitted."""
         return accumulator
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """The older session's first."""
+        """Join two sessions, the older one's events first."""
         return (older or []) + (newer or []) or None
 
     def mark(self, accumulator: Any) -> Any:
-        """The list, and its length."""
+        """Return the list, and its length."""
         return None if accumulator is None else (accumulator, len(accumulator))
 
     def undo(self, mark: Any) -> Any:
-        """The list, as long as it was: it only grows."""
+        """Cut the list to its length at the mark: it only grows."""
         if mark is None:
             return None
         accumulator, length = mark
@@ -79,21 +79,21 @@ class CollectValues:
         return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """The places of the stored events; no last output, since nothing is compared with events."""
+        """Return the places of the stored events; no last output, since nothing is compared with events."""
         return list(range(self._ends[row], self._ends[row + 1])) or None, None
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Reads the events."""
+        """Return a function that reads the events."""
         assert name == EVENTS, name
         return lambda output: self._pool.take(pa.array(output, pa.int64())).to_pylist()
 
     def type_of(self, name: str) -> pa.DataType:
-        """A list of the records' columns."""
+        """Return the type of the events."""
         assert name == EVENTS, name
         return pa.list_(self._pool.type)
 
     def size(self, accumulator: Any) -> int:
-        """Bytes of the events' JSON text, brackets and commas included."""
+        """Return the bytes of the events' JSON text, brackets and commas included."""
         return (
             0
             if accumulator is None
@@ -101,11 +101,11 @@ class CollectValues:
         )
 
     def event_size(self, row: int) -> int:
-        """Bytes of one event's JSON text."""
+        """Return the bytes of one event's JSON text."""
         return len(self._text(self._pool[row].as_py()).encode())
 
-    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """As a column."""
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
         ends = list(accumulate((len(accumulator or ()) for accumulator in accumulators), initial=0))
         places = pa.array([place for accumulator in accumulators for place in accumulator or ()], pa.int64())
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._pool.take(places))
@@ -113,5 +113,5 @@ class CollectValues:
         return pa.StructArray.from_arrays([lists], names=[EVENTS], mask=empty)
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """As a column."""
-        return self.held_array(outputs)
+        """Return outputs as a column."""
+        return self.accumulator_array(outputs)

@@ -1,6 +1,6 @@
-"""The aggregate functions: how each starts, folds, merges and finishes, and its types (Spark's).
+"""The aggregate functions: how each starts, folds, merges and finishes, and its types, which are Spark's.
 
-To add one: a `Function` here, and its name in the grammar (`spec`).
+To add one: add a `Function` here, and its name to the grammar (`spec`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def _unlimited(argument: pa.Field) -> None:
 
 @dataclass(frozen=True)
 class Function:
-    """`fold(accumulator, argument)` gets no null arguments. `start` gives the accumulator of no records."""
+    """An aggregate function. `fold(accumulator, argument)` gets no null arguments; `start` makes an empty
+    accumulator.
+    """
 
     fold: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
@@ -42,14 +44,14 @@ class Function:
     start: Callable[[], Any] = lambda: None
     finish: Callable[[Any], Any] = _same
     dump: Callable[[Any], Any] = _same
-    """The accumulator as Arrow takes it."""
+    """Returns the accumulator in the form that Arrow takes."""
     load: Callable[[Any], Any] = _same
-    """The accumulator as Arrow gave it."""
+    """Returns the accumulator from the form that Arrow gives."""
     fits: Callable[[pa.Field], Callable[[Any], bool] | None] = _unlimited
-    """Whether an accumulator, and what it comes to, fit into their types; None where all do."""
+    """Returns a test whether an accumulator and its result fit into their types; None if all do."""
 
     @property
-    def finishes_as_it_is(self) -> bool:
+    def is_accumulator_result(self) -> bool:
         """Whether the accumulator is the result."""
         return self.finish is _same
 
@@ -75,7 +77,7 @@ def _sum_type(argument: pa.Field) -> pa.DataType:
 
 
 def _fits(type_: pa.DataType) -> Callable[[Any], bool] | None:
-    """Whether a number, or none, fits into a type; None where every one does."""
+    """Return a test whether a number, or none, fits into a type; None if every number does."""
     if pa.types.is_decimal(type_):
         limit = decimal.Decimal(1).scaleb(type_.precision - type_.scale)
         return lambda number: number is None or number.copy_abs() < limit  # abs() rounds to 28 digits
@@ -156,7 +158,7 @@ def _append(accumulator: list[Any], value: Any) -> list[Any]:
 
 
 Distinct = dict[Hashable, Any]
-"""Values by their identity, in the order in which each first came."""
+"""Values by their identity, in the order in which each came first."""
 
 
 def _add(accumulator: Distinct, value: Any) -> Distinct:

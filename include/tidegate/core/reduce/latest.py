@@ -15,86 +15,89 @@ from tidegate.core.rows import STATE
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest record's columns; a null value deletes the key. The accumulator is the value's place in a
-    pool, so that values stay in Arrow."""
+    """The newest record's columns; a null value deletes the key.
+
+    The accumulator is the value's place in a pool, so that values stay in Arrow.
+    """
 
     takes_nulls: bool = True
 
-    def held_type(self, value: pa.DataType) -> pa.DataType:
-        """The columns themselves."""
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return the type of the records' columns."""
         return value
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """The columns themselves."""
+        """Return the type of the records' columns."""
         return value
 
     def bind(self, rows: pa.RecordBatch) -> LatestValues:
-        """The values of these rows."""
+        """Return the values of these rows."""
         return LatestValues(rows)
 
 
 class LatestValues:
-    """Row i's value is at i in the pool, be it a record's or what a state row holds; what a state row emitted
-    is at i + the number of rows."""
+    """Values in a pool: row i's value, of a record or of a state row, is at i; the emission that a state row
+    has is at i + the number of rows.
+    """
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows = rows.num_rows
         state = pc.equal(rows.column("kind"), STATE)
         self._pool = rows.column("value")
         if pc.any(state).as_py():
-            values = pc.if_else(state, rows.column("held"), rows.column("value"))
+            values = pc.if_else(state, rows.column("accumulator"), rows.column("value"))
             self._pool = pa.concat_arrays([values, rows.column("emitted")])
         self.null = self._pool.is_null().to_pylist()
         self._columns: dict[str, list[Any]] = {}
         self._text = encoder(self._pool.type)
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """The row's own value."""
+        """Return the row's own value."""
         return None if self.null[row] else row
 
     def output(self, accumulator: Any) -> Any:
-        """The same."""
+        """Return the accumulator, which is the output."""
         return accumulator
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """The later session's."""
+        """Return the later session's value."""
         return older if newer is None else newer
 
     def mark(self, accumulator: Any) -> Any:
-        """A reference is never changed."""
+        """Return the reference, which is never changed."""
         return accumulator
 
     def undo(self, mark: Any) -> Any:
-        """The reference."""
+        """Return the reference."""
         return mark
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """The places of the state row's value, and of what it last emitted."""
+        """Return the places of the state row's value, and of its last emission."""
         emitted = row + self._rows
         return (None if self.null[row] else row), (None if self.null[emitted] else emitted)
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Reads one column."""
+        """Return a function that reads one column."""
         if name not in self._columns:
             self._columns[name] = pc.struct_field(self._pool, name).to_pylist()
         return self._columns[name].__getitem__
 
     def type_of(self, name: str) -> pa.DataType:
-        """The type of one column."""
+        """Return the type of one column."""
         return self._pool.type.field(name).type
 
     def size(self, accumulator: Any) -> int:
-        """Bytes of the value's JSON text."""
+        """Return the bytes of the value's JSON text."""
         return 0 if accumulator is None else len(self._text(self._pool[accumulator].as_py()).encode())
 
     def event_size(self, row: int) -> int:
-        """The same, of the row's own value."""
+        """Return the bytes of the JSON text of the row's own value."""
         return self.size(None if self.null[row] else row)
 
-    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """As a column."""
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
         return self._pool.take(pa.array(accumulators, pa.int64()))
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """As a column."""
+        """Return outputs as a column."""
         return self._pool.take(pa.array(outputs, pa.int64()))
