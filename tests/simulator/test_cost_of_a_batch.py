@@ -230,7 +230,12 @@ def test_small_batch_asks_kafka_over_one_connection(line: Line) -> None:
     asked = Asked(line).by_step
     columns = ("connections", "questions", "reads", "writes")
     assert {step: tuple(counts[name] for name in columns) for step, counts in asked.items()} == {
-        "plan": (1, 5, 19, 3),
+        "plan": (
+            1,
+            9,
+            19,
+            3,
+        ),  # for each topic: is it there, and from which timestamp on does it take records
         "compute": (1, 5, 8, 6),
         "validate": (1, 10, 6, 4),
         "commit": (1, 2, 5, 3),
