@@ -100,3 +100,8 @@ def test_what_stands_below_a_null_is_not_read() -> None:
 @pytest.mark.parametrize("type_", SCALARS, ids=str)
 def test_no_values_have_no_texts(type_: pa.DataType) -> None:
     assert json_texts(pa.array([], type_)) == pa.array([], pa.string())
+
+
+def test_texts_without_offsets_are_empty() -> None:
+    keys = pa.StringArray.from_buffers(0, pa.py_buffer(b""), pa.py_buffer(b""))
+    assert json_texts(keys).to_pylist() == []

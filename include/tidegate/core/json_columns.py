@@ -77,7 +77,7 @@ def _strings(texts: pa.StringArray) -> pa.StringArray:
 def _may_need_escapes(texts: pa.StringArray) -> bool:
     """Return whether the texts contain a character that JSON escapes; one look at all their bytes."""
     _, offsets, data = texts.buffers()
-    if data is None:
+    if data is None or not len(texts):  # Arrow lets an array without values have no offsets
         return False
     start, end = np.frombuffer(offsets, np.int32)[texts.offset :][[0, len(texts)]]
     codes = np.frombuffer(data, np.uint8)[start:end]
