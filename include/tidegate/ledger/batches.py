@@ -1,4 +1,4 @@
-"""Many batches of a stream, and many streams, each in a handful of queries: a page costs no query per row."""
+"""Queries over many batches or many streams. A page takes a few queries, not one per row."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sqlalchemy import Connection, Row, Select, Table, and_, or_, select, tuple_
 
 from tidegate.ledger import schema
 from tidegate.ledger.records import Attempt, BatchFacts, Failure, Plan, Stream, StreamStatus
-from tidegate.ledger.rows import attempt_in, failure_in, head_in, of, partitions_in, plan_in
+from tidegate.ledger.rows import attempt_in, failure_in, head_in, in_stream, partitions_in, plan_in
 
 
 def newest_batches(
     connection: Connection, stream: Stream, before: int | None, limit: int
 ) -> list[BatchFacts]:
-    """At most `limit` batches before batch `before` (None: from the newest on), the newest first.
+    """Return at most `limit` batches before batch `before` (None: from the newest on), newest first.
 
-    The batch that is planned and not decided is one of them. Whatever the length of the history is, only
-    rows of these batches are read.
+    The batch that is planned and not decided is included. Only rows of these batches are read, so the cost
+    does not depend on the length of the history.
     """
     committed = _committed(connection, stream, before, limit)
     plans = _plans(connection, stream, before, limit)
@@ -28,8 +28,8 @@ def newest_batches(
         return []
     span = (seqs[-1], seqs[0])
     attempts = _attempts(connection, stream, span, committed)
-    of_batch = schema.metrics.c.stage == ""
-    metrics = _by_batch(_rows(connection, schema.metrics, stream, span, of_batch), "name", "value")
+    is_whole_batch = schema.metrics.c.stage == ""
+    metrics = _by_batch(_rows(connection, schema.metrics, stream, span, is_whole_batch), "name", "value")
     publications = _by_batch(_rows(connection, schema.publications, stream, span), "sink", "records")
     failures = {row.seq: failure_in(stream, row) for row in _rows(connection, schema.failures, stream, span)}
     runs = {row.seq: str(row.run_id) for row in _rows(connection, schema.runs, stream, span)}
@@ -56,16 +56,21 @@ def newest_batches(
 def stream_statuses(
     connection: Connection, streams: Sequence[Stream], holder_in: Callable[[Row[Any]], str | None]
 ) -> list[StreamStatus]:
-    """How these streams stand, in the same order; of one that was never planned nothing.
+    """Return the status of each stream, in the given order, without streams that were never planned.
 
-    `holder_in` says of a head's row who holds a lease that others have to wait for.
+    Args:
+        connection: an open transaction.
+        streams: the streams to read.
+        holder_in: takes a row of `heads` and returns who holds a lease that is still valid, or None.
     """
     rows = {_stream(row): row for row in connection.execute(_status_query(streams))}
     return [_status(rows[stream], holder_in(rows[stream])) for stream in streams if stream in rows]
 
 
 def failing_streams(connection: Connection) -> dict[Stream, list[Failure]]:
-    """The streams with a noted failure of the last committed batch or of the one after it; it may be past."""
+    """Return the recorded failures of each stream's head and of the batch after it. A later try may have
+    succeeded.
+    """
     heads, failures = schema.heads, schema.failures
     joined = heads.join(failures, _same_stream(heads, failures))
     query = select(failures).select_from(joined)
@@ -77,7 +82,9 @@ def failing_streams(connection: Connection) -> dict[Stream, list[Failure]]:
 
 
 def plans_with_pipelines() -> Select[Any]:
-    """Plans, each with text and compiled form of its pipeline; null where the ledger has lost them."""
+    """Return a query for plans, each with text and compiled form of its pipeline; null if the ledger lost the
+    pipeline.
+    """
     plans, pipelines = schema.plans, schema.pipelines
     same = and_(
         pipelines.c.pipeline == plans.c.pipeline,
@@ -96,22 +103,23 @@ def _committed(connection: Connection, stream: Stream, before: int | None, limit
 def _plans(
     connection: Connection, stream: Stream, before: int | None, limit: int
 ) -> dict[int, tuple[Plan, float]]:
-    """Each plan with the instant (epoch seconds) at which it was written."""
+    """Return each plan with the instant (epoch seconds) at which it was written."""
     rows = connection.execute(_newest(plans_with_pipelines(), schema.plans, stream, before, limit))
     return {row.seq: (plan_in(stream, row), row.planned_at) for row in rows}
 
 
 def _newest(query: Select[Any], table: Table, stream: Stream, before: int | None, limit: int) -> Select[Any]:
-    query = query.where(of(table, stream)).order_by(table.c.seq.desc()).limit(limit)
+    query = query.where(in_stream(table, stream)).order_by(table.c.seq.desc()).limit(limit)
     return query if before is None else query.where(table.c.seq < before)
 
 
 def _attempts(
     connection: Connection, stream: Stream, span: tuple[int, int], committed: dict[int, Row[Any]]
 ) -> dict[int, Attempt]:
-    """Of each batch the committed attempt; before the commit the newest."""
+    """Return the committed attempt of each batch; for a batch without a commit, the newest attempt."""
     attempts: dict[int, Attempt] = {}
     rows = _rows(connection, schema.attempts, stream, span)
+    # By epoch, so that the last assignment is the newest try.
     for row in sorted(rows, key=lambda row: int(row.epoch)):
         if row.seq not in committed or committed[row.seq].attempt == row.name:
             attempts[row.seq] = attempt_in(stream, row)
@@ -121,12 +129,12 @@ def _attempts(
 def _rows(
     connection: Connection, table: Table, stream: Stream, span: tuple[int, int], *conditions: Any
 ) -> Sequence[Row[Any]]:
-    query = select(table).where(of(table, stream), table.c.seq.between(*span), *conditions)
+    query = select(table).where(in_stream(table, stream), table.c.seq.between(*span), *conditions)
     return connection.execute(query).all()
 
 
 def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict[str, Any]]:
-    """Batch -> name -> value, of the columns that are called so."""
+    """Return batch -> column `name` -> column `value`."""
     by_batch: dict[int, dict[str, Any]] = defaultdict(dict)
     for row in rows:
         by_batch[row.seq][row._mapping[name]] = row._mapping[value]
@@ -134,14 +142,18 @@ def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict
 
 
 def _status_query(streams: Sequence[Stream]) -> Select[Any]:
-    """A row for each stream: head, its commit and attempt, and the plan after it."""
+    """Return a query with one row per stream: the head, its commit and attempt, and the plan after it."""
     heads, commits, attempts, plans = schema.heads, schema.commits, schema.attempts, schema.plans
-    at_head = and_(_same_stream(heads, commits), commits.c.seq == heads.c.seq)
-    computed = and_(
+    is_head_commit = and_(_same_stream(heads, commits), commits.c.seq == heads.c.seq)
+    is_committed_attempt = and_(
         _same_stream(heads, attempts), attempts.c.seq == heads.c.seq, attempts.c.name == commits.c.attempt
     )
     is_open = and_(_same_stream(heads, plans), plans.c.seq == heads.c.seq + 1)
-    tables = heads.outerjoin(commits, at_head).outerjoin(attempts, computed).outerjoin(plans, is_open)
+    tables = (
+        heads.outerjoin(commits, is_head_commit)
+        .outerjoin(attempts, is_committed_attempt)
+        .outerjoin(plans, is_open)
+    )
     columns = (
         commits.c.committed_at,
         attempts.c.times,
@@ -149,8 +161,8 @@ def _status_query(streams: Sequence[Stream]) -> Select[Any]:
         plans.c.planned_at,
     )
     keys = tuple_(heads.c.pipeline, heads.c.generation)
-    listed = keys.in_([(stream.pipeline, stream.generation) for stream in streams])
-    return select(heads, *columns).select_from(tables).where(listed)
+    is_listed = keys.in_([(stream.pipeline, stream.generation) for stream in streams])
+    return select(heads, *columns).select_from(tables).where(is_listed)
 
 
 def _status(row: Row[Any], holder: str | None) -> StreamStatus:
@@ -169,5 +181,5 @@ def _stream(row: Row[Any]) -> Stream:
     return Stream(row.pipeline, row.generation)
 
 
-def _same_stream(one: Table, other: Table) -> Any:
-    return and_(one.c.pipeline == other.c.pipeline, one.c.generation == other.c.generation)
+def _same_stream(left: Table, right: Table) -> Any:
+    return and_(left.c.pipeline == right.c.pipeline, left.c.generation == right.c.generation)

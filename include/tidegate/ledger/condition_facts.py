@@ -1,4 +1,8 @@
-"""What the ledger has of a stream's condition. It reads no grammar unless a batch lacks a sink."""
+"""Read the facts from which the condition of a stream is derived.
+
+The grammar of pipeline files is imported only if a batch lacks a sink, so that a page over many streams does
+not pay for that import.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +16,21 @@ from tidegate.spec.document import longest_schedule_gap, output_count
 
 
 def read_facts(ledger: LedgerReader, stream: Stream) -> StreamFacts:
-    """Return what is recorded of a stream. Its file and its lag are known to others.
+    """Return the recorded facts of a stream, without its file and its lag, which the caller adds.
 
-    Where the ledger has lost a plan's pipeline, that is one of the facts. Raises LedgerUnavailable.
+    If the ledger has lost the pipeline of a plan, the error is one of the facts (`unreadable`). Raises
+    LedgerUnavailable if the database does not answer.
     """
     statuses = ledger.stream_statuses([stream])
     if not statuses:
         return StreamFacts(stream)
     (status,) = statuses
     seqs = (status.head.seq, status.head.seq + 1)
-    noted = [ledger.failure(stream, seq) for seq in seqs]
+    failures = [ledger.failure(stream, seq) for seq in seqs]
     facts = StreamFacts(
         stream,
         status,
-        tuple(failure for failure in noted if failure is not None),
+        tuple(failure for failure in failures if failure is not None),
         is_withheld=ledger.charge(stream.pipeline).withholds(stream.generation),
     )
     try:
@@ -40,11 +45,11 @@ def _with_plans(ledger: LedgerReader, facts: StreamFacts, status: StreamStatus) 
     stream, seq = facts.stream, status.head.seq
     decided = ledger.plan(stream, seq) if seq else None
     if decided is not None:
-        whose = f"batch {seq} of {stream}"
+        owner = f"batch {seq} of {stream}"
         facts = replace(
             facts,
-            unpublished=_unpublished(ledger, decided, whose),
-            schedule_gap=longest_schedule_gap(decided.spec_compiled, whose),
+            unpublished=_unpublished(ledger, decided, owner),
+            schedule_gap=longest_schedule_gap(decided.spec_compiled, owner),
         )
     planned = ledger.plan(stream, seq + 1)
     if planned is None:
@@ -52,8 +57,8 @@ def _with_plans(ledger: LedgerReader, facts: StreamFacts, status: StreamStatus) 
     return replace(facts, open_plan=planned, open_attempt=ledger.attempt(stream, planned.seq))
 
 
-def _unpublished(ledger: LedgerReader, plan: Plan, whose: str) -> tuple[str, ...]:
-    if len(ledger.publications(plan.stream, plan.seq)) >= output_count(plan.spec_compiled, whose):
+def _unpublished(ledger: LedgerReader, plan: Plan, owner: str) -> tuple[str, ...]:
+    if len(ledger.publications(plan.stream, plan.seq)) >= output_count(plan.spec_compiled, owner):
         return ()
     from tidegate.ledger.planned import lacking_sinks  # late: it reads the grammar
 

@@ -1,4 +1,4 @@
-"""The ledger of a process that lives long, such as a web server: opened once, and again if it is another."""
+"""The ledger of a long-lived process, such as a web server, opened once; again if its file is replaced."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tidegate.ledger.ledger import Ledger
 
 
 def current_ledger(url: str) -> Ledger:
-    """Return the ledger at a URL for reading, with one pool of connections for all callers.
+    """Return the ledger at a URL for reading, with one connection pool for all callers.
 
-    One that has no tables yet is opened anew each time, and so is the file of SQLite if another has taken its
-    place. Raises as `Ledger.open_for_reading` does.
+    A ledger without tables is opened again at each call, so that the page shows the tables as soon as they
+    exist. A SQLite file is opened again if another file has taken its place. Raises SettingsInvalid and
+    LedgerUnavailable as `Ledger.open_for_reading` does.
     """
     return _opened(url, _file_identity(url))
 
@@ -23,7 +24,7 @@ def current_ledger(url: str) -> Ledger:
 def _cached(url: str, _: tuple[int, int] | None) -> Ledger:
     ledger = Ledger.open_for_reading(url)
     if not ledger.is_stored:
-        raise _NoTablesYet(ledger)  # what is raised is not cached
+        raise _NoTablesYet(ledger)  # lru_cache does not cache a call that raises
     return ledger
 
 
@@ -35,7 +36,7 @@ def _opened(url: str, identity: tuple[int, int] | None) -> Ledger:
 
 
 def _file_identity(url: str) -> tuple[int, int] | None:
-    """Device and inode of SQLite's file; None: there is none."""
+    """Return device and inode of SQLite's file; None if it has no file, or on PostgreSQL."""
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database or not Path(parsed.database).exists():
         return None

@@ -1,4 +1,4 @@
-"""Opening the ledger's database, SQLite or PostgreSQL: for work, for reading, and for its migration."""
+"""Open the ledger's database, SQLite or PostgreSQL: for writing, for reading, and for a migration."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _BUSY_TIMEOUT_MS = 30_000
 _AT_LEAST_DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
-"""For one transaction. `local` is durable on the server itself; replicas are the operator's business."""
+"""For one transaction. `local` is durable on the server itself; the operator decides about replicas."""
 _NO_PRIVILEGE = "42501"
 _READ_ONLY = "25006"  # a server that has just become a replica
 
 
 def open_database(url: str) -> Engine:
-    """An engine on the ledger for whoever runs batches. An empty database gets its tables.
+    """Return an engine for a process that runs batches. An empty database gets its tables.
 
-    Raises SettingsInvalid for an unusable URL and for a ledger of another version of tidegate,
-    LedgerUnavailable when the database does not answer.
+    Raises SettingsInvalid if the URL is unusable or the ledger has the schema of another version of tidegate,
+    LedgerUnavailable if the database does not answer.
     """
     engine = _engine(url)
     _make_folder(engine)
@@ -56,9 +56,10 @@ def open_database(url: str) -> Engine:
 
 
 def open_for_reading(url: str) -> Engine:
-    """The same for who only looks: nothing is written.
+    """Return an engine for a process that only reads, such as `status` or the page: it changes nothing.
 
-    Where there is no ledger yet, it is an empty one in memory.
+    If no ledger exists yet, the engine has an empty one in memory, so that readers need no special case.
+    Raises as `open_database` does.
     """
     engine = _engine(url)
     with answering(engine.url):
@@ -72,7 +73,8 @@ def open_for_reading(url: str) -> Engine:
 def migrate_database(url: str) -> tuple[str | None, str]:
     """Bring the ledger to this version's schema; an empty database gets its tables.
 
-    Returns the revision before (None: there were no tables) and after. Raises as `open_database` does.
+    Returns the revision before (None: the database had no tables) and the revision after. Raises as
+    `open_database` does.
     """
     engine = _engine(url)
     _make_folder(engine)
@@ -81,10 +83,11 @@ def migrate_database(url: str) -> tuple[str | None, str]:
 
 
 def database_clock(engine: Engine) -> Callable[[], float]:
-    """Return what gives epoch seconds by the clock that all who use a ledger share.
+    """Return a function that gives epoch seconds by the clock that all users of a ledger share.
 
-    That is the clock of PostgreSQL's server, which is asked once. SQLite is used by one machine, which has
-    one. Raises LedgerUnavailable when the database does not answer.
+    On PostgreSQL it is the clock of the server. The server is asked once, and the machine's monotonic clock
+    counts from there, so a clock that is set on this machine changes nothing. A SQLite file belongs to one
+    machine, so its clock is that of the machine. Raises LedgerUnavailable if the database does not answer.
     """
     if engine.dialect.name != "postgresql":
         return time.time
@@ -111,7 +114,7 @@ def _engine(url: str) -> Engine:
 
 
 def _make_folder(engine: Engine) -> None:
-    """SQLite makes the file, but not its folder."""
+    """Make the folder of SQLite's file: SQLite creates the file, but not its folder."""
     try:
         if engine.dialect.name == "sqlite" and engine.url.database:
             Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +125,7 @@ def _make_folder(engine: Engine) -> None:
 
 
 def _is_absent(engine: Engine) -> bool:
-    """Whether there is no file, which SQLite would make for whoever asks."""
+    """Return whether SQLite has no file yet. Connecting would create it."""
     is_file = engine.dialect.name == "sqlite" and bool(engine.url.database)
     return is_file and not Path(str(engine.url.database)).exists()
 
@@ -136,7 +139,12 @@ def _empty_in_memory() -> Engine:
 
 @contextmanager
 def answering(url: URL) -> Iterator[None]:
-    """Turn the database's failures into LedgerUnavailable; constraint violations pass."""
+    """Turn failures of the database into LedgerUnavailable or SettingsInvalid; constraint violations pass
+    through.
+
+    Callers use a constraint violation as an answer: another process was first. Passwords of the URL never get
+    into a message: if the driver's error contains one, the message is redacted and the error is not chained.
+    """
     try:
         yield
     except DBAPIError as error:
@@ -148,8 +156,8 @@ def answering(url: URL) -> Iterator[None]:
         if state == _NO_PRIVILEGE:
             raise SettingsInvalid(
                 f"The user of the ledger {name} may not do that: {reason}",
-                "Tables are made by their owner, with `tidegate migrate`. What each user needs stands in "
-                "docs/postgresql.md.",
+                "Run `tidegate migrate` as the owner of the tables. docs/postgresql.md lists the privileges "
+                "that each user needs.",
             ) from cause
         if is_lost_statement(error):
             raise SettingsInvalid(
@@ -165,7 +173,7 @@ def answering(url: URL) -> Iterator[None]:
 
 
 def for_reading(engine: Engine) -> Engine:
-    """The same engine, whose transactions see one state of the database throughout and cannot change it.
+    """Return the engine for transactions that see one state of the database throughout and cannot change it.
 
     They wait for no writer, and no writer waits for them.
     """
@@ -173,15 +181,16 @@ def for_reading(engine: Engine) -> Engine:
 
 
 def _make_sqlite_transactional(engine: Engine) -> None:
-    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default.
+    """Give SQLite real transactions, DDL included, with one writer at a time from BEGIN on.
 
-    Who only reads takes no lock: in WAL mode its first read fixes what it sees. It is kept from writing,
-    which would fail as soon as somebody else has written meanwhile.
+    Python's driver would begin a transaction only before the first INSERT, UPDATE or DELETE, so that reads
+    and DDL before it would run outside. A reading transaction takes no lock: in WAL mode its first read fixes
+    what it sees. It may not write, since SQLite refuses to upgrade it as soon as another process has written.
     """
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
+        connection.isolation_level = None  # turns off the driver's own BEGIN and COMMIT
         connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
         _write_ahead(connection)
         connection.execute("PRAGMA synchronous=FULL")
@@ -190,14 +199,17 @@ def _make_sqlite_transactional(engine: Engine) -> None:
     def _begin(connection: Connection) -> None:
         reads = _reads(connection)
         connection.exec_driver_sql(f"PRAGMA query_only={reads:d}")
+        # IMMEDIATE takes the write lock now. A plain BEGIN takes it at the first write, and SQLite refuses
+        # that without waiting if another process has written since the first read.
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def _make_postgresql_durable(engine: Engine) -> None:
-    """A commit that was answered outlives the server, also where server, database or user have it otherwise.
-    What is safer than that stays, such as waiting for a replica.
+    """Make commits of PostgreSQL durable, even if server, database or user have set `synchronous_commit` to
+    off.
 
-    And nobody waits for ever: the server ends the session of one that stops in the middle of a transaction.
+    Stricter settings stay, such as waiting for a replica. The timeouts limit every wait: the server ends the
+    session of a process that stops in the middle of a transaction.
     """
 
     @event.listens_for(engine, "begin")
@@ -215,7 +227,9 @@ def _reads(connection: Connection) -> bool:
 
 
 def _write_ahead(connection: Any) -> None:
-    """Keep a log of writes. Of two first users at once, one hears that the file is locked: it tries again."""
+    """Switch SQLite to its write-ahead log. If two processes are the first users, one finds the file locked:
+    it retries.
+    """
     deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:

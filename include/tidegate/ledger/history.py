@@ -1,4 +1,4 @@
-"""What of a stream's past may leave the ledger: see docs/decisions, "Two rows of a batch stay for ever"."""
+"""Remove rows of old batches from the ledger. The commit and the run of a batch stay: see docs/decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Select, and_, delete, func, select
 
 from tidegate.ledger import schema
 from tidegate.ledger.records import Stream
-from tidegate.ledger.rows import charge_in, of, promotions_of
+from tidegate.ledger.rows import charge_in, in_stream, promotions_of
 
 _ANY = 2**62
 """Later than any batch."""
@@ -17,44 +17,46 @@ _WITH_THE_PLAN = (
 
 
 def remove_batches(connection: Connection, stream: Stream, before: int, most: int) -> int:
-    """Remove plan, attempts, failures, metrics, publications and what suites have found of at most `most`
-    batches, the oldest first.
+    """Remove plan, attempts, failures, metrics, publications and quality results of at most `most` batches.
 
-    Only of batches before `before`, and before the newest state that was given up: nobody can read or compute
-    from what they were; and none that may still have to go out. Of all batches, commit and run are kept.
-    Returns how many batches were removed.
+    The oldest batches go first. A batch is removable if it is before `before`, before the newest state that
+    was given up (so nobody can read or compute from it), and will not be published any more. Commit and run
+    of all batches stay. Returns the number of batches that were removed; 0 means that none is left to remove.
     """
     end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
     seqs = list(connection.execute(_removable(stream, end).limit(most)).scalars())
+
     for table in _WITH_THE_PLAN if seqs else ():
-        connection.execute(delete(table).where(of(table, stream), table.c.seq.in_(seqs)))
-    superseded = and_(of(schema.snapshots, stream), schema.snapshots.c.seq < end)
+        connection.execute(delete(table).where(in_stream(table, stream), table.c.seq.in_(seqs)))
+    superseded = and_(in_stream(schema.snapshots, stream), schema.snapshots.c.seq < end)
     connection.execute(delete(schema.snapshots).where(superseded))
     return len(seqs)
 
 
 def count_removable(connection: Connection, stream: Stream, before: int) -> int:
-    """How many batches `remove_batches` would remove in the end."""
+    """Return how many batches `remove_batches` would remove if it was called until it returns 0."""
     end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
     batches = _removable(stream, end).subquery()
     return connection.execute(select(func.count()).select_from(batches)).scalar_one()
 
 
 def newest_publication(connection: Connection, stream: Stream) -> int:
-    """The newest batch that a sink has; 0 if none."""
+    """Return the newest batch that a sink has; 0 if none."""
     table = schema.publications
-    query = select(func.max(table.c.seq)).where(of(table, stream))
+    query = select(func.max(table.c.seq)).where(in_stream(table, stream))
     return connection.execute(query).scalar() or 0
 
 
 def _first_to_go_out(connection: Connection, stream: Stream) -> int:
-    """The first batch that is not known to be out, and may have to go out: now, or after a promotion."""
-    sent_again = select(schema.heads.c.send_from).where(of(schema.heads, stream))
+    """Return the first batch that may still have to be published: now, when it is sent again, or after a
+    promotion.
+    """
+    sent_again = select(schema.heads.c.send_from).where(in_stream(schema.heads, stream))
     return min(_first_of_charge(connection, stream), connection.execute(sent_again).scalar() or _ANY)
 
 
 def _first_of_charge(connection: Connection, stream: Stream) -> int:
-    """The same of a stream of which nothing is sent again."""
+    """Return the first batch that may still have to be published, apart from batches that are sent again."""
     charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
     if charge.withholds(stream.generation):
         return charge.released(stream.generation) + 1
@@ -65,20 +67,21 @@ def _first_of_charge(connection: Connection, stream: Stream) -> int:
 
 def _newest_given_up(connection: Connection, stream: Stream) -> int:
     table = schema.snapshots
-    query = select(func.max(table.c.seq)).where(of(table, stream), table.c.given_up_at.is_not(None))
+    query = select(func.max(table.c.seq)).where(in_stream(table, stream), table.c.given_up_at.is_not(None))
     return connection.execute(query).scalar() or 0
 
 
 def _removable(stream: Stream, end: int) -> Select[tuple[int]]:
-    """The batches before `end` that still have a plan, without those that are needed as a whole.
+    """Return the query for the batches before `end` that still have a plan and are not needed as a whole.
 
-    Needed are the last that a sink, or a part of one, got something of: where its progress is lost, that is
-    looked for in the sink. And the last that was planned with each version of the pipeline: the versions tell
-    which tables there are, and how their columns came to be.
+    Two kinds are needed. The last batch that each sink, or each part of a sink, got something of: if the
+    sink's progress is lost, tidegate searches the sink for this batch. And the last batch that was planned
+    with each version of the pipeline: the versions describe which tables exist, and the history of their
+    columns.
     """
     plans, sinks = schema.plans, schema.sink_heads
-    of_sinks = select(sinks.c.seq).where(of(sinks, stream))
-    of_versions = select(func.max(plans.c.seq)).where(of(plans, stream)).group_by(plans.c.spec_hash)
-    old = and_(of(plans, stream), plans.c.seq < end)
+    of_sinks = select(sinks.c.seq).where(in_stream(sinks, stream))
+    of_versions = select(func.max(plans.c.seq)).where(in_stream(plans, stream)).group_by(plans.c.spec_hash)
+    old = and_(in_stream(plans, stream), plans.c.seq < end)
     needed = and_(plans.c.seq.not_in(of_sinks), plans.c.seq.not_in(of_versions))
     return select(plans.c.seq).where(old, needed).order_by(plans.c.seq)

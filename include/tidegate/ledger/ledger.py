@@ -1,7 +1,7 @@
 """The ledger: plans, heads, leases and progress in SQL.
 
-`LedgerReader` is what only reads needs, `Ledger` opens it and is the way to a lease, and `LeasedLedger` is
-what the holder of the lease may write.
+Three classes separate what a caller may do. `LedgerReader` only reads. `Ledger` opens the database and takes
+leases. `LeasedLedger` writes on behalf of the holder of a lease.
 """
 
 from __future__ import annotations
@@ -20,44 +20,58 @@ from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Recovery, Snapshot, Stream
 from tidegate.ledger.repairs import forget_promotions, remove_stream
-from tidegate.ledger.rows import charge_in, manifest_out, of, promotions_of, recovery_out, storable
+from tidegate.ledger.rows import charge_in, in_stream, manifest_out, promotions_of, recovery_out, storable
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
 class Ledger(LedgerReader):
-    """Reads, and the way to a lease."""
+    """A reader of the ledger that can take leases, and writes what needs no lease.
+
+    Example:
+        ledger = Ledger.open("sqlite:///ledger.db")
+        leased = ledger.acquire(Stream("orders", 1), holder="scheduled__2026-01-01")
+        leased.add_plan(plan)
+    """
 
     @classmethod
     def open(cls, url: str) -> Ledger:
-        """The ledger at a SQLAlchemy URL; an empty database gets its tables."""
-        return cls._of(open_database(url))
+        """Return the ledger at a SQLAlchemy URL for writing; an empty database gets its tables.
+
+        Raises SettingsInvalid if the URL or the schema's version does not fit, LedgerUnavailable if the
+        database does not answer.
+        """
+        return cls._on_engine(open_database(url))
 
     @classmethod
     def open_for_reading(cls, url: str) -> Ledger:
-        """The ledger at a SQLAlchemy URL as it is; an empty one where there is none. Nothing is written."""
-        return cls._of(open_for_reading(url))
+        """Return the ledger at a SQLAlchemy URL for reading, without writing anything; an empty one if none
+        exists.
+
+        Raises as `open` does.
+        """
+        return cls._on_engine(open_for_reading(url))
 
     @classmethod
-    def _of(cls, engine: Engine) -> Ledger:
+    def _on_engine(cls, engine: Engine) -> Ledger:
         return cls(engine, database_clock(engine))
 
     def acquire(self, stream: Stream, holder: str) -> LeasedLedger:
         """Take the lease and raise the epoch: from here on every earlier holder is fenced.
 
-        The same holder (a retry of its run) takes over at once; another waits until the lease ends.
-        Raises LeaseHeld; Halted where the generation was dropped.
+        The same holder (a retry of its run) takes over at once; another has to wait until the lease ends.
+        Raises LeaseHeld if another holder has the lease, Halted if the generation was dropped.
         """
         table = schema.heads
         with self._writing("acquire") as connection:
-            row = connection.execute(select(table).where(of(table, stream))).first()
+            row = connection.execute(select(table).where(in_stream(table, stream))).first()
             if row is None:
                 _create_head(connection, stream)
-                row = connection.execute(select(table).where(of(table, stream))).one()
+                row = connection.execute(select(table).where(in_stream(table, stream))).one()
             if row.dropped_at is not None:
                 raise dropped(stream)
             taken = connection.execute(
                 update(table)
-                .where(of(table, stream), table.c.epoch == row.epoch, self._free_for(holder))
+                .where(in_stream(table, stream), table.c.epoch == row.epoch, self._free_for(holder))
                 .values(epoch=row.epoch + 1, holder=holder, lease_until=self._now() + LEASE_SECONDS)
             )
         if taken.rowcount != 1:
@@ -65,11 +79,11 @@ class Ledger(LedgerReader):
         return LeasedLedger(self._engine, self._now, Lease(stream, holder, row.epoch + 1))
 
     def open_generation(self, stream: Stream, in_charge: int) -> None:
-        """Make a generation beside the one in charge of its pipeline, which is `in_charge` from now on where
-        nothing was ever promoted.
+        """Create a generation beside the one in charge of its pipeline.
 
-        Raises SettingsInvalid where the ledger has such a generation, also a dropped one, or the one in
-        charge is another by now.
+        `in_charge` is the generation in charge. If nothing was ever promoted, this call records it as the
+        first promotion, so that the new generation does not publish. Raises SettingsInvalid if the ledger
+        already has the generation, even as a dropped one, or if another generation is in charge.
         """
         run_id = f"new__{stream.generation}"
         first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, decided_at=self._now())
@@ -103,34 +117,39 @@ class Ledger(LedgerReader):
             raise _promoted_meanwhile(promotions[0].pipeline) from error
 
     def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
-        """Note a snapshot whose files are complete, if the newest is still the one that it was made from.
+        """Record a snapshot whose files are complete, if the snapshot that it was made from is still the
+        newest.
 
-        That is the one of batch `after`, 0: none. False when another was faster: then this one never counts.
-
-        It takes no lease, so batches go on; only the noting itself is one at a time.
+        `after` is the batch of that snapshot; 0 if it was made without one. Returns False if another
+        compaction was faster: the snapshot is then never used. The call takes no lease, so batches continue
+        meanwhile; only the recording itself is serialized.
         """
         table, heads, stream = schema.snapshots, schema.heads, snapshot.stream
         with self._writing("add_snapshot") as connection:
-            connection.execute(
-                update(heads).where(of(heads, stream)).values(seq=heads.c.seq)
-            )  # the row's lock
-            newest = connection.execute(select(func.max(table.c.seq)).where(of(table, stream))).scalar() or 0
+            # An update without effect locks the head's row, so that two compactions decide one by one.
+            connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
+            newest = (
+                connection.execute(select(func.max(table.c.seq)).where(in_stream(table, stream))).scalar()
+                or 0
+            )
             if newest != after or snapshot.seq <= after:
                 return False
             row = {"seq": snapshot.seq, "made_at": self._now(), **manifest_out(snapshot.manifest)}
-            mine = {"pipeline": stream.pipeline, "generation": stream.generation}
-            connection.execute(insert(table).values(mine | row))
+            key = {"pipeline": stream.pipeline, "generation": stream.generation}
+            connection.execute(insert(table).values(key | row))
         return True
 
     def add_recovery(self, recovery: Recovery) -> int:
         """Record that a remedy is used, and return the number of the record in its stream.
 
-        It takes no lease: the remedy takes those that it needs.
+        The call takes no lease: the remedy takes the leases that it needs.
         """
         table, heads, stream = schema.recoveries, schema.heads, recovery.stream
         with self._writing("add_recovery") as connection:
-            connection.execute(update(heads).where(of(heads, stream)).values(seq=heads.c.seq))  # its lock
-            newest = select(func.max(table.c.number)).where(of(table, stream))
+            connection.execute(
+                update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq)
+            )  # its lock
+            newest = select(func.max(table.c.number)).where(in_stream(table, stream))
             number = (connection.execute(newest).scalar() or 0) + 1
             key = {"pipeline": stream.pipeline, "generation": stream.generation, "number": number}
             row = key | recovery_out(recovery) | {"decided_at": self._now()}
@@ -138,20 +157,20 @@ class Ledger(LedgerReader):
         return number
 
     def end_recovery(self, stream: Stream, number: int, outcome: Sequence[str]) -> None:
-        """Record what came of the use of a remedy."""
+        """Record the outcome of a remedy; `number` is what `add_recovery` returned."""
         table = schema.recoveries
         with self._writing("end_recovery") as connection:
             connection.execute(
                 update(table)
-                .where(of(table, stream), table.c.number == number)
+                .where(in_stream(table, stream), table.c.number == number)
                 .values(outcome=list(map(storable, outcome)))
             )
 
     def forget(self, pipeline: str, leases: Sequence[Lease]) -> None:
-        """Remove all rows of a pipeline, of whose streams `leases` are the leases; they end.
+        """Remove all rows of a pipeline in one transaction, and end `leases`, one of each of its streams.
 
-        One transaction: see `repairs.remove_stream`. Raises Fenced where one of them is another's by now, or
-        the pipeline has another stream.
+        See `repairs.remove_stream` for the rows that stay. Raises Fenced, and removes nothing, if another
+        process has taken one of the leases, or the pipeline has a stream without a lease here.
         """
         with self._writing("forget") as connection:
             ended = [remove_stream(connection, lease, self._now()) for lease in leases]
@@ -162,23 +181,23 @@ class Ledger(LedgerReader):
                 )
 
     def remove_batches(self, stream: Stream, before: int, most: int) -> int:
-        """Remove what nothing needs any more of at most `most` batches before `before`; says of how many.
+        """Remove old rows of at most `most` batches before `before`, and return of how many.
 
-        It takes no lease: see `history.remove_batches`. Call it until it says 0.
+        The call takes no lease: see `history.remove_batches`. Call it until it returns 0.
         """
         with self._writing("remove_batches") as connection:
             return remove_batches(connection, stream, before, most)
 
     def _free_for(self, holder: str) -> Any:
         until, now = schema.heads.c.lease_until, self._now()
-        of_a_clock_that_was_wrong = until > now + NO_LEASE_SECONDS
+        is_implausible = until > now + NO_LEASE_SECONDS  # a machine with a wrong clock wrote it
         is_over = until <= now
-        mine = schema.heads.c.holder == holder
-        return or_(schema.heads.c.holder.is_(None), mine, is_over, of_a_clock_that_was_wrong)
+        is_own = schema.heads.c.holder == holder
+        return or_(schema.heads.c.holder.is_(None), is_own, is_over, is_implausible)
 
 
 def lease_held(stream: Stream, holder: str | None) -> LeaseHeld:
-    """What whoever finds the lease taken is told."""
+    """Return the error for a process that finds the lease of a stream taken."""
     return LeaseHeld(
         f"{stream} is being worked on by {holder}",
         f"Wait for it; its lease ends by itself {LEASE_SECONDS:.0f} s after its last sign of life.",
@@ -186,9 +205,9 @@ def lease_held(stream: Stream, holder: str | None) -> LeaseHeld:
 
 
 def dropped(stream: Stream) -> Halted:
-    """What whoever wants to work on a dropped generation is told."""
+    """Return the error for a process that wants to work on a dropped generation."""
     return Halted(
-        f"{stream} was dropped (tidegate generation drop): its state and its progress are gone for good",
+        f"{stream} was dropped (tidegate generation drop): its state and its progress no longer exist",
         "Write a number that was never used as `generation` into its pipeline file, or remove the file.",
     )
 
@@ -198,9 +217,10 @@ def _promoted_meanwhile(pipeline: str) -> Fenced:
 
 
 def _create_head(connection: Connection, stream: Stream) -> bool:
-    """The stream's first row. Two first runs at once: the second one's insert waits, then is ignored.
+    """Create the stream's first row; return False if it exists.
 
-    False where the row is there already.
+    If two processes are the first at once, the insert of the second one waits for the first, then has no
+    effect.
     """
     row = {"pipeline": stream.pipeline, "generation": stream.generation, "epoch": 0, "seq": 0}
     try:

@@ -1,7 +1,7 @@
-"""The ledger's schema: which one a database has, and how it gets this version's.
+"""Read the version of the ledger's schema, and migrate a database to this version's schema.
 
-A database without tables is an empty ledger. One with an older schema is left as it is by everyone but
-`migrate`: whoever starts a newer tidegate for a look changes nothing under those that are at work.
+A database without tables is an empty ledger. Only `migrate` changes an older schema: a newer tidegate that is
+started beside an older one must not change the tables that the older one uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCK = 745369  # an arbitrary number, tidegate's own among PostgreSQL's advisor
 
 
 def schema_revision(engine: Engine) -> str | None:
-    """The revision of the database's schema; None: it has no tables yet."""
+    """Return the revision of the database's schema; None if it has no tables yet."""
     with engine.connect() as connection:
         return _revision(connection)
 
@@ -43,7 +43,7 @@ def migrate(engine: Engine) -> tuple[str | None, str]:
     config.set_main_option("script_location", str(SCRIPTS))
     with engine.connect() as connection, connection.begin() as transaction:
         if engine.dialect.name == "postgresql":
-            # Two first users at once: the second waits here and finds the work done.
+            # If two processes are the first users, the second one waits here and finds the tables.
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         config.attributes["connection"] = connection
         command.upgrade(config, SCHEMA_REVISION)
@@ -53,7 +53,7 @@ def migrate(engine: Engine) -> tuple[str | None, str]:
 
 
 def require_current(engine: Engine, revision: str) -> None:
-    """Raises SettingsInvalid for a schema that is not this version's, and says what to do about it."""
+    """Raise SettingsInvalid if the schema is not that of this version; its message says what to do."""
     _require_known(engine, revision)
     if revision != SCHEMA_REVISION:
         raise SettingsInvalid(
@@ -65,7 +65,7 @@ def require_current(engine: Engine, revision: str) -> None:
 
 
 def _require_known(engine: Engine, revision: str) -> None:
-    """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
+    """Raise SettingsInvalid for the schema of a newer tidegate: it must never count as an empty ledger."""
     if revision > SCHEMA_REVISION:
         raise SettingsInvalid(
             f"The ledger {shown_url(engine.url)} has schema {revision}; "

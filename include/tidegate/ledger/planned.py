@@ -1,4 +1,4 @@
-"""Pipelines as batches were planned with them, whatever their files and the grammar say now."""
+"""Pipelines as batches were planned with them. Today's pipeline files and grammar have no effect on them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from tidegate.spec import Pipeline, read_compiled
 
 
 def planned_pipeline(plan: Plan) -> Pipeline:
-    """The pipeline as it was when the batch was planned. Raises PlanUnreadable."""
+    """Return the pipeline that the batch was planned with.
+
+    Raises PlanUnreadable if this version of tidegate cannot read its compiled form.
+    """
     return read_compiled(plan.spec_compiled, plan.spec_text, f"batch {plan.seq} of {plan.stream}")
 
 
 def planned_pipelines(ledger: LedgerReader, stream: Stream) -> list[Pipeline]:
-    """The pipeline as each batch was planned with it, each version once, the newest last.
+    """Return each version of the pipeline that batches were planned with, the newest last.
 
-    Raises PlanUnreadable.
+    Raises PlanUnreadable if this version of tidegate cannot read one of them.
     """
     return [read_compiled(spec.compiled, spec.text, str(stream)) for spec in ledger.planned_specs(stream)]
 
 
 def lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
-    """Return the sinks that are to have a committed batch, and of which the ledger does not know it.
+    """Return the sinks that must get a committed batch and, by the ledger, do not have it; none if it is
+    withheld.
 
-    Raises PlanUnreadable.
+    Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
     if not ledger.charge(plan.stream.pipeline).goes_out(plan.stream.generation, plan.seq):
         return []
@@ -31,6 +35,10 @@ def lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
 
 def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
-    """Return the same of a batch that goes out."""
+    """Return the sinks that do not have the batch by the ledger, without asking which generation is in
+    charge.
+
+    Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
+    """
     done = ledger.publications(plan.stream, plan.seq)
     return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]

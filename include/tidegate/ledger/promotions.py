@@ -1,9 +1,9 @@
-"""Which generation of a pipeline is in charge, and which batches go out by that. Pure: the rows are given.
+"""Decide which generation of a pipeline is in charge, and which batches are published. Pure: no database.
 
-A pipeline without promotions has no generation in charge: all of its generations publish what they decide, as
-soon as they have decided it. From the first one on only the generation in charge publishes. Each promotion
-ends the span of batches of the generation before it, and begins one of its own; so whether a batch goes out
-is a matter of its number alone, whoever asks, and whenever.
+A pipeline without promotions has no generation in charge: all of its generations publish each batch as soon
+as it is committed. From the first promotion on, only the generation in charge publishes. Each promotion ends
+the span of batches of the previous generation and begins a new span. So the number of a batch alone says
+whether it is published: the answer is the same for every process, at every time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _END = 2**62
 
 @dataclass(frozen=True)
 class Promotion:
-    """The decision that a generation takes charge of its pipeline, the `number`-th, from 1 on.
+    """The decision that a generation takes charge of its pipeline. `number` counts the pipeline's promotions
+    from 1.
 
-    Its batches go out from `first_seq` on. `replaced_seq` is the last batch of the generation before it that
-    does; 0 for the first promotion, which replaces none. `is_net`: its batch `first_seq` has what changes
-    for consumers, and what it decided before never goes out. `run_id`: the run that promoted it, which
-    promotes nothing else. `is_rollback`: it takes back the promotion of the generation before it.
-    `decided_at`: epoch seconds, set by the ledger. `approved_by`: who has approved it, where that is known.
+    Batches of the generation are published from `first_seq` on. `replaced_seq` is the last published batch of
+    the previous generation; 0 for the first promotion, which replaces none. `is_net`: batch `first_seq` has
+    the net differences for consumers, and the batches before it are never published. `run_id` is the run that
+    decided; it decides no second promotion. `is_rollback`: the promotion takes back the previous one.
+    `decided_at` (epoch seconds) is set by the ledger. `approved_by` is the person who approved, if recorded.
     """
 
     pipeline: str
@@ -41,72 +42,80 @@ class Promotion:
 
     @property
     def stream(self) -> Stream:
-        """What is in charge from then on."""
+        """The stream that is in charge after the promotion."""
         return Stream(self.pipeline, self.generation)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Batches of a generation that go out one after the other: those of `seqs`. `is_net`: see `Promotion`."""
+    """Batches of a generation that are published one after the other. `is_net`: see `Promotion`."""
 
     generation: int
     seqs: range
     is_net: bool
 
     def __str__(self) -> str:
-        """Such as `1-7`; `12-` of the generation in charge."""
+        """Return the batches as text, such as `1-7`, or `12-` for the generation in charge."""
         return f"{self.seqs.start}-" + ("" if self.seqs.stop == _END else str(self.seqs.stop - 1))
 
 
 @dataclass(frozen=True)
 class Charge:
-    """The promotions of a pipeline, the oldest first, and what they come to."""
+    """The promotions of a pipeline, oldest first, and what follows from them.
+
+    Example: after `Charge((Promotion("orders", 1, 1, 1, 0, False, "a"), Promotion("orders", 2, 2, 5, 9, True,
+    "b")))` generation 2 is in charge, and batches 1 to 9 of generation 1 and all from 5 on of generation 2
+    are published.
+    """
 
     promotions: tuple[Promotion, ...] = ()
 
     @property
     def generation(self) -> int | None:
-        """The one in charge; None where nothing was ever promoted."""
+        """The generation in charge; None if nothing was ever promoted."""
         return self.promotions[-1].generation if self.promotions else None
 
     @property
     def previous(self) -> int | None:
-        """The generation to which `rollback` goes; None where there is none.
+        """The generation to which `rollback` goes back; None if there is none.
 
-        It is the one that the promotion of the generation in charge replaced. A rollback takes a promotion
-        back, so a second one goes further back, and never forward again.
+        It is the generation that the current one replaced. A rollback takes a promotion back, so a second
+        rollback goes back one step further, and never forward again.
         """
-        standing: list[int] = []
+        generations: list[int] = []
         for promotion in self.promotions:
             if promotion.is_rollback:
-                standing.pop()
+                generations.pop()
             else:
-                standing.append(promotion.generation)
-        return standing[-2] if len(standing) > 1 else None
+                generations.append(promotion.generation)
+        return generations[-2] if len(generations) > 1 else None
 
     def promotion_of(self, run_id: str) -> Promotion | None:
-        """The promotion that a run has decided; None where it has decided none."""
+        """Return the promotion that a run has decided; None if it decided none."""
         return next((promotion for promotion in self.promotions if promotion.run_id == run_id), None)
 
     def spans(self) -> Iterator[Span]:
-        """All that consumers get of this pipeline, in the order in which they get it."""
+        """Yield the spans of batches that consumers get of this pipeline, in the order in which they get
+        them.
+        """
         ends = [promotion.replaced_seq + 1 for promotion in self.promotions[1:]]
         for promotion, end in zip(self.promotions, [*ends, _END], strict=False):
             yield Span(promotion.generation, range(promotion.first_seq, end), promotion.is_net)
 
     def withholds(self, generation: int) -> bool:
-        """Whether what a generation decides from now on stays in its outboxes."""
+        """Return whether the batches that a generation commits from now on stay in its outboxes."""
         return self.generation not in (None, generation)
 
     def goes_out(self, generation: int, seq: int) -> bool:
-        """Whether a batch of a generation is for consumers."""
+        """Return whether a batch of a generation is published."""
         return not self.promotions or any(
             span.generation == generation and seq in span.seqs for span in self.spans()
         )
 
     def released(self, generation: int) -> int:
-        """The last batch of a generation that is not in charge up to which it has gone out, or was replaced
-        by net differences; 0: it was never in charge. What comes after it goes out when it is promoted.
+        """Return the last batch of a generation that was published or replaced by net differences.
+
+        For a generation that is not in charge; 0 if it never was. A promotion publishes the batches after it.
         """
         ends = [span.seqs.stop - 1 for span in self.spans() if span.generation == generation]
         return max(ends, default=0)

@@ -1,4 +1,4 @@
-"""What quality suites have found of a batch, an expectation a row."""
+"""Store and read the results of quality suites: one row per expectation and try."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sqlalchemy import Connection, and_, delete, insert, select
 
 from tidegate.ledger import schema
 from tidegate.ledger.records import Stream
-from tidegate.ledger.rows import of, storable
+from tidegate.ledger.rows import in_stream, storable
 
 MOST_TRIES = 10
-"""How many tries of a batch are kept, the newest."""
+"""The number of tries of a batch whose results are stored; older tries are deleted."""
 
 
 @dataclass(frozen=True)
 class QualityResult:
-    """How an expectation went in one try to validate a batch.
+    """The result of one expectation in one try to validate a batch.
 
     `try_number`, `check_number` and `expectation` count from 1: the tries of the batch, the checks of its
-    pipeline, and the expectations of the suite, whose text has `suite_digest` (SHA-256, hex). `target` is
-    what the check looks at. `failing`: some rows that do not meet it, at most 20. `page`: where Data Docs
-    show it. What the rest means, `quality.ExpectationResult` says.
+    pipeline, and the expectations of the suite, whose text has `suite_digest` (SHA-256, hex). `target` is the
+    data that the check evaluates. `failing`: at most 20 rows that break the expectation. `page`: the page of
+    Data Docs with the result. `quality.ExpectationResult` describes the other fields.
     """
 
     attempt: str
@@ -48,9 +48,9 @@ class QualityResult:
 
 
 def quality_of(connection: Connection, stream: Stream, seq: int) -> list[QualityResult]:
-    """Of all tries that are kept, in their order, each by check and expectation."""
+    """Return the results of all stored tries of a batch, ordered by try, check and expectation."""
     table = schema.quality
-    query = select(table).where(of(table, stream), table.c.seq == seq)
+    query = select(table).where(in_stream(table, stream), table.c.seq == seq)
     rows = connection.execute(query.order_by(table.c.try_number, table.c.check_number, table.c.expectation))
     return [_result(row) for row in rows]
 
@@ -58,14 +58,16 @@ def quality_of(connection: Connection, stream: Stream, seq: int) -> list[Quality
 def add_quality(
     connection: Connection, stream: Stream, seq: int, results: Sequence[QualityResult], now: float
 ) -> None:
-    """Keep a try's results, and let go of tries that are too many. `now`: epoch seconds."""
+    """Store the results of a try, and delete those of tries before the newest `MOST_TRIES`. `now`: epoch
+    seconds.
+    """
     table = schema.quality
     key = {"pipeline": stream.pipeline, "generation": stream.generation, "seq": seq, "checked_at": now}
     rows = [key | _row(result) for result in results]
     if rows:
         connection.execute(insert(table), rows)
         oldest = results[0].try_number - MOST_TRIES
-        superseded = and_(of(table, stream), table.c.seq == seq, table.c.try_number <= oldest)
+        superseded = and_(in_stream(table, stream), table.c.seq == seq, table.c.try_number <= oldest)
         connection.execute(delete(table).where(superseded))
 
 

@@ -1,4 +1,4 @@
-"""What anyone may ask the ledger, lease or not."""
+"""Read the ledger. A reader needs no lease: it sees one committed state of the database per call."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from tidegate.ledger.rows import (
     expired_in,
     failure_in,
     head_in,
+    in_stream,
     manifest_in,
-    of,
     plan_in,
     promotions_of,
     recovery_in,
@@ -54,11 +54,15 @@ from tidegate.ledger.rows import (
 )
 
 NO_LEASE_SECONDS = 3600.0
-"""A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
+"""A lease that ends later than this was written by a wrong clock, so nobody has to wait for it."""
 
 
 class LedgerReader:
-    """Reads. `now` gives epoch seconds; it only times leases and timestamps rows."""
+    """A reader of the ledger. Each method is one transaction; it raises LedgerUnavailable if the database
+    does not answer.
+
+    `now` gives epoch seconds; it only limits leases and dates rows, and decides nothing about data.
+    """
 
     def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
         self._engine = engine
@@ -67,30 +71,34 @@ class LedgerReader:
 
     @property
     def is_stored(self) -> bool:
-        """Whether there is a ledger: where there is none, an empty one in memory takes its place."""
+        """Whether a ledger exists. If none exists, an empty one in memory takes its place."""
         return str(self._engine.url) != "sqlite://"
 
     def now(self) -> float:
-        """Return epoch seconds by the clock that all who use this ledger share: see `database_clock`."""
+        """Return epoch seconds by the clock that all users of this ledger share: see `database_clock`."""
         return self._now()
 
     @contextmanager
     def _transaction(self, name: str) -> Iterator[Connection]:
-        """One transaction that only reads: all of it sees the ledger as it is at one instant.
+        """Open a transaction that only reads and sees the ledger as it is at one instant.
 
-        `ledger.<name>` is the failpoint around it.
+        The failpoint `ledger.<name>` is around it.
         """
         with answering(self._engine.url), failpoint(f"ledger.{name}"), self._reading.begin() as connection:
             yield connection
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[Connection]:
-        """The same for what may write: one at a time on SQLite, from its beginning on."""
+        """Open a transaction that can write. On SQLite writers take turns from the beginning of the
+        transaction.
+
+        The failpoint `ledger.<name>` is around it.
+        """
         with answering(self._engine.url), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
             yield connection
 
     def streams(self) -> list[Stream]:
-        """Every pipeline and generation that was ever planned, and is not dropped."""
+        """Return every stream that was ever planned and is not dropped, ordered by name and generation."""
         table = schema.heads
         query = select(table.c.pipeline, table.c.generation).where(table.c.dropped_at.is_(None))
         with self._transaction("streams") as connection:
@@ -108,16 +116,18 @@ class LedgerReader:
             return [Stream(pipeline, generation) for generation in generations]
 
     def is_dropped(self, stream: Stream) -> bool:
-        """Whether a generation was given up for good."""
+        """Return whether a generation was dropped. Its number is never used again."""
         table = schema.heads
-        query = select(table.c.dropped_at).where(of(table, stream))
+        query = select(table.c.dropped_at).where(in_stream(table, stream))
         with self._transaction("is_dropped") as connection:
             return connection.execute(query).scalar() is not None
 
     def origin(self, stream: Stream) -> tuple[Stream, int] | None:
-        """Whose state a generation began with, and after which batch of it; None: it began empty."""
+        """Return the stream whose state a generation began with, and the batch after which; None if it began
+        empty.
+        """
         table = schema.heads
-        query = select(table.c.origin_generation, table.c.origin_seq).where(of(table, stream))
+        query = select(table.c.origin_generation, table.c.origin_seq).where(in_stream(table, stream))
         with self._transaction("origin") as connection:
             row = connection.execute(query).first()
         if row is None or row.origin_generation is None:
@@ -125,38 +135,40 @@ class LedgerReader:
         return Stream(stream.pipeline, row.origin_generation), row.origin_seq
 
     def charge(self, pipeline: str) -> Charge:
-        """Which generation of a pipeline is in charge, and was.
+        """Return which generation of a pipeline is in charge, and which ones were.
 
-        Ask it after the head: whether a committed batch goes out never changes but by a promotion, and of
-        those that happened before its commit this one knows.
+        Read the head first, then the charge. Only a promotion changes whether a committed batch is published,
+        and this order sees every promotion that happened before the head's commit.
         """
         with self._transaction("charge") as connection:
             return charge_in(connection.execute(promotions_of(pipeline)))
 
     def head(self, stream: Stream) -> Head:
-        """The last committed batch."""
+        """Return the last committed batch; an empty head (`seq` 0) if the stream is new."""
         with self._transaction("head") as connection:
-            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+            row = connection.execute(select(schema.heads).where(in_stream(schema.heads, stream))).first()
         if row is None:
             return Head(stream)
         return head_in(stream, row)
 
     def committed_batch(self, stream: Stream, seq: int | None = None) -> CommittedBatch | None:
-        """Return what is committed as batch `seq`, by default as the head; None if that batch is not."""
+        """Return the committed attempt of batch `seq`, by default of the head; None if the batch is not
+        committed.
+        """
         heads, commits = schema.heads, schema.commits
-        newest = select(heads.c.seq).where(of(heads, stream))
+        newest = select(heads.c.seq).where(in_stream(heads, stream))
         with self._transaction("committed_batch") as connection:
             ledger = connection.execute(select(schema.identity.c.ledger)).scalar_one()
             if seq is None:
                 seq = connection.execute(newest).scalar() or 0
-            attempt = select(commits.c.attempt).where(of(commits, stream), commits.c.seq == seq)
+            attempt = select(commits.c.attempt).where(in_stream(commits, stream), commits.c.seq == seq)
             name = connection.execute(attempt).scalar() if seq else ""
         return None if name is None else CommittedBatch(ledger, seq, name)
 
     def lease_holder(self, stream: Stream) -> str | None:
-        """Who holds a lease that others have to wait for, if anyone."""
+        """Return who holds a lease that others have to wait for; None if nobody does."""
         with self._transaction("lease_holder") as connection:
-            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+            row = connection.execute(select(schema.heads).where(in_stream(schema.heads, stream))).first()
         return self._holder_in(row) if row is not None else None
 
     def _holder_in(self, row: Row[Any]) -> str | None:
@@ -166,121 +178,147 @@ class LedgerReader:
         return str(row.holder) if 0 < seconds_left <= NO_LEASE_SECONDS else None
 
     def stream_statuses(self, streams: Sequence[Stream]) -> list[StreamStatus]:
-        """How these streams stand now, in the same order; nothing of one that was never planned."""
+        """Return the status of each stream, in the given order, without streams that were never planned."""
         with self._transaction("stream_statuses") as connection:
             return stream_statuses(connection, streams, self._holder_in)
 
     def batches(self, stream: Stream, before: int | None = None, limit: int = 50) -> list[BatchFacts]:
-        """At most `limit` batches before batch `before` (None: from the newest on), the newest first."""
+        """Return at most `limit` batches before batch `before` (None: from the newest on), newest first.
+
+        Raises Halted if the ledger lacks the pipeline that one of them was planned with.
+        """
         with self._transaction("batches") as connection:
             return newest_batches(connection, stream, before, limit)
 
     def failing_streams(self) -> dict[Stream, list[Failure]]:
-        """The failures that were noted of each head and of the batch after it; they may be past."""
+        """Return the recorded failures of each stream's head and of the batch after it. A later try may have
+        succeeded.
+        """
         with self._transaction("failing_streams") as connection:
             return failing_streams(connection)
 
     def plan(self, stream: Stream, seq: int) -> Plan | None:
-        """The plan of a batch."""
-        query = plans_with_pipelines().where(of(schema.plans, stream), schema.plans.c.seq == seq)
+        """Return the plan of a batch; None if it was never planned, or has left the ledger.
+
+        Raises Halted if the ledger lacks the pipeline that the batch was planned with.
+        """
+        query = plans_with_pipelines().where(in_stream(schema.plans, stream), schema.plans.c.seq == seq)
         with self._transaction("plan") as connection:
             row = connection.execute(query).first()
         return plan_in(stream, row) if row else None
 
     def open_plan(self, stream: Stream) -> Plan | None:
-        """The plan that is not committed yet, if there is one."""
+        """Return the plan that is not committed yet, if there is one.
+
+        Raises Halted if the ledger lacks the pipeline that the batch was planned with.
+        """
         return self.plan(stream, self.head(stream).seq + 1)
 
     def run(self, stream: Stream, run_id: str) -> Run | None:
-        """What a trigger came to."""
+        """Return the result of a trigger; None if the run has recorded none."""
         table = schema.runs
         with self._transaction("run") as connection:
-            row = connection.execute(select(table).where(of(table, stream), table.c.run_id == run_id)).first()
+            row = connection.execute(
+                select(table).where(in_stream(table, stream), table.c.run_id == run_id)
+            ).first()
         return Run(row.run_id, row.seq, row.note) if row else None
 
     def attempt(self, stream: Stream, seq: int) -> Attempt | None:
-        """The committed attempt of a batch; before the commit, the newest computed one."""
+        """Return the committed attempt of a batch; before the commit, the newest computed one."""
         table, commits = schema.attempts, schema.commits
-        query = select(table).where(of(table, stream), table.c.seq == seq).order_by(table.c.epoch.desc())
-        decided = select(commits.c.attempt).where(of(commits, stream), commits.c.seq == seq)
+        query = (
+            select(table).where(in_stream(table, stream), table.c.seq == seq).order_by(table.c.epoch.desc())
+        )
+        decided = select(commits.c.attempt).where(in_stream(commits, stream), commits.c.seq == seq)
         with self._transaction("attempt") as connection:
             name = connection.execute(decided).scalar()
             row = connection.execute(query.where(table.c.name == name) if name else query).first()
         return attempt_in(stream, row) if row else None
 
     def times(self, stream: Stream) -> Times:
-        """How far each stage's time is in each partition at the head; nothing before the first batch."""
+        """Return the time of each stage in each partition at the head; empty before the first batch."""
         head = self.head(stream)
         attempt = self.attempt(stream, head.seq) if head.seq else None
         return attempt.times if attempt is not None else {}
 
     def committed(self, stream: Stream, after: int = 0) -> list[tuple[int, ManifestRef]]:
-        """(seq, manifest) of the batches committed after batch `after`, oldest first."""
+        """Return (seq, manifest) of the batches committed after batch `after`, oldest first."""
         table = schema.commits
-        query = select(table).where(of(table, stream), table.c.seq > after).order_by(table.c.seq)
+        query = select(table).where(in_stream(table, stream), table.c.seq > after).order_by(table.c.seq)
         with self._transaction("committed") as connection:
             return [(row.seq, manifest_in(row, "attempt")) for row in connection.execute(query)]
 
     def resolutions(self, stream: Stream) -> list[Resolution]:
-        """What was decided of records in quarantine, the oldest first; also by a batch that is planned."""
+        """Return the decisions about records in quarantine, oldest first, also those of a batch that is only
+        planned.
+        """
         with self._transaction("resolutions") as connection:
             return _resolutions(connection, stream)
 
     def recoveries(self, stream: Stream) -> list[Recovery]:
-        """Return each use of `tidegate recover` for the stream, the oldest first."""
+        """Return each use of `tidegate recover` for the stream, oldest first."""
         table = schema.recoveries
-        query = select(table).where(of(table, stream)).order_by(table.c.number)
+        query = select(table).where(in_stream(table, stream)).order_by(table.c.number)
         with self._transaction("recoveries") as connection:
             return [recovery_in(stream, row) for row in connection.execute(query)]
 
     def expired_quarantine(self, stream: Stream) -> Expired:
-        """Of which batches the quarantine is read no more."""
+        """Return up to which batch the quarantine is not read any more."""
         with self._transaction("expired_quarantine") as connection:
             return expired_in(
-                connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+                connection.execute(select(schema.heads).where(in_stream(schema.heads, stream))).first()
             )
 
     def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
-        """Whose files are the state after batch `up_to` (default the head), oldest first.
+        """Return the manifests whose files are the state after batch `up_to` (default the head), oldest
+        first.
 
-        The newest snapshot up to there, and the attempts committed after it: an entry's newest row counts.
+        They are the newest snapshot up to that batch, and the attempts committed after it. If several files
+        have a row of an entry, the newest row is valid.
 
-        Raises StateGivenUp when that is before what is kept.
+        Raises StateGivenUp if that state is older than the oldest one that is kept.
         """
         until = 2**62 if up_to is None else up_to
         commits = schema.commits
+        # One transaction: a compaction in between could replace the snapshot, and the attempts after it
+        # would then belong to another one.
         with self._transaction("state_manifests") as connection:
             require_kept(stream, _given_up_after(connection, stream, until), until)
             base = _newest_snapshot(connection, stream, until)
             after = base.seq if base is not None else 0
-            query = select(commits).where(of(commits, stream), commits.c.seq > after, commits.c.seq <= until)
+            query = select(commits).where(
+                in_stream(commits, stream), commits.c.seq > after, commits.c.seq <= until
+            )
             changelogs = connection.execute(query.order_by(commits.c.seq))
             manifests = [manifest_in(row, "attempt") for row in changelogs]
             return [base.manifest, *manifests] if base is not None else manifests
 
     def snapshots(self, stream: Stream) -> list[Snapshot]:
-        """The snapshots of a stream's state, oldest first."""
+        """Return the snapshots of a stream's state, oldest first."""
         with self._transaction("snapshots") as connection:
             return _snapshots(connection, stream)
 
     def newest_snapshots(self, stream: Stream, after: int) -> list[Snapshot]:
-        """The newest snapshot of a stream's state, and before it, if that is another, the newest after batch
-        `after` before which nothing can be read. However many there were, it looks at no others.
+        """Return the newest snapshot of a stream, and before it the oldest readable state after batch
+        `after`, if another.
+
+        The cost does not depend on the number of snapshots.
         """
         with self._transaction("snapshots") as connection:
             newest = _newest_snapshot(connection, stream, 2**62)
             given_up = _given_up_after(connection, stream, after)
-        return [*(each for each in given_up if each != newest), *([newest] if newest is not None else [])]
+        older = [snapshot for snapshot in given_up if snapshot != newest]
+        return [*older, newest] if newest is not None else older
 
     def head_at(self, stream: Stream, instant: float) -> int:
-        """The batch that was the head at an instant (epoch seconds); 0 before the first commit."""
+        """Return the batch that was the head at an instant (epoch seconds); 0 before the first commit."""
         table = schema.commits
-        query = select(func.max(table.c.seq)).where(of(table, stream), table.c.committed_at <= instant)
+        query = select(func.max(table.c.seq)).where(in_stream(table, stream), table.c.committed_at <= instant)
         with self._transaction("head_at") as connection:
             return connection.execute(query).scalar() or 0
 
     def open_lookups(self) -> list[Mapping[str, Any]]:
-        """`Plan.lookups` of every plan of any stream that is not committed yet."""
+        """Return `Plan.lookups` of every plan of any stream that is not committed yet."""
         plans, heads = schema.plans, schema.heads
         is_open = and_(
             plans.c.pipeline == heads.c.pipeline,
@@ -292,35 +330,37 @@ class LedgerReader:
             return list(connection.execute(query.order_by(*heads.primary_key)).scalars())
 
     def planned_specs(self, stream: Stream) -> list[PlannedSpec]:
-        """The pipelines that batches were planned with, each version once, the newest last."""
+        """Return each version of the pipeline that batches were planned with, the newest last."""
         plans, pipelines = schema.plans, schema.pipelines
-        newest = select(plans.c.spec_hash, func.max(plans.c.seq).label("seq")).where(of(plans, stream))
+        newest = select(plans.c.spec_hash, func.max(plans.c.seq).label("seq")).where(in_stream(plans, stream))
         used = newest.group_by(plans.c.spec_hash).subquery()
         query = select(pipelines).join(used, pipelines.c.hash == used.c.spec_hash)
         with self._transaction("planned_specs") as connection:
-            rows = connection.execute(query.where(of(pipelines, stream)).order_by(used.c.seq))
+            rows = connection.execute(query.where(in_stream(pipelines, stream)).order_by(used.c.seq))
             return [PlannedSpec(row.text, row.compiled) for row in rows]
 
     def last_planned(self, stream: Stream) -> LastPlanned | None:
-        """The newest planned batch, committed or not, and its pipeline file; None before the first."""
+        """Return the newest planned batch, committed or not, and its pipeline file; None before the first
+        batch.
+        """
         plans = schema.plans
-        query = plans_with_pipelines().where(of(plans, stream)).order_by(plans.c.seq.desc()).limit(1)
+        query = plans_with_pipelines().where(in_stream(plans, stream)).order_by(plans.c.seq.desc()).limit(1)
         with self._transaction("plan") as connection:
             row = connection.execute(query).first()
         return LastPlanned(row.seq, row.run_id, row.planned_at, row.spec_text or "") if row else None
 
     def known_names(self, stream: Stream) -> KnownNames:
-        """Whose files count, read at once."""
+        """Return the names of all valid attempts, snapshots and resolutions, read in one transaction."""
         commits, attempts = schema.commits, schema.attempts
         with self._transaction("known_names") as connection:
-            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+            row = connection.execute(select(schema.heads).where(in_stream(schema.heads, stream))).first()
             head, epoch = (row.seq, row.epoch) if row else (0, 0)
-            decided = connection.execute(select(commits).where(of(commits, stream)))
-            waiting = select(attempts.c.name).where(of(attempts, stream), attempts.c.seq > head)
+            decided = connection.execute(select(commits).where(in_stream(commits, stream)))
+            waiting = select(attempts.c.name).where(in_stream(attempts, stream), attempts.c.seq > head)
             return KnownNames(
                 head,
                 epoch,
-                {each.seq: manifest_in(each, "attempt") for each in decided},
+                {commit.seq: manifest_in(commit, "attempt") for commit in decided},
                 frozenset(connection.execute(waiting).scalars()),
                 tuple(_snapshots(connection, stream)),
                 {made.manifest.name: made for made in _resolutions(connection, stream)},
@@ -328,61 +368,63 @@ class LedgerReader:
             )
 
     def failure(self, stream: Stream, seq: int) -> Failure | None:
-        """The last noted failure of a batch, which may have gone through since."""
+        """Return the last recorded failure of a batch; a later try may have succeeded."""
         table = schema.failures
         with self._transaction("failure") as connection:
-            row = connection.execute(select(table).where(of(table, stream), table.c.seq == seq)).first()
+            row = connection.execute(
+                select(table).where(in_stream(table, stream), table.c.seq == seq)
+            ).first()
         return failure_in(stream, row) if row else None
 
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
-        """Sink -> records, for the sinks that have the whole of a batch."""
+        """Return sink -> records, for the sinks that have the whole batch."""
         table = schema.publications
         with self._transaction("publications") as connection:
-            rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
+            rows = connection.execute(select(table).where(in_stream(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
 
     def given_up(self, stream: Stream) -> list[GivenUp]:
-        """Return what sinks never get of the stream's batches, the oldest first."""
+        """Return the parts of the stream's batches that sinks never get, oldest first."""
         table = schema.given_up
         columns = [table.c[name] for name in ("seq", "sink", "sent", "records", "export", "given_up_at")]
-        query = select(*columns).where(of(table, stream)).order_by(table.c.seq, table.c.sink)
+        query = select(*columns).where(in_stream(table, stream)).order_by(table.c.seq, table.c.sink)
         with self._transaction("given_up") as connection:
             return [GivenUp(*row) for row in connection.execute(query)]
 
     def newest_publication(self, stream: Stream) -> int:
-        """The newest batch that a sink has, were it with no record of it; 0 if none.
+        """Return the newest batch that a sink has, even if the batch had no record for it; 0 if none.
 
-        The batches before it that go out are out: they are published one after the other.
+        Batches are published in order, so all earlier batches that are published at all are out.
         """
         with self._transaction("newest_publication") as connection:
             return newest_publication(connection, stream)
 
     def published_after(self, stream: Stream, seq: int, limit: int) -> list[int]:
-        """At most `limit` batches after batch `seq` of which a sink has a record, the oldest first."""
+        """Return at most `limit` batches after batch `seq` of which a sink has a record, oldest first."""
         table = schema.publications
-        later = and_(of(table, stream), table.c.seq > seq, table.c.records > 0)
+        later = and_(in_stream(table, stream), table.c.seq > seq, table.c.records > 0)
         query = select(table.c.seq).where(later).distinct().order_by(table.c.seq).limit(limit)
         with self._transaction("published_after") as connection:
             return list(connection.execute(query).scalars())
 
     def last_published(self, stream: Stream, sink: str) -> int:
-        """The newest batch of which a sink, or a part of one, got something; 0 if none."""
+        """Return the newest batch of which a sink, or a part of one, got something; 0 if none."""
         table = schema.sink_heads
-        query = select(table.c.seq).where(of(table, stream), table.c.sink == sink)
+        query = select(table.c.seq).where(in_stream(table, stream), table.c.sink == sink)
         with self._transaction("last_published") as connection:
             return connection.execute(query).scalar() or 0
 
     def removable_batches(self, stream: Stream, before: int) -> int:
-        """Of how many batches before `before` all but commit and run could leave the ledger."""
+        """Return how many batches before `before` could leave the ledger, but for their commits and runs."""
         with self._transaction("removable_batches") as connection:
             return count_removable(connection, stream, before)
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
-        """The identity of the sink, or of the part of one, that was first published to."""
+        """Return the identity of the sink, or of the part of one, that was first published to."""
         table = schema.sinks
         with self._transaction("sink_identity") as connection:
             return connection.execute(
-                select(table.c.identity).where(of(table, stream), table.c.sink == sink)
+                select(table.c.identity).where(in_stream(table, stream), table.c.sink == sink)
             ).scalar()
 
     def publishers(self, identity: str) -> list[tuple[Stream, str]]:
@@ -395,54 +437,62 @@ class LedgerReader:
             return [(Stream(row.pipeline, row.generation), row.sink) for row in connection.execute(query)]
 
     def quality(self, stream: Stream, seq: int) -> list[QualityResult]:
-        """What quality suites have found of a batch, in each try to validate it; the newest try is last."""
+        """Return the results of quality suites for a batch, for each try to validate it; the newest try is
+        last.
+        """
         with self._transaction("quality") as connection:
             return quality_of(connection, stream, seq)
 
     def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
-        """(stage, name) -> value; the stage of a whole batch's metrics is ''."""
+        """Return (stage, name) -> value; the stage of the whole batch's metrics is ""."""
         table = schema.metrics
         with self._transaction("metrics") as connection:
-            rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
+            rows = connection.execute(select(table).where(in_stream(table, stream), table.c.seq == seq))
             return {(row.stage, row.name): row.value for row in rows}
 
 
 def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:
     table = schema.snapshots
-    query = select(table).where(of(table, stream)).order_by(table.c.seq)
+    query = select(table).where(in_stream(table, stream)).order_by(table.c.seq)
     return [snapshot_in(stream, row) for row in connection.execute(query)]
 
 
 def _resolutions(connection: Connection, stream: Stream) -> list[Resolution]:
     table = schema.resolutions
-    query = select(table).where(of(table, stream)).order_by(table.c.number)
+    query = select(table).where(in_stream(table, stream)).order_by(table.c.number)
     return [resolution_in(stream, row) for row in connection.execute(query)]
 
 
 def _newest_snapshot(connection: Connection, stream: Stream, until: int) -> Snapshot | None:
     table = schema.snapshots
-    query = select(table).where(of(table, stream), table.c.seq <= until).order_by(table.c.seq.desc()).limit(1)
+    query = (
+        select(table)
+        .where(in_stream(table, stream), table.c.seq <= until)
+        .order_by(table.c.seq.desc())
+        .limit(1)
+    )
     row = connection.execute(query).first()
     return snapshot_in(stream, row) if row else None
 
 
 def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[Snapshot]:
-    """The newest snapshot after batch `until` before which nothing can be read, if there is one."""
+    """Return the newest snapshot after batch `until` before which nothing can be read, if there is one."""
     table = schema.snapshots
-    given_up = and_(of(table, stream), table.c.seq > until, table.c.given_up_at.is_not(None))
+    given_up = and_(in_stream(table, stream), table.c.seq > until, table.c.given_up_at.is_not(None))
     rows = connection.execute(select(table).where(given_up).order_by(table.c.seq.desc()).limit(1))
     return [snapshot_in(stream, row) for row in rows]
 
 
 def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
-    """Raise StateGivenUp when the state after batch `up_to` is no longer kept. After batch 0 there is none.
+    """Raise StateGivenUp if the state after batch `up_to` is no longer kept. Batch 0 has no state.
 
-    `snapshots`: of the stream, at least the newest before which nothing can be read.
+    `snapshots` are snapshots of the stream, at least the newest one before which nothing can be read.
     """
-    oldest = max((each.seq for each in snapshots if each.given_up_at is not None), default=0)
+    given_up = (snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None)
+    oldest = max(given_up, default=0)
     if 0 < up_to < oldest:
         raise StateGivenUp(
             f"The state of {stream} after batch {up_to} is no longer kept",
-            f"The oldest that is kept is that after batch {oldest}. TIDEGATE_TIME_TRAVEL says how many days "
-            "it goes back.",
+            f"The oldest state that is kept is that after batch {oldest}. TIDEGATE_TIME_TRAVEL sets for how "
+            "many days states are kept.",
         )

@@ -1,4 +1,7 @@
-"""What the ledger holds, as plain values."""
+"""Immutable values that the ledger stores: plans, heads, leases, attempts, snapshots and decisions.
+
+They have no access to the database, so a test or a simulator makes them without one.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the next offset to read."""
 
 Clocks = Mapping[tuple[str, int], int]
-"""(topic, partition) -> the largest clock that was applied there, by a batch or by a run that needed none,
-epoch ms; -1: none."""
+"""(topic, partition) -> the largest clock that a batch, or a run without a batch, applied to it, in epoch ms.
+-1 means that no clock was applied."""
 
 Times = Mapping[str, Mapping[tuple[str, int], int]]
-"""Stage -> (topic, partition) -> how far time is there, epoch ms."""
+"""Stage -> (topic, partition) -> the stage's time in that partition, in epoch ms."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A pipeline and its generation: what has a head of its own."""
+    """A pipeline and its generation: the unit that has its own head, state and progress.
+
+    Example: `str(Stream("orders", 2))` is `orders/2`.
+    """
 
     pipeline: str
     generation: int
@@ -29,7 +35,13 @@ class Stream:
         return f"{self.pipeline}/{self.generation}"
 
     def recover_command(self, choice: str | None = None) -> str:
-        """Return the command that shows what can be done for the stream, or that does a choice of it."""
+        """Return the `tidegate recover` command that users run for this stream.
+
+        Without a `choice` the command lists the remedies; with one it applies that remedy.
+
+        Example: `Stream("orders", 2).recover_command("drop-plan")` is
+        `tidegate recover orders --choose drop-plan --generation 2`.
+        """
         chosen = f" --choose {choice}" if choice else ""
         return f"tidegate recover {self.pipeline}{chosen} --generation {self.generation}"
 
@@ -38,9 +50,10 @@ class Stream:
 class OffsetRange:
     """Records of a topic-partition from `start` (inclusive) to `end` (exclusive).
 
-    `end_epoch` is the leader epoch of the record before `end`; None where there is none, or nobody tells.
-    `is_cut`: records of the batch's interval lie from `end` on, and are left to a later batch; `interval_end`
-    (exclusive) is how far they go. None: nothing is left, or nobody noted it.
+    `end_epoch` is the leader epoch of the record before `end`; None if no such record exists or the broker
+    does not report epochs. `is_cut` says that the batch's interval has records from `end` on, which a later
+    batch reads; `interval_end` (exclusive) is the end of the interval. It is None if nothing is left, or if
+    nobody recorded it.
     """
 
     topic: str
@@ -52,7 +65,12 @@ class OffsetRange:
     interval_end: int | None = None
 
     def cut(self, end: int) -> OffsetRange:
-        """The range up to `end` at most, and never less than nothing. What it leaves is of its interval."""
+        """Return the range up to `end` at most; it can be empty, but never negative. The rest stays in its
+        interval.
+
+        Example: `OffsetRange("events", 0, 10, 30).cut(20)` is `OffsetRange("events", 0, 10, 20, is_cut=True,
+        interval_end=30)`.
+        """
         end = max(self.start, end)
         if end >= self.end:
             return self
@@ -60,13 +78,15 @@ class OffsetRange:
 
     @property
     def span(self) -> int:
-        """Offsets in the range; records may be fewer (markers, compaction)."""
+        """The number of offsets in the range. It can have fewer records: transaction markers and compaction
+        use up offsets.
+        """
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class PlannedSpec:
-    """A pipeline as batches were planned with it: its file's text, and the compiled form of that day."""
+    """A pipeline as it was when batches were planned: the file's text, and its compiled form."""
 
     text: str
     compiled: str
@@ -79,8 +99,8 @@ class PlannedSpec:
 
 @dataclass(frozen=True)
 class LastPlanned:
-    """The newest batch that was planned of a stream, by which run, when (epoch seconds), and the text of the
-    pipeline's file at that time.
+    """The newest planned batch of a stream: its run, the time of planning (epoch seconds), and the text of
+    the pipeline file at that time.
     """
 
     seq: int
@@ -91,18 +111,19 @@ class LastPlanned:
 
 @dataclass(frozen=True)
 class Plan:
-    """The immutable record of a batch, written before anything is read.
+    """The immutable record of a batch, written before the batch reads anything.
 
-    `clock_ms` is the instant that the batch takes as now, and `clocks` how far the runs before it brought
-    the partitions of its ranges; it is not applied to those that are cut. A record from after
-    `believed_until_ms` is not believed (quarantined). All are epoch ms. A batch with `drain` reads nothing
-    and lets out what is held back. `lookups` pins each lookup table, by its text in the pipeline file, to
-    what it was at planning: `{"version": n, "id": …}` of a Delta table, or `{"pipeline", "generation",
-    "seq", "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
-    `spec.compiled`).
-    `timestamps` are the earliest and the latest that an output topic took at planning (epoch ms; None: any),
-    for those of which emissions outside go into quarantine. `replay` is the manifest of the records that were
-    in quarantine and are its input, in place of what its ranges read, which is nothing then.
+    `clock_ms` is the instant that the batch takes as now. `clocks` are the clocks that earlier runs applied
+    to the partitions of `ranges`; the batch does not apply its own clock to partitions whose range is cut. A
+    record with a timestamp after `believed_until_ms` goes to quarantine. All of these are epoch ms. A batch
+    with `drain` reads nothing and emits the buffered values. `lookups` pins each lookup table, by its text in
+    the pipeline file, to its version at planning: `{"version": n, "id": …}` of a Delta table, or
+    `{"pipeline", "generation", "seq", "stage"}` of a state. `spec_text` is the pipeline's file,
+    `spec_compiled` its compiled form (see `spec.compiled`).
+
+    `timestamps` has, per output topic that limits timestamps, the earliest and latest that it accepted at
+    planning (epoch ms; None: no limit); emissions outside of them go to quarantine. `replay` is the manifest
+    of quarantined records that are the input of the batch; its `ranges` are then empty.
     """
 
     stream: Stream
@@ -128,62 +149,73 @@ class Plan:
     @property
     def span(self) -> int:
         """Offsets in all ranges together."""
-        return sum(each.span for each in self.ranges)
+        return sum(range_.span for range_ in self.ranges)
 
     @property
     def most_records(self) -> int:
-        """How many records come in at most."""
+        """The largest number of records that the batch can read."""
         return self.span + (0 if self.replay is None else self.replay.file_rows)
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
-        """Where the head stands after this batch."""
-        return {(each.topic, each.partition): each.end for each in self.ranges}
+        """The next offset to read of each partition after this batch."""
+        return {(range_.topic, range_.partition): range_.end for range_ in self.ranges}
 
     def epochs_after(self, head: Head) -> dict[tuple[str, int], int]:
-        """The leader epochs of the records before those offsets. Where a batch reads nothing and the record
-        is deleted since, the one that the head knows stays, unless the topic is another one.
+        """Return the leader epochs of the records before the head's offsets, after this batch.
+
+        If the batch reads nothing from a partition and its last record is deleted since, the epoch of the
+        head stays, unless the topic was deleted and created again.
         """
         epochs = dict(head.epochs)
-        for each in self.ranges:
-            at = (each.topic, each.partition)
-            if each.span or self.topic_ids.get(each.topic) != head.topic_ids.get(each.topic):
-                epochs.pop(at, None)
-            if each.end_epoch is not None:
-                epochs[at] = each.end_epoch
+        for range_ in self.ranges:
+            partition = (range_.topic, range_.partition)
+            is_new_topic = self.topic_ids.get(range_.topic) != head.topic_ids.get(range_.topic)
+            if range_.span or is_new_topic:
+                # The old epoch belongs to an older record. No epoch is better than a wrong one, which looks
+                # like a log that was truncated.
+                epochs.pop(partition, None)
+            if range_.end_epoch is not None:
+                epochs[partition] = range_.end_epoch
         return epochs
 
     @property
     def cut_partitions(self) -> frozenset[tuple[str, int]]:
-        """Where the batch leaves records of its interval unread, and therefore applies no clock."""
-        return frozenset((each.topic, each.partition) for each in self.ranges if each.is_cut)
+        """The partitions in which the batch leaves records of its interval unread. It applies no clock to
+        them.
+        """
+        return frozenset((range_.topic, range_.partition) for range_ in self.ranges if range_.is_cut)
 
     @property
     def interval_ends(self) -> dict[tuple[str, int], int] | None:
-        """Where the batch's interval ends; None where that was not noted of a partition that is cut."""
-        if any(each.is_cut and each.interval_end is None for each in self.ranges):
+        """The end of the batch's interval in each partition; None if it was not recorded for a partition that
+        is cut.
+        """
+        if any(range_.is_cut and range_.interval_end is None for range_ in self.ranges):
             return None
-        return {(each.topic, each.partition): each.interval_end or each.end for each in self.ranges}
+        return {(range_.topic, range_.partition): range_.interval_end or range_.end for range_ in self.ranges}
 
     @property
     def least_clock(self) -> int:
-        """The clock before this batch of partitions that it does not know."""
+        """The smallest clock before this batch, which partitions without a clock of their own have; -1 if
+        none has one.
+        """
         return min(self.clocks.values(), default=-1)
 
     @property
     def clocks_after(self) -> dict[tuple[str, int], int]:
-        """The head's clocks after this batch."""
+        """The clocks of the head after this batch. A clock never goes back."""
         cut = self.cut_partitions
         return {at: old if at in cut else max(old, self.clock_ms) for at, old in self.clocks.items()}
 
 
 @dataclass(frozen=True)
 class Head:
-    """The last committed batch; `seq` 0 means that nothing is committed yet.
+    """The last committed batch; `seq` 0 means that no batch is committed yet.
 
-    `epochs` are the leader epochs of the last records before `offsets`, as far as they are known, and
-    `clocks` the largest clocks that were applied. `send_from` is the first batch that is sent again, where a
-    person has chosen that; None: no batch before the head is.
+    `epochs` are the leader epochs of the last records before `offsets`, as far as the broker reported them,
+    and `clocks` the largest clocks that were applied. `send_from` is the first batch that is sent again, if a
+    person has chosen that; None: the batches before the head are not sent again.
     """
 
     stream: Stream
@@ -195,36 +227,42 @@ class Head:
     send_from: int | None = None
 
     def has_read(self, topic: str) -> bool:
-        """Return whether batches have read the topic: they know each partition that it had then."""
-        return any(known == topic for known, _ in self.offsets)
+        """Return whether batches have read the topic. The head then has an offset of each partition that it
+        had.
+        """
+        return any(read_topic == topic for read_topic, _ in self.offsets)
 
     def clocks_of(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The clocks of partitions, also of new ones.
+        """Return the clock of each partition, also of partitions that no batch has read yet.
 
-        A new one is taken for one of the oldest interval that is not read to its end: it has the clock before
-        that, and where nothing is cut, the largest of all.
+        A new partition gets the smallest clock of all. Its records can belong to the oldest interval that is
+        not read to its end; if no interval is cut, all partitions have the same clock anyway.
         """
         least = min(self.clocks.values(), default=-1)
         return {at: self.clocks.get(at, least) for at in partitions}
 
     def unread_of(self, other: Head) -> dict[tuple[str, int], int]:
-        """Where another generation is further in what both read: partition -> offsets that are missing here.
+        """Return, per partition, how many offsets `other` has read and this head has not, in topics that both
+        read.
 
-        A topic that was created anew in between is another one. Empty: this one has caught up.
+        Empty if this head has caught up. Topics are compared by Kafka's topic id, since a topic that was
+        deleted and created again has other records under the same name.
+
+        Example: with offset 40 here and 100 in `other`, `{("events", 0): 60}`.
         """
         shared = {topic for topic, id_ in other.topic_ids.items() if self.topic_ids.get(topic) == id_}
         behind = {
-            place: offset - self.offsets.get(place, 0)
-            for place, offset in other.offsets.items()
-            if place[0] in shared
+            partition: offset - self.offsets.get(partition, 0)
+            for partition, offset in other.offsets.items()
+            if partition[0] in shared
         }
-        return {place: missing for place, missing in behind.items() if missing > 0}
+        return {partition: missing for partition, missing in behind.items() if missing > 0}
 
 
 class CommittedBatch(NamedTuple):
-    """The attempt that a ledger, by its identity, has committed as a batch of a stream.
+    """The attempt that a ledger (`ledger` is its identity) has committed as a batch of a stream.
 
-    Batch 0 stands for the stream before its first batch, and its attempt is "".
+    Batch 0 is the stream before its first batch, and its attempt is "".
     """
 
     ledger: str
@@ -234,7 +272,9 @@ class CommittedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to work on a stream, as of `epoch`. A higher epoch in the ledger makes it worthless."""
+    """The right to work on a stream, under `epoch`. A higher epoch in the ledger ends it: its holder can
+    write nothing.
+    """
 
     stream: Stream
     holder: str
@@ -243,8 +283,10 @@ class Lease:
 
 @dataclass(frozen=True)
 class ManifestRef:
-    """How the manifest of an attempt or a snapshot is known again: by the name that both have, its size, and
-    the SHA-256 of its bytes. `file_rows`, `file_bytes`: what all files that it names have together.
+    """A reference to the manifest of an attempt or a snapshot: its name, size in bytes and SHA-256.
+
+    A reader checks size and digest before it trusts the manifest. `file_rows` and `file_bytes` are the sums
+    over all files that the manifest names.
     """
 
     name: str
@@ -256,10 +298,10 @@ class ManifestRef:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One computation of a planned batch, and its files' manifest. `validated`: null until the gate ran.
+    """One computation of a planned batch, and the manifest of its files.
 
-    `counts` is stage -> metric -> number, where the stage "" is the whole batch. `times` is how far the time
-    of each stage is after the batch, in every partition that was ever read.
+    `validated` is None until the quality gate has run. `counts` is stage -> metric -> number; the stage "" is
+    the whole batch. `times` is the time of each stage after the batch, in every partition that was ever read.
     """
 
     stream: Stream
@@ -271,19 +313,19 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """The name that no other computation has."""
+        """The name of the attempt, which no other computation has."""
         return self.manifest.name
 
     def stage_counts(self, stage: str) -> Mapping[str, float]:
-        """Metric -> number of one stage, or of the whole batch (""); nothing if it has none."""
+        """Return metric -> number of a stage ("" for the whole batch); empty if the stage counted nothing."""
         return self.counts.get(stage, {})
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of all stages after batch `seq`, folded. Times in epoch seconds.
+    """The state of all stages after batch `seq`, folded into sorted files. Times are epoch seconds.
 
-    `given_up_at`: since when the state before it can no longer be read; None: it can.
+    `given_up_at` is the time since when the state before the snapshot cannot be read; None if it can.
     """
 
     stream: Stream
@@ -294,17 +336,18 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """The name that no other snapshot has, and no attempt."""
+        """The name of the snapshot, which no other snapshot and no attempt has."""
         return self.manifest.name
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """What was decided of records in quarantine: that batch `seq` replays them, or, where it is None, that
-    they are discarded. `number` is 1, 2, 3 … of the stream.
+    """The decision about records in quarantine: batch `seq` replays them, or, if it is None, they are
+    discarded.
 
-    `manifest` names the file with the records: those that are replayed whole, as they are replayed. They were
-    put into quarantine in batches from `first_batch` to `last_batch`. `decided_at`: epoch seconds.
+    `number` counts the stream's resolutions from 1. `manifest` names the file with the records; for a replay
+    the file has them whole, as they are replayed. Batches from `first_batch` to `last_batch` put them into
+    quarantine. `decided_at`: epoch seconds.
     """
 
     stream: Stream
@@ -320,10 +363,11 @@ class Resolution:
 
 @dataclass(frozen=True)
 class Recovery:
-    """That a remedy of `tidegate recover` was used: why, what it was to do, by whom, and what came of it.
+    """The use of a remedy of `tidegate recover`: the cause, the effects that it showed, who decided, and the
+    outcome.
 
-    `outcome` is empty while it is at work, and stays so where its process was killed. Times are epoch
-    seconds, set by the ledger.
+    `outcome` is empty while the remedy is at work, and stays empty if its process was killed. The ledger sets
+    the times (epoch seconds).
     """
 
     stream: Stream
@@ -337,11 +381,11 @@ class Recovery:
 
 @dataclass(frozen=True)
 class GivenUp:
-    """What a sink never gets of a decided batch.
+    """The decision that a sink never gets a part of a decided batch.
 
-    `records` is how many emissions the batch has for the sink, and `sent` how many messages of them the sink
-    has all the same. `export` is the folder with what could be read of them. `given_up_at`: epoch seconds,
-    set by the ledger.
+    `records` is the number of emissions that the batch has for the sink, and `sent` the number of messages
+    that the sink got of them. `export` is the folder with the emissions that could be read. The ledger sets
+    `given_up_at` (epoch seconds).
     """
 
     seq: int
@@ -354,7 +398,9 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class Expired:
-    """What is in quarantine of batches up to `seq` is read no more, since `at` (epoch seconds); 0: all is."""
+    """The limit of the quarantine: batches up to `seq` are not read any more, since `at` (epoch seconds). 0:
+    no limit.
+    """
 
     seq: int = 0
     at: float = 0.0
@@ -362,10 +408,12 @@ class Expired:
 
 @dataclass(frozen=True)
 class KnownNames:
-    """Whose files count, at one instant. An attempt of an older epoch that is not here never will be.
+    """The names of all attempts, snapshots and resolutions whose files are valid, at one instant.
 
-    `committed` is seq -> its attempt's manifest, `computed` are the names of those of the batch after the
-    head, `snapshots` oldest first, `resolutions` name -> resolution of records in quarantine.
+    An attempt of an older epoch that is missing here will never be committed, so its files can be deleted.
+    `committed` is seq -> the manifest of its attempt, `computed` are the names of the attempts of the batch
+    after the head, `snapshots` are ordered oldest first, `resolutions` is name -> resolution of records in
+    quarantine.
     """
 
     head: int
@@ -379,7 +427,9 @@ class KnownNames:
 
 @dataclass(frozen=True)
 class Failure:
-    """The last failure of a step of a batch: the error's class and its two sentences. `at_ms`: epoch ms."""
+    """The last failure of a step of a batch: the class of the error, its two sentences, and the time (epoch
+    ms).
+    """
 
     stream: Stream
     seq: int
@@ -392,7 +442,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Run:
-    """What a trigger came to: the batch it works on, or the reason why there is none."""
+    """The result of a trigger: the batch that it works on, or the reason why it has no batch."""
 
     run_id: str
     seq: int | None
@@ -401,11 +451,12 @@ class Run:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """All that the ledger has of a batch; times in epoch seconds.
+    """Everything that the ledger stores about a batch; times are epoch seconds.
 
-    Of a batch that is not decided `committed_at` is None. Of one that has left the ledger but for its commit
-    and its run, `plan` is None. `metrics` are those of the whole batch, `publications` sink -> records of the
-    sinks that have all of it, `failure` the last one that was noted: the batch may have gone through since.
+    `committed_at` is None if the batch is not decided. `plan` is None if only the commit and the run are left
+    of the batch. `metrics` are those of the whole batch. `publications` is sink -> records, for the sinks
+    that have the whole batch. `failure` is the last failure that was recorded; a later try may have
+    succeeded.
     """
 
     stream: Stream
@@ -422,11 +473,11 @@ class BatchFacts:
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """How a stream stands now.
+    """The current state of a stream in the ledger.
 
-    `holder` has the lease, None: nobody. `committed_at` (epoch seconds) is of the head; `newest_ms` (epoch
-    ms) the timestamp of the newest record that was read. `open_seq` is the batch that is planned and not
-    decided, planned at `planned_at` (epoch seconds).
+    `holder` has the lease; None if nobody has. `committed_at` (epoch seconds) is the commit of the head;
+    `newest_ms` (epoch ms) is the timestamp of the newest record that was read. `open_seq` is the batch that
+    is planned and not decided, planned at `planned_at` (epoch seconds).
     """
 
     head: Head
@@ -438,5 +489,5 @@ class StreamStatus:
 
     @property
     def stream(self) -> Stream:
-        """Whose standing it is."""
+        """The stream that has this status."""
         return self.head.stream

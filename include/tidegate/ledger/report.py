@@ -1,4 +1,4 @@
-"""How batches went, and how far a stream is behind, by what the ledger has."""
+"""Reports of batches, and the lag of a stream, from the rows of the ledger."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 """The steps of a batch, in their order."""
 
 SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
-"""Values that a stage had and did not emit: unchanged, replaced while they waited, refused by `where`."""
+"""Metrics of values that a stage had and did not emit: unchanged, replaced in a buffer, or filtered."""
 
 QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp", "refused")
-"""What is counted under these names is in quarantine."""
+"""Metrics that count records and values in quarantine."""
 
 FATES = (
     "used",
@@ -26,39 +26,43 @@ FATES = (
     "nothing-to-explode",
     "tombstones-ignored",
 )
-"""What becomes of a record that came in, one of these: their numbers add up to `BatchReport.came_in`."""
+"""Metrics of what happens to a record that came in. Each record counts once: they sum up to `came_in`."""
 
 REASON = "quarantined."
-"""What the metrics begin with that count the records in quarantine by reason."""
+"""The prefix of the metrics that count the records in quarantine by reason."""
 
 SOURCE_COLUMNS = "source:columns"
-"""In place of a stage, in an attempt's counts: declared column -> records with a value."""
+"""A key of an attempt's counts beside the stages: declared column -> records with a value."""
 SOURCE_FIELDS = "source:fields"
-"""The same: field that is not declared -> sampled records that have it; "" -> how many were sampled."""
+"""A key of an attempt's counts: undeclared field -> sampled records that have it; "" -> records sampled."""
 
 _SECONDS = "seconds."
 
 
 def read_offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[int, tuple[int, int]]]:
-    """Topic -> partition -> [start, end) of what batches that follow each other have read together."""
+    """Return topic -> partition -> [start, end) of what consecutive batches have read together.
+
+    Empty ranges do not count. Example: ranges 0-10 and 10-25 of `events`, partition 0, give `{"events": {0:
+    (0, 25)}}`.
+    """
     read: dict[str, dict[int, tuple[int, int]]] = {}
     for part in ranges:
         if part.span:
-            of_topic = read.setdefault(part.topic, {})
-            start, _ = of_topic.get(part.partition, (part.start, part.end))
-            of_topic[part.partition] = start, part.end
+            partitions = read.setdefault(part.topic, {})
+            start, _ = partitions.get(part.partition, (part.start, part.end))
+            partitions[part.partition] = start, part.end
     return read
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch as it went: its plan, counts, seconds per step, and the sinks that have it.
+    """The result of a batch: its plan, counts, seconds per step, and the sinks that have it.
 
-    `counts` is the batch in short: what became of the records that came in (first stage), what was refused
-    (all stages) and what went out (last stage). `stages` has all that each stage counted. `passed_quality` is
-    None where nobody has checked. `reasons` is reason -> records in quarantine, the most frequent first.
-    `columns` is declared column -> records with a value; `fields` is field of JSON that is not declared ->
-    records of those that were `sampled`, the most frequent first.
+    `counts` is the summary of the batch: what happened to the records that came in (first stage), what was
+    refused (all stages) and what was emitted (last stage). `stages` has all counts of each stage.
+    `passed_quality` is None if no check ran. `reasons` is reason -> records in quarantine, the most frequent
+    first. `columns` is declared column -> records with a value; `fields` is undeclared field of JSON ->
+    records that have it, of the `sampled` ones, the most frequent first.
     """
 
     plan: Plan
@@ -74,55 +78,60 @@ class BatchReport:
 
     @property
     def columns_without_value(self) -> tuple[str, ...]:
-        """Declared columns that no usable record has; nothing where no record was usable."""
+        """Declared columns that no usable record has; empty if no record was usable."""
         return tuple(name for name, records in self.columns.items() if not records)
 
     @property
     def came_in(self) -> int:
-        """Records that came in: those that were read, and what `explode` made of them beside that."""
+        """The number of records that came in: those that were read, and those that `explode` added."""
         return int(self.counts.get("read", 0) + self.counts.get("exploded", 0))
 
     @property
     def fates(self) -> dict[str, int]:
-        """What became of the records that came in."""
+        """Metric of `FATES` -> number of records, for the records that came in."""
         return {name: int(self.counts.get(name, 0)) for name in FATES}
 
     @property
     def other(self) -> int:
-        """Records that came in and are not used, in quarantine or late: deduplicated, most of them."""
+        """The number of records that came in and are neither used, in quarantine nor late. Most were
+        deduplicated.
+        """
         return self.came_in - self.fates["used"] - self.fates["quarantined"] - self.late
 
     @property
     def late(self) -> int:
-        """Records that were dropped since all of their windows were over."""
+        """The number of records that were dropped because all of their windows were closed."""
         return int(self.counts.get("expired-window-record-drop", 0))
 
     @property
     def held_back(self) -> dict[str, int]:
-        """Stage -> keys (and windows) of which something is held back after this batch."""
+        """Stage -> number of keys (and windows) with a buffered value after this batch."""
         name = "suppression-buffer-records"
         return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
 
     @property
     def quarantined(self) -> int:
-        """Records, values that break an expectation, and emissions that a sink refuses, in quarantine."""
+        """The number of records, of values that break an expectation, and of emissions that a sink refuses,
+        in quarantine.
+        """
         later_stages = list(self.stages.values())[1:]
-        of_records = sum(self.counts.get(name, 0) for name in QUARANTINED)
-        return int(of_records + sum(counts.get("quarantined", 0) for counts in later_stages))
+        # `counts` has the first stage's number; records of later stages are not in it.
+        summarized = sum(self.counts.get(name, 0) for name in QUARANTINED)
+        return int(summarized + sum(counts.get("quarantined", 0) for counts in later_stages))
 
     @property
     def suppressed(self) -> int:
-        """Values that the stages had and did not emit, of all stages together."""
+        """The number of values that the stages had and did not emit, summed over all stages."""
         return int(sum(counts.get(name, 0) for counts in self.stages.values() for name in SUPPRESSED))
 
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A batch among others. Times in epoch ms; `committed_at_ms` is None before it is decided.
+    """A batch in the history of its stream. Times are epoch ms; `committed_at_ms` is None before the commit.
 
-    `report` is None, and so is `planned_at_ms`, of a batch that has left the ledger but for its commit and
-    its run. `failure` is the last one that was noted; where the batch went through all the same, a later try
-    did. `run_id` is of the run that planned it.
+    `report` and `planned_at_ms` are None if only the commit and the run of the batch are left in the ledger.
+    `failure` is the last recorded one; if the batch is committed all the same, a later try succeeded.
+    `run_id` is the run that planned the batch.
     """
 
     stream: Stream
@@ -135,7 +144,10 @@ class HistoryEntry:
 
 
 def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport | None:
-    """How a batch went, or None when it was never planned."""
+    """Return the report of a batch; None if the batch was never planned.
+
+    Raises Halted if the ledger lacks the pipeline that the batch was planned with.
+    """
     plan = ledger.plan(stream, seq)
     if plan is None:
         return None
@@ -146,9 +158,10 @@ def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport 
 def batch_history(
     ledger: LedgerReader, stream: Stream, before: int | None = None, limit: int = 50
 ) -> list[HistoryEntry]:
-    """At most `limit` batches before batch `before` (None: from the newest on), the newest first.
+    """Return at most `limit` batches before batch `before` (None: from the newest on), newest first.
 
-    What is planned and not decided is one of them. Raises PlanUnreadable, Halted.
+    A batch that is planned and not decided is included. Raises PlanUnreadable if this version of tidegate
+    cannot read a plan, Halted if the ledger lacks the pipeline of one.
     """
     return [_entry(facts) for facts in ledger.batches(stream, before, limit)]
 
@@ -188,10 +201,10 @@ def _report(
     )
 
 
-def _numbers(attempt: Attempt | None, counted: str) -> dict[str, int]:
-    counts = attempt.stage_counts(counted) if attempt is not None else {}
+def _numbers(attempt: Attempt | None, key: str) -> dict[str, int]:
+    counts = attempt.stage_counts(key) if attempt is not None else {}
     numbers = [(name, int(number)) for name, number in counts.items() if name]
-    return dict(sorted(numbers, key=lambda item: -item[1]))
+    return dict(sorted(numbers, key=lambda pair: -pair[1]))
 
 
 def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:
@@ -212,7 +225,10 @@ def _ms(seconds: float | None) -> int | None:
 
 
 def lag(head: Head, stable_ends: Offsets) -> int:
-    """Offsets that are there to be read and are not read yet."""
+    """Return the number of offsets that can be read and are not read yet.
+
+    `stable_ends` are the last stable offsets: a `read_committed` consumer cannot read past them.
+    """
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
 
 

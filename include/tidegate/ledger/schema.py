@@ -45,7 +45,7 @@ def _sink() -> Column[object]:
 
 
 def _manifest(name: str, is_key: bool = False) -> list[Column[object]]:
-    """A manifest: the column of its name, and what it is known again by."""
+    """Return the columns of a `ManifestRef`; `name` is the column that has the manifest's name."""
     return [
         Column(name, String(100), primary_key=is_key, nullable=False),
         Column("manifest_bytes", BigInteger, nullable=False),
@@ -55,7 +55,8 @@ def _manifest(name: str, is_key: bool = False) -> list[Column[object]]:
     ]
 
 
-# One row, which a ledger gets with its tables and keeps: folders in the lake name their ledger by it.
+# One row, written with the tables and never changed: folders in the lake contain it, so that a process with
+# another ledger notices that they are not its own.
 identity = Table("tidegate_identity", metadata, Column("ledger", String(36), primary_key=True))
 
 
@@ -64,7 +65,7 @@ def _identify(_: Table, connection: Connection, **_more: Any) -> None:
     connection.execute(insert(identity).values(ledger=str(uuid4())))
 
 
-# One row per stream: the fence (epoch), who holds the lease until when, and the head.
+# One row per stream: the epoch, which fences older processes, the lease and the head.
 heads = _table(
     "heads",
     [],
@@ -76,14 +77,15 @@ heads = _table(
     Column("topic_ids", JSON, nullable=False),
     Column("epochs", JSON, nullable=False),
     Column("clocks", JSON, nullable=False),  # applied to each partition so far
-    Column("dropped_at", Float),  # since when the generation is given up; its number is never used again
-    Column("origin_generation", Integer),  # whose state it began with, after which batch
+    Column("dropped_at", Float),  # when the generation was dropped; its number is never used again
+    Column("origin_generation", Integer),  # the generation whose state it began with, and after which batch
     Column("origin_seq", BigInteger),
-    Column("expired_seq", BigInteger),  # up to this batch, quarantine is read no more
+    Column("expired_seq", BigInteger),  # quarantine of batches up to this one is not read any more
     Column("expired_at", Float),  # since when
     Column("send_from", BigInteger),  # the first batch that is sent again; null: none but the head is open
 )
-# Which generation of a pipeline is in charge: the newest row says. Whoever adds the next number has decided.
+# The newest row of a pipeline names the generation in charge. The primary key lets one process add the next
+# number, so two promotions at once cannot both succeed.
 promotions = Table(
     "tidegate_promotions",
     metadata,
@@ -115,7 +117,7 @@ plans = _table(
     Column("timestamps", JSON, nullable=False),
     Column("replay", JSON(none_as_null=True)),  # the manifest of its input, of a batch that replays
 )
-# What was decided of records in quarantine; which they are, a file of the lake says.
+# Decisions about records in quarantine. A file in the lake lists the records.
 resolutions = _table(
     "resolutions",
     [Column("number", Integer, primary_key=True, autoincrement=False)],
@@ -138,7 +140,7 @@ recoveries = _table(
     Column("decided_at", Float, nullable=False),
     Column("outcome", JSON, nullable=False),  # empty until it is done
 )
-# What batches were planned with, each version once: the file's text, and the form in which it is read again.
+# Each version of a pipeline that batches were planned with: the file's text, and its compiled form.
 pipelines = _table(
     "pipelines",
     [Column("hash", String(64), primary_key=True)],
@@ -174,7 +176,7 @@ snapshots = _table(
     Column("made_at", Float, nullable=False),
     Column("given_up_at", Float),  # since when nothing before it can be read
 )
-# Of each batch the last failure of a step; what comes of it is told to people, and decides nothing.
+# The last failure of each batch. It is shown to people; no step depends on it.
 failures = _table(
     "failures",
     [_seq()],
@@ -195,7 +197,7 @@ metrics = _table(
     [_seq(), Column("stage", String(200), primary_key=True), Column("name", String(200), primary_key=True)],
     Column("value", Float, nullable=False),
 )
-# What quality suites have found, an expectation a row.
+# Results of quality suites, one row per expectation and try.
 quality = _table(
     "quality",
     [
@@ -227,17 +229,18 @@ sinks = _table(
     [_sink()],
     Column("identity", String(300), nullable=False),  # of the topic that was first published to
 )
-# The newest batch of which a sink, or a part of one, got something: each batch asks for it.
+# The newest batch of which a sink, or a part of one, got something. Each batch reads it, so it is stored
+# instead of searched in `publications`.
 sink_heads = _table(
     "sink_heads",
     [_sink()],
     Column("seq", BigInteger, nullable=False),
 )
-# What a sink never gets of a decided batch, and where its records were exported to.
+# Batches that a sink never gets, and the folder to which their records were exported.
 given_up = _table(
     "given_up",
     [_seq(), Column("sink", String(300), primary_key=True)],
-    Column("sent", BigInteger, nullable=False),  # messages that the sink has of it all the same
+    Column("sent", BigInteger, nullable=False),  # messages of the batch that the sink has
     Column("records", BigInteger, nullable=False),
     Column("export", Text, nullable=False),
     Column("given_up_at", Float, nullable=False),

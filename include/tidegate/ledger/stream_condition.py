@@ -1,6 +1,6 @@
-"""The condition of a stream: one function derives it from what is recorded. Pure: facts and time are given.
+"""Derive the condition of a stream from recorded facts. Pure: the caller passes facts and time.
 
-The page, `status`, `doctor`, metrics and callbacks show what `derive_condition` returns, and nothing else.
+The page, `status`, `doctor`, metrics and callbacks all show the result of `derive_condition`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tidegate.errors import Permanent, TidegateError
 from tidegate.ledger.records import Attempt, Failure, Plan, Stream, StreamStatus
 
 STALLED_AFTER = timedelta(minutes=10)
-"""A planned batch that nobody works on for so long is behind: between two steps there are seconds."""
+"""A planned batch without a worker for this long is behind; between two steps only seconds pass."""
 CLOCK_AHEAD_MS = 10 * 60_000
-"""So far machines' clocks may differ."""
+"""A clock that is ahead by less than this counts as a difference between the clocks of two machines."""
 MISSED_INTERVALS = 2
-"""A stream is behind if so many intervals of its schedule have passed unread."""
+"""A stream is behind if this many intervals of its schedule have passed unread."""
 
 
 class Urgency(IntEnum):
-    """What a condition asks of people. It is also the value of the metric `condition`."""
+    """The degree to which a condition needs a person. It is also the value of the metric `condition`."""
 
     NONE = 0
     WATCH = 1
-    """It may pass; it is worth a look if it stays."""
+    """It can pass; look at it if it stays."""
     RETRY = 2
     """The last try failed, and a retry can help."""
     ACT = 3
@@ -35,18 +35,18 @@ class Urgency(IntEnum):
 
 
 class ConditionKind(Enum):
-    """What can be said of a stream in a word, the worst first."""
+    """The conditions of a stream, the worst first."""
 
     HALTED = "halted", Urgency.ACT
-    """No retry gets it on until somebody acts."""
+    """No retry succeeds until somebody acts."""
     FENCED = "fenced", Urgency.ACT
-    """A sink or a table is further than this ledger: another ledger, or a newer state of it, is in use."""
+    """A sink or a table is ahead of this ledger: another ledger, or a newer state of it, is in use."""
     FAILING = "failing", Urgency.RETRY
-    """The last try of a step failed of something that can pass."""
+    """The last try of a step failed for a reason that can pass."""
     CLOCK_AHEAD = "clock ahead", Urgency.ACT
     """Its clock is later than now, so windows, thresholds and time limits end too early."""
     BEHIND = "behind", Urgency.WATCH
-    """A batch or an interval waits for longer than it should, and no step has failed."""
+    """A batch or an interval has waited for too long, and no step has failed."""
     RETIRED = "retired", Urgency.NONE
     """No pipeline file has the generation any more."""
     WITHHELD = "withheld", Urgency.NONE
@@ -57,12 +57,12 @@ class ConditionKind(Enum):
 
     @property
     def label(self) -> str:
-        """The words that people see."""
+        """The words that users see."""
         return self.value[0]
 
     @property
     def urgency(self) -> Urgency:
-        """What it asks of people."""
+        """The degree to which the condition needs a person."""
         return self.value[1]
 
 
@@ -73,8 +73,9 @@ _RANK = {condition: rank for rank, condition in enumerate(ConditionKind)}
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a stream is in a condition: `what` is the case and the `fix`. `error` is the class of the error
-    that a step has failed of, if one has.
+    """A cause of a condition: `what` is the case, and the `fix`.
+
+    `error` is the class of the error that a step failed with; "" if none failed.
     """
 
     condition: ConditionKind
@@ -84,32 +85,33 @@ class Cause:
 
     @property
     def text(self) -> str:
-        """Both in one."""
+        """Cause and fix as one text."""
         return f"{self.what.rstrip('.')}. {self.fix}" if self.fix else self.what
 
 
 @dataclass(frozen=True)
 class StreamCondition:
-    """The worst condition, and the causes of all conditions that ask something, the worst first."""
+    """The worst condition of a stream, and the causes of all conditions that need attention, worst first."""
 
     condition: ConditionKind
     causes: tuple[Cause, ...] = ()
 
     @property
     def is_troubled(self) -> bool:
-        """Return whether anything is asked of people."""
+        """Return whether the condition needs attention."""
         return self.condition.urgency > Urgency.NONE
 
 
 @dataclass(frozen=True)
 class StreamFacts:
-    """All that is recorded of a stream.
+    """The recorded facts of a stream, from which its condition is derived.
 
-    `status` is None before the ledger knows the stream. `failures` are those noted of the head's batch and of
-    the one after it; they may be past. `open_plan` is planned and not committed, `open_attempt` its newest
-    attempt. `unpublished` are the sinks that lack the head's batch. `unreadable` is why the ledger does not
-    say more. `file_mistake` is what is wrong with the pipeline's file. `lag` is in offsets, None: not known;
-    `schedule_gap` is the longest time between two runs by the schedule, None: it has none.
+    `status` is None if the ledger does not have the stream. `failures` are those recorded of the head's batch
+    and of the one after it; a later try may have succeeded. `open_plan` is planned and not committed,
+    `open_attempt` its newest attempt. `unpublished` are the sinks that lack the head's batch. `unreadable` is
+    the error that kept the ledger's other facts from being read. `file_mistake` describes what is wrong in
+    the pipeline file. `lag` is in offsets, None if it was not asked; `schedule_gap` is the longest time
+    between two runs by the schedule, None if it has no schedule.
     """
 
     stream: Stream
@@ -127,7 +129,11 @@ class StreamFacts:
 
 
 def derive_condition(facts: StreamFacts, now_ms: int) -> StreamCondition:
-    """Return the condition of a stream with its causes. `now_ms` is the machine's time, epoch ms."""
+    """Return the condition of a stream with its causes. `now_ms` is the machine's time, epoch ms.
+
+    Example: `derive_condition(StreamFacts(Stream("orders", 1)), now_ms=0)` has the condition `NOT_STARTED`
+    and no causes.
+    """
     causes = sorted(_causes(facts, now_ms), key=lambda cause: _RANK[cause.condition])
     if causes:
         return StreamCondition(causes[0].condition, tuple(causes))
@@ -174,7 +180,11 @@ def _failed(failure: Failure) -> Cause:
 
 
 def _condition_of(error: str) -> ConditionKind:
-    """An error that this version does not have was noted by another one: it counts as one that halts."""
+    """Return the condition that follows from an error of this class.
+
+    Another version of tidegate can have recorded a class that this version lacks; it counts as an error that
+    halts.
+    """
     if error in _FENCING:
         return ConditionKind.FENCED
     is_permanent = issubclass(getattr(errors, error, Permanent), Permanent)
@@ -182,10 +192,10 @@ def _condition_of(error: str) -> ConditionKind:
 
 
 def _is_past(failure: Failure, facts: StreamFacts, status: StreamStatus) -> bool:
-    """Return whether the step that failed has gone through since.
+    """Return whether the step that failed has succeeded since.
 
-    The ledger itself removes the notes of `start`, `plan` and `tables` when these go through. `start` is what
-    each step begins with: it takes the lease and makes sure that the folder is this ledger's.
+    The ledger itself removes the failures of `start`, `plan` and `tables` when these steps succeed. `start`
+    is the beginning of each step: it takes the lease and checks that the folder belongs to this ledger.
     """
     seq = status.head.seq
     if failure.seq not in (seq, seq + 1):
@@ -203,14 +213,14 @@ def _is_past(failure: Failure, facts: StreamFacts, status: StreamStatus) -> bool
 
 
 def _left(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cause]:
-    """What was begun, and nobody works on it."""
+    """Yield the causes from work that was begun and that no process continues."""
     if status.holder is not None:
         return
     if facts.unpublished:
         yield Cause(
             ConditionKind.BEHIND,
             f"batch {status.head.seq} is committed and not published to {', '.join(facts.unpublished)}, "
-            "no try has failed, and nobody is at work on it",
+            "no try has failed, and no process works on it",
             "The next run publishes it first: see that the DAG is not paused, or run it again.",
         )
     if status.open_seq is None or status.planned_at is None:
@@ -218,9 +228,9 @@ def _left(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cau
     if now_ms - status.planned_at * 1000 >= STALLED_AFTER / timedelta(milliseconds=1):
         yield Cause(
             ConditionKind.BEHIND,
-            f"batch {status.open_seq} was planned at {instant_text(status.planned_at * 1000)}, and nobody is "
-            "at work on it: its run has died, or waits",
-            "The next run goes on with it; see that the DAG is not paused, and clear what failed.",
+            f"batch {status.open_seq} was planned at {instant_text(status.planned_at * 1000)}, and no "
+            "process works on it: its run has died, or waits",
+            "The next run continues it; see that the DAG is not paused, and clear failed tasks.",
         )
 
 
@@ -239,7 +249,7 @@ def _ahead(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Ca
 
 
 def _unread(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cause]:
-    """Records wait, and the schedule would have had them read."""
+    """Yield a cause if records wait that the schedule should have had read."""
     if not facts.lag or facts.schedule_gap is None or not status.head.clocks:
         return
     clock_ms = min(status.head.clocks.values())
@@ -247,25 +257,29 @@ def _unread(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[C
     if now_ms - clock_ms > allowed / timedelta(milliseconds=1):
         yield Cause(
             ConditionKind.BEHIND,
-            f"{facts.lag} offsets wait, and what came before {instant_text(clock_ms)} is the newest that is "
-            f"read as a whole, though a run is due every {facts.schedule_gap}",
+            f"{facts.lag} offsets wait: records are read completely only up to {instant_text(clock_ms)}, "
+            f"though a run is due every {facts.schedule_gap}",
             "See that the DAG is not paused, that its runs end in time, and that `max_records` is enough.",
         )
 
 
 def undecided_without_file(stream: Stream, seq: int) -> Cause:
-    """Return what to do about a planned batch of a generation that no pipeline file has any more."""
+    """Return the cause for a planned batch of a generation that no pipeline file has any more."""
     return Cause(
         ConditionKind.BEHIND,
         f"batch {seq} is planned and not decided, and no pipeline file has generation {stream.generation} of "
         f"{stream.pipeline}",
-        "To finish it, put that into a file of its own, which may stand beside that of another generation; "
-        f"to forget it: {stream.recover_command('drop-plan')}",
+        "To finish it, put that generation into its own file, which can exist beside the file of another "
+        f"generation; to drop the plan: {stream.recover_command('drop-plan')}",
     )
 
 
 def instant_text(epoch_ms: float) -> str:
-    """Return an instant to the second, with its offset; of a year that no calendar has, the milliseconds."""
+    """Return an instant in ISO 8601 to the second, with its offset.
+
+    Example: `instant_text(0)` is `1970-01-01 00:00:00+00:00`. A year that no calendar has, such as the one of
+    a corrupt timestamp, is given as milliseconds.
+    """
     try:
         instant = datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
     except (ValueError, OverflowError, OSError):

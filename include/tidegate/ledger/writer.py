@@ -1,4 +1,4 @@
-"""What the holder of a lease may write. Every write names the epoch it was made under."""
+"""Write to the ledger on behalf of the holder of a lease. Every write checks the epoch of the lease."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tidegate.ledger.rows import (
     attempt_out,
     charge_in,
     head_in,
+    in_stream,
     manifest_out,
-    of,
     partitions_out,
     plan_out,
     promotions_of,
@@ -45,12 +45,22 @@ from tidegate.ledger.rows import (
 )
 
 LEASE_SECONDS = 120.0
+"""A lease ends this long after its last renewal. A longer one delays the next run after a killed process."""
 DecidedBatch: TypeAlias = tuple[Plan, Attempt]
-"""A batch that was computed by other means than its plan: what its attempt has is its result."""
+"""A batch whose result is not computed from its plan: the attempt already has the result."""
 
 
 class LeasedLedger(LedgerReader):
-    """What the holder of a lease may write. Every method raises Fenced when a newer epoch exists."""
+    """A ledger that can write for one stream. Every method raises Fenced if a newer epoch exists, and writes
+    nothing.
+
+    Example:
+        leased = ledger.acquire(stream, holder=run_id)
+        leased.add_plan(plan)
+        leased.add_attempt(attempt)
+        leased.commit(plan, attempt)
+        leased.release()
+    """
 
     def __init__(self, engine: Engine, now: Callable[[], float], lease: Lease) -> None:
         super().__init__(engine, now)
@@ -58,22 +68,31 @@ class LeasedLedger(LedgerReader):
         self.stream = lease.stream
 
     def renew(self) -> None:
-        """Show life: the lease ends LEASE_SECONDS from now."""
+        """Extend the lease: it ends LEASE_SECONDS from now.
+
+        Raises Fenced if a newer process has taken the lease.
+        """
         with self._writing("renew") as connection:
             until = {"lease_until": self._now() + LEASE_SECONDS}
-            held = connection.execute(update(schema.heads).where(self._is_current()).values(until))
-            if held.rowcount != 1:
+            renewed = connection.execute(update(schema.heads).where(self._is_current()).values(until))
+            if renewed.rowcount != 1:
                 raise self._lost()
 
     def release(self) -> None:
-        """Let others in at once. Silent when somebody already is."""
+        """End the lease, so that other processes can take it at once. No effect if another process has taken
+        it.
+        """
         with self._writing("release") as connection:
             connection.execute(
                 update(schema.heads).where(self._is_current()).values(holder=None, lease_until=None)
             )
 
     def add_plan(self, plan: Plan, resolution: Resolution | None = None) -> None:
-        """Fix a batch, and that its run works on it. `resolution`: of one that replays, what it resolves."""
+        """Store the plan of a batch, and record that its run works on the batch.
+
+        `resolution`: for a batch that replays records in quarantine, the resolution of these records. Raises
+        Fenced if a newer epoch exists, or if the batch already has a plan.
+        """
         row = self._key(**plan_out(plan), planned_at=self._now())
         with self._fenced("add_plan") as connection:
             self._keep_spec(connection, plan.spec)
@@ -86,7 +105,7 @@ class LeasedLedger(LedgerReader):
                 self._resolve(connection, resolution)
 
     def add_resolution(self, resolution: Resolution) -> None:
-        """Note that records in quarantine are discarded."""
+        """Record that records in quarantine are discarded. Raises Fenced if a newer epoch exists."""
         with self._fenced("add_resolution") as connection:
             self._resolve(connection, resolution)
 
@@ -95,10 +114,10 @@ class LeasedLedger(LedgerReader):
         connection.execute(insert(schema.resolutions).values(row))
 
     def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
-        """Note what a trigger came to, when that is not a batch of its own.
+        """Record the result of a trigger that plans no batch. Raises Fenced if a newer epoch exists.
 
-        `clocks`: of a run that has no batch, what the head's are after it. Its interval is over for later
-        records, too.
+        `clocks`: the clocks of the head after a run that has no batch. The run's interval is then over, also
+        for records that arrive later.
         """
         with self._fenced("add_run") as connection:
             self._went_through(connection, "plan")
@@ -108,13 +127,13 @@ class LeasedLedger(LedgerReader):
                 connection.execute(update(schema.heads).where(self._is_current()).values(row))
 
     def add_attempt(self, attempt: Attempt) -> None:
-        """Note that an attempt's files are complete."""
+        """Record that an attempt's files are complete. Raises Fenced if a newer epoch exists."""
         row = self._key(**attempt_out(attempt), epoch=self.lease.epoch, computed_at=self._now())
         with self._fenced("add_attempt") as connection:
             connection.execute(insert(schema.attempts).values(row))
 
     def set_validated(self, attempt: Attempt, passed: bool) -> None:
-        """Note what the quality gate said."""
+        """Record the result of the quality gate. Raises Fenced if a newer epoch exists."""
         table = schema.attempts
         with self._fenced("set_validated") as connection:
             connection.execute(
@@ -124,26 +143,31 @@ class LeasedLedger(LedgerReader):
             )
 
     def commit(self, plan: Plan, attempt: Attempt) -> None:
-        """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
+        """Commit the batch: in one transaction the head moves from `seq - 1` to `seq`.
+
+        Raises Fenced if a newer epoch exists, or if the head is another batch.
+        """
         with self._writing("commit") as connection:
             self._commit(connection, plan, attempt)
 
     def promote(self, promotion: Promotion, replaced: Lease, net: DecidedBatch | None = None) -> None:
-        """Put this stream's generation in charge of its pipeline, in the place of that of `replaced`.
+        """Put this stream's generation in charge of its pipeline, in place of the generation of `replaced`.
 
-        One transaction. It holds only while both leases do, the replaced generation's head is the one that
-        the promotion names, and no other promotion has its number; else Fenced. `net`: the batch with what
-        changes for consumers, which is planned, computed and committed in the same transaction.
+        `net` is the batch with the net differences for consumers; it is planned, computed and committed in
+        the same transaction. Raises Fenced, and writes nothing, if one of the two leases is stale, if the
+        replaced generation's head is not `promotion.replaced_seq`, or if another promotion has the same
+        number.
         """
         heads, row = schema.heads, vars(promotion) | {"decided_at": self._now()}
         both = sorted((self.lease, replaced), key=lambda lease: lease.stream.generation)
         try:
             with self._writing("promote") as connection:
-                for lease in both:  # always in one order, so that two promotions never wait for one another
+                # Rows are locked in one order, so that two promotions at once never deadlock.
+                for lease in both:
                     until = {"lease_until": self._now() + LEASE_SECONDS}
                     if connection.execute(update(heads).where(_is_of(lease)).values(until)).rowcount != 1:
                         raise self._lost()
-                ended = select(heads.c.seq).where(of(heads, replaced.stream))
+                ended = select(heads.c.seq).where(in_stream(heads, replaced.stream))
                 if connection.execute(ended).scalar_one() != promotion.replaced_seq:
                     raise self._lost()
                 if net is not None:
@@ -154,8 +178,11 @@ class LeasedLedger(LedgerReader):
             raise self._lost() from error
 
     def begin_from(self, batch: DecidedBatch, origin: Stream, origin_seq: int) -> None:
-        """Let a generation that has no batch yet begin with another's state after a batch of it: `batch`, the
-        first one, has that state, and emits nothing.
+        """Let a new generation begin with another generation's state, the one after batch `origin_seq` of
+        `origin`.
+
+        `batch` is the first batch of the new generation: it has that state, and emits nothing. Raises Fenced
+        if a newer epoch exists.
         """
         begun = {"origin_generation": origin.generation, "origin_seq": origin_seq}
         with self._fenced("begin_from") as connection:
@@ -163,14 +190,18 @@ class LeasedLedger(LedgerReader):
             self._add_decided(connection, batch)
 
     def decide(self, batch: DecidedBatch) -> None:
-        """Plan, compute and commit a batch at once, which nothing is computed of. Fenced as `commit`."""
+        """Plan, compute and commit a batch in one transaction; its attempt already has the result.
+
+        Raises Fenced if a newer epoch exists, or if the head is another batch.
+        """
         with self._fenced("decide") as connection:
             self._add_decided(connection, batch)
 
     def drop(self) -> None:
         """Remove the generation's rows, and end this lease: see `repairs.remove_stream`.
 
-        Raises Halted where it is in charge.
+        Raises Halted if the generation publishes: it is in charge, or no generation was ever promoted. Raises
+        Fenced if a newer epoch exists.
         """
         with self._fenced("drop") as connection:
             charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))
@@ -182,7 +213,7 @@ class LeasedLedger(LedgerReader):
             remove_stream(connection, self.lease, self._now())
 
     def _add_decided(self, connection: Connection, batch: DecidedBatch) -> None:
-        """A batch from plan to commit at once, which nothing is computed of."""
+        """Write plan, run, attempt and commit of a batch whose attempt already has the result."""
         plan, attempt = batch
         self._keep_spec(connection, plan.spec)
         planned = self._key(**plan_out(plan), planned_at=self._now())
@@ -213,9 +244,11 @@ class LeasedLedger(LedgerReader):
             connection.execute(insert(schema.commits).values(decided))
 
     def drop_plan(self) -> int | None:
-        """Forget the undecided batch, so that the next run plans anew. Returns its seq, or None.
+        """Remove the undecided batch, so that the next run plans anew. Returns its seq, or None if there was
+        none.
 
-        Safe beside a try that still computes it: that try's epoch is stale, so it can never commit.
+        This is safe while another process still computes the batch: the epoch of that process is stale, so it
+        can never commit. Raises Fenced if a newer epoch exists.
         """
         with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
@@ -228,42 +261,54 @@ class LeasedLedger(LedgerReader):
         return head + 1 if dropped.rowcount else None
 
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
-        """Move the head past offsets that are lost, and keep a record of it among the runs."""
+        """Move the head past offsets that are lost, and record the gap among the runs.
+
+        `skipped` are the lost ranges, one per partition. Raises Fenced if a newer epoch exists.
+        """
         with self._fenced("accept_gap") as connection:
-            self._went_through(connection, "plan")  # it failed of what is accepted now
+            self._went_through(connection, "plan")  # the failure was the gap that is accepted now
             table = schema.heads
-            head, ends = self._head(connection), {(each.topic, each.partition): each.end for each in skipped}
-            known = {at: epoch for at, epoch in head.epochs.items() if at not in ends}  # of offsets before
-            moved = {"offsets": {**head.offsets, **ends}, "epochs": known}
+            head = self._head(connection)
+            ends = {(lost.topic, lost.partition): lost.end for lost in skipped}
+            # An epoch in the head belongs to the record before its offset, which is lost here.
+            epochs = {at: epoch for at, epoch in head.epochs.items() if at not in ends}
+            moved = {"offsets": {**head.offsets, **ends}, "epochs": epochs}
             connection.execute(
                 update(table)
                 .where(self._is_current())
-                .values({name: partitions_out(of_partitions) for name, of_partitions in moved.items()})
+                .values({name: partitions_out(numbers) for name, numbers in moved.items()})
             )
             note = "accepted as lost: " + ", ".join(
-                f"{each.topic}[{each.partition}] {each.start}-{each.end - 1}" for each in skipped
+                f"{lost.topic}[{lost.partition}] {lost.start}-{lost.end - 1}" for lost in skipped
             )
             run_id = f"gap__epoch_{self.lease.epoch}"
             connection.execute(insert(schema.runs).values(self._key(run_id=run_id, seq=None, note=note)))
 
     def give_up(self, seq: int) -> None:
-        """From now on no state before that of batch `seq`, which has a snapshot, can be read.
+        """Give up the state before that of batch `seq`, which has a snapshot: from now on nobody can read it.
 
-        A computation that began on an older list of attempts is fenced, for this lease raised the epoch.
+        A computation that began with an older list of attempts cannot commit, because this lease raised the
+        epoch. Raises Fenced if a newer epoch exists.
         """
         table = schema.snapshots
-        mine = and_(self._row(table, seq), table.c.given_up_at.is_(None))
+        is_open = and_(self._row(table, seq), table.c.given_up_at.is_(None))
         with self._fenced("give_up") as connection:
-            connection.execute(update(table).where(mine).values(given_up_at=self._instant(connection)))
+            connection.execute(update(table).where(is_open).values(given_up_at=self._instant(connection)))
 
     def expire_quarantine(self, seq: int) -> None:
-        """From now on nobody begins to read what batches up to `seq` have put into quarantine."""
+        """Expire the quarantine of batches up to `seq`: from now on nobody begins to read it.
+
+        Raises Fenced if a newer epoch exists.
+        """
         with self._fenced("expire_quarantine") as connection:
             row = {"expired_seq": seq, "expired_at": self._instant(connection)}
             connection.execute(update(schema.heads).where(self._is_current()).values(row))
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
-        """Note that a sink has the whole of a batch. Noting it twice is harmless."""
+        """Record that a sink has the whole batch. A second call for the same batch changes nothing.
+
+        Raises Fenced if a newer epoch exists.
+        """
         table = schema.publications
         with self._fenced("add_publication") as connection:
             row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
@@ -272,43 +317,59 @@ class LeasedLedger(LedgerReader):
                 self._raise_sink_head(connection, sink, seq)
 
     def send_again(self, sink: str, seq: int, identity: str | None = None) -> None:
-        """Let a sink lack all batches from batch `seq` on, so that they are published again.
+        """Remove the record that a sink has batch `seq` and later ones, so that they are published again.
 
-        `identity`: what the sink is from now on; None: what it was.
+        `identity`: the new identity of the sink; None: unchanged. Raises Fenced if a newer epoch exists.
         """
         with self._fenced("send_again") as connection:
             send_again(connection, self.stream, sink, seq, identity)
 
     def end_sending_again(self) -> None:
-        """Note that all batches before the head are out again."""
+        """Record that all batches before the head are published again.
+
+        Raises Fenced if a newer epoch exists.
+        """
         with self._fenced("end_sending_again") as connection:
             connection.execute(update(schema.heads).where(self._is_current()).values(send_from=None))
 
     def give_up_publication(self, given_up: GivenUp) -> None:
-        """Record what a sink never gets of a decided batch, which counts as published to it."""
+        """Record that a sink never gets a decided batch, which from now on counts as published to it.
+
+        Raises Fenced if a newer epoch exists.
+        """
         with self._fenced("give_up_publication") as connection:
             give_up(connection, self.stream, given_up, self._now())
 
     def set_sink_identity(self, sink: str, identity: str) -> None:
-        """Remember what a sink is, at its first use."""
+        """Store the identity of a sink at its first use. Raises Fenced if a newer epoch exists, or if it has
+        one.
+        """
         with self._fenced("set_sink_identity") as connection:
             connection.execute(insert(schema.sinks).values(self._key(sink=sink, identity=identity)))
 
     def set_metrics(self, seq: int, stage: str, values: Mapping[str, float]) -> None:
-        """Write metrics of a batch's stage, over those of an earlier try."""
+        """Store metrics of a batch's stage ("" for the whole batch), replacing those of an earlier try.
+
+        Raises Fenced if a newer epoch exists.
+        """
         table = schema.metrics
-        mine = and_(self._row(table, seq), table.c.stage == stage, table.c.name.in_(values))
+        is_replaced = and_(self._row(table, seq), table.c.stage == stage, table.c.name.in_(values))
         rows = [self._key(seq=seq, stage=stage, name=name, value=value) for name, value in values.items()]
         with self._fenced("set_metrics") as connection:
-            _replace(connection, table, mine, rows)
+            _replace(connection, table, is_replaced, rows)
 
     def add_quality(self, seq: int, results: Sequence[QualityResult]) -> None:
-        """Keep what quality suites have found in one try to validate a batch."""
+        """Store the results of quality suites in one try to validate a batch. Raises Fenced if a newer epoch
+        exists.
+        """
         with self._fenced("add_quality") as connection:
             add_quality(connection, self.stream, seq, results, self._now())
 
     def note_failure(self, seq: int, step: str, error: TidegateError) -> None:
-        """Remember what a step of a batch failed of, in place of what was noted before."""
+        """Store the error that a step of a batch failed with, replacing an earlier one.
+
+        Raises Fenced if a newer epoch exists.
+        """
         table = schema.failures
         row = self._key(seq=seq, step=step, error=type(error).__name__, at_ms=int(self._now() * 1000))
         row |= {"what": storable(error.what), "fix": storable(error.fix)}
@@ -318,34 +379,41 @@ class LeasedLedger(LedgerReader):
     def _instant(self, connection: Connection) -> float:
         """Return now, but never an instant before that of the stream's last commit.
 
-        Another machine, whose clock is ahead of this one's, may have made that commit. Time travel and the
-        ages that cleaning waits for rely on instants that do not go back.
+        A machine whose clock is ahead of this one's may have made that commit. Time travel and cleaning
+        compare instants, and rely on instants that do not go back.
         """
         table = schema.commits
-        newest = select(table.c.committed_at).where(of(table, self.stream)).order_by(table.c.seq.desc())
+        newest = (
+            select(table.c.committed_at).where(in_stream(table, self.stream)).order_by(table.c.seq.desc())
+        )
         last: float | None = connection.execute(newest.limit(1)).scalar()
         return self._now() if last is None else max(last, self._now())
 
     def remove_failure(self, step: str) -> None:
-        """Remove the notes of a step that has gone through, or that somebody has cured."""
+        """Remove the failures of a step that has succeeded, or whose cause a person has removed.
+
+        Raises Fenced if a newer epoch exists.
+        """
         with self._fenced("remove_failure") as connection:
             self._went_through(connection, step)
 
     def _went_through(self, connection: Connection, step: str) -> None:
         table = schema.failures
-        connection.execute(delete(table).where(of(table, self.stream), table.c.step == step))
+        connection.execute(delete(table).where(in_stream(table, self.stream), table.c.step == step))
 
     def _keep_spec(self, connection: Connection, spec: PlannedSpec) -> None:
-        """Write what a batch is planned with, unless an earlier one was planned with the same."""
+        """Store the pipeline that a batch is planned with, unless an earlier batch was planned with the same
+        one.
+        """
         table = schema.pipelines
-        same = and_(of(table, self.stream), table.c.hash == spec.hash)
+        same = and_(in_stream(table, self.stream), table.c.hash == spec.hash)
         if connection.execute(select(table.c.hash).where(same)).first() is None:
             connection.execute(insert(table).values(self._key(**spec_out(spec))))
 
     def _raise_sink_head(self, connection: Connection, sink: str, seq: int) -> None:
-        """An older batch, which is sent again, is not the newest."""
+        """Store the newest batch of a sink. An older batch that is sent again does not lower it."""
         table = schema.sink_heads
-        this = and_(of(table, self.stream), table.c.sink == sink)
+        this = and_(in_stream(table, self.stream), table.c.sink == sink)
         newest = connection.execute(select(table.c.seq).where(this)).scalar()
         if newest is None:
             connection.execute(insert(table).values(self._key(sink=sink, seq=seq)))
@@ -354,10 +422,12 @@ class LeasedLedger(LedgerReader):
 
     def _head(self, connection: Connection) -> Head:
         table = schema.heads
-        return head_in(self.stream, connection.execute(select(table).where(of(table, self.stream))).one())
+        return head_in(
+            self.stream, connection.execute(select(table).where(in_stream(table, self.stream))).one()
+        )
 
     def _row(self, table: Table, seq: int) -> Any:
-        return and_(of(table, self.stream), table.c.seq == seq)
+        return and_(in_stream(table, self.stream), table.c.seq == seq)
 
     def _key(self, **columns: Any) -> dict[str, Any]:
         return {"pipeline": self.stream.pipeline, "generation": self.stream.generation, **columns}
@@ -367,15 +437,19 @@ class LeasedLedger(LedgerReader):
 
     @contextmanager
     def _fenced(self, name: str) -> Iterator[Connection]:
-        """A transaction that holds the head's row, so that no newer epoch can begin before it ends."""
+        """Open a transaction that holds the head's row, so that no newer epoch can begin before it ends.
+
+        It also renews the lease. Raises Fenced if a newer epoch exists, or if a row exists that only another
+        process can have written.
+        """
         try:
             with self._writing(name) as connection:
-                held = connection.execute(
+                renewed = connection.execute(
                     update(schema.heads)
                     .where(self._is_current())
                     .values(lease_until=self._now() + LEASE_SECONDS)
                 )
-                if held.rowcount != 1:
+                if renewed.rowcount != 1:
                     raise self._lost()
                 self._went_through(connection, "start")
                 yield connection
@@ -391,8 +465,8 @@ class LeasedLedger(LedgerReader):
 
 
 def _is_of(lease: Lease) -> Any:
-    """The condition that a head's row has no newer epoch than a lease."""
-    return and_(of(schema.heads, lease.stream), schema.heads.c.epoch == lease.epoch)
+    """Return the SQL condition that the epoch of a head's row is that of the lease."""
+    return and_(in_stream(schema.heads, lease.stream), schema.heads.c.epoch == lease.epoch)
 
 
 def _replace(connection: Connection, table: Table, where: Any, rows: list[dict[str, Any]]) -> None:
