@@ -1,4 +1,4 @@
-"""tidegate: micro-batch ETL for Kafka that lets out only what matters, exactly once."""
+"""tidegate: micro-batch ETL for Kafka that emits only what matters, exactly once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,22 @@ __all__ = ["__version__", "read_state"]
 def read_state(
     pipeline: str, generation: int = 1, as_of: int | None = None, stage: str | None = None
 ) -> pa.Table:
-    """The state of a pipeline's stage (default the last), now or as of a batch, as Arrow, without a JVM.
+    """Return the state of a pipeline's stage as an Arrow table, without a JVM.
 
-    One row per key, and window where there are windows; `tidegate.inspect.read_state` says which columns.
-    Where the ledger and the lake are comes from the environment (see `tidegate.settings`).
+    The table has one row per key (and window, if the stage has windows); `tidegate.inspect.read_state` lists
+    the columns. The environment says where ledger and lake are (see `tidegate.settings`).
+
+    Args:
+        pipeline: the name of the pipeline.
+        generation: its generation.
+        as_of: the batch after which the state is read; None: the head.
+        stage: the name of the stage; None: the last one.
+
+    Raises StateGivenUp if the state after `as_of` is no longer kept.
+
+    Example:
+        >>> tidegate.read_state("orders", as_of=7).num_rows
+        100000
     """
     from tidegate import inspect
     from tidegate.app import App

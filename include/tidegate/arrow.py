@@ -1,4 +1,4 @@
-"""pyarrow in processes of our own."""
+"""Keep pyarrow from importing pandas, in processes that only tidegate uses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def keep_pandas_out() -> None:
-    """Have pyarrow not import pandas with its first array: it would take half a second and 50 MB for nothing.
+    """Keep pyarrow from importing pandas with its first array, which takes half a second and 50 MB.
 
-    It imports it when pandas is asked for (`to_pandas`). Until then it takes a Series for any sequence, so
-    this is not for processes of others. pyarrow itself is imported by whoever needs it, now or later.
+    pyarrow still imports pandas when it is needed (`to_pandas`). Until then it treats a pandas Series as any
+    sequence, so do not call this in processes of other programs. pyarrow can be imported before or after.
     """
     if "pandas" in sys.modules or any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
         return
@@ -26,13 +26,15 @@ def keep_pandas_out() -> None:
 
 
 def _look_for_pandas_in_vain() -> None:
-    """pyarrow looks for it once, with its first array."""
+    """Let pyarrow search for pandas without success. It searches only once, with its first array."""
     with hidden("pandas"):
         sys.modules["pyarrow"].array([0])
 
 
 class _Awaiting:
-    """A finder before all others, which has pyarrow look for pandas in vain as soon as it is imported."""
+    """An import finder that, as soon as pyarrow is imported, lets pyarrow search for pandas without
+    success.
+    """
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         if name != "pyarrow":
@@ -55,7 +57,7 @@ def _then_look(execute: Any) -> Any:
 
 
 class _Hiding:
-    """A finder before all others, which finds some modules not to be there."""
+    """An import finder that reports some modules as missing."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -67,7 +69,10 @@ class _Hiding:
 
 @contextmanager
 def hidden(*names: str) -> Iterator[None]:
-    """Modules that are not imported yet cannot be, so that who can do without them does."""
+    """Make modules that are not imported yet appear as missing inside of the block.
+
+    Libraries with optional imports then do without them. Example: `with hidden("pandas"): …`
+    """
     hiding = _Hiding(frozenset(names))
     sys.meta_path.insert(0, hiding)
     try:

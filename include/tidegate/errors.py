@@ -1,4 +1,4 @@
-"""Every error that tidegate raises. Whether a retry can help is in the type; what to do is in the text.
+"""Every error that tidegate raises. The type says whether a retry can help; the text says what to do.
 
 TidegateError
 ├── Transient                 a retry can help: Airflow tries again, exit code 1
@@ -20,7 +20,7 @@ TidegateError
     ├── PipelineChanged       an edit of the file that the state of its generation does not survive
     ├── SchemaChanged         the same, found by Spark: a column of another type than in the state
     ├── PlanUnreadable        the ledger's form of a planned pipeline is damaged, or of a newer tidegate
-    ├── ProgressUnreadable    a sink's own word of how far it is, damaged or in another format; never "none"
+    ├── ProgressUnreadable    a sink's own progress is damaged or in another format; never taken for "none"
     ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
     ├── Halted                going on would lose or double records; names the range and the command
@@ -28,7 +28,7 @@ TidegateError
     │   ├── OffsetsLost
     │   ├── LogTruncated
     │   ├── ProgressLost
-    │   ├── LookupReplaced     a lookup's table is another one than was planned with, by the same name
+    │   ├── LookupReplaced     a lookup's table was replaced by another one of the same name after planning
     │   ├── LedgerMismatch     the stream's folder or a sink has batches that this ledger has not committed
     │   ├── LakeDamaged       a file of the lake is missing, short or changed; never taken for "no state"
     │   ├── BackwardsRefused
@@ -60,7 +60,10 @@ from typing import ClassVar
 
 
 class TidegateError(Exception):
-    """An error with its remedy: `what` happened, and the `fix` a person can apply (both one sentence)."""
+    """An error with its remedy: `what` happened, and the `fix` that a person can apply (one sentence each).
+
+    Example: `raise TopicMissing("The topic events does not exist", "Create it, or correct `topics`.")`
+    """
 
     exit_code: ClassVar[int] = 2
 
@@ -74,7 +77,7 @@ class TidegateError(Exception):
 
 
 class Transient(TidegateError):
-    """A retry can help."""
+    """An error that a retry can resolve."""
 
     exit_code: ClassVar[int] = 1
 
@@ -88,7 +91,7 @@ class LedgerUnavailable(Transient):
 
 
 class LakeUnavailable(Transient):
-    """A table could not be read or written: disk full, read-only, store away."""
+    """A table could not be read or written: the disk is full or read-only, or the store does not answer."""
 
 
 class SinkUnavailable(Transient):
@@ -100,23 +103,25 @@ class RegistryUnavailable(Transient):
 
 
 class SparkLost(Transient):
-    """Spark's JVM ended in the middle of a batch, most often for want of memory, no server of Spark answers,
-    or the job was interrupted. Nothing of the batch is visible."""
+    """Spark's JVM ended in the middle of a batch, most often because memory ran out; or no Spark server
+    answers, or the job was interrupted. Nothing of the batch is visible.
+    """
 
 
 class QualityLost(Transient):
-    """The process of the quality check ended before its verdict, most often for want of memory. Nothing of
-    the batch is visible."""
+    """The process of the quality check ended before its verdict, most often because memory ran out. Nothing
+    of the batch is visible.
+    """
 
 
 class LeaseHeld(Transient):
-    """Another run holds the pipeline's lease. Whoever meets it waits: it costs no retry."""
+    """Another run holds the pipeline's lease. A run that meets it waits, which costs no retry."""
 
     exit_code: ClassVar[int] = 3
 
 
 class Fenced(Transient):
-    """A newer try raised the epoch; whatever this one still does must have no effect."""
+    """A newer try has raised the epoch; nothing that the older try still does may have an effect."""
 
 
 class SinkAhead(Fenced):
@@ -127,7 +132,7 @@ SINK_IS_AHEAD = (
     "A newer publisher went ahead. If there is none, this ledger is not the one that was published from, or "
     "is older: set TIDEGATE_LEDGER to that, or restore it; else `tidegate recover` shows what can be done"
 )
-"""What to do about Fenced where a sink is further than the ledger."""
+"""The fix of Fenced if a sink is ahead of the ledger."""
 
 
 class OutcomeUnknown(Transient):
@@ -135,10 +140,10 @@ class OutcomeUnknown(Transient):
 
 
 class Permanent(TidegateError):
-    """A retry cannot help until someone acts."""
+    """An error that no retry resolves until a person acts."""
 
     resolved_by_edit: ClassVar[bool] = False
-    """Whether an edit of the pipeline file resolves it: a batch that is planned already does not see one."""
+    """Whether an edit of the pipeline file resolves it. The edit has no effect on a batch that is planned."""
 
 
 class SettingsInvalid(Permanent):
@@ -146,7 +151,7 @@ class SettingsInvalid(Permanent):
 
 
 class TriggerInvalid(Permanent):
-    """What a run was triggered with does not go together, or not with the pipeline. Nothing was planned."""
+    """The parameters of a run do not fit together, or not to the pipeline. Nothing was planned."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,10 @@ class Problem:
 
 
 class PipelineInvalid(Permanent):
-    """A pipeline file has mistakes; `problems` holds all of them."""
+    """A pipeline file has mistakes; `problems` has all of them.
+
+    Example: `except PipelineInvalid as error: print(*error.problems, sep="\\n")`
+    """
 
     resolved_by_edit = True
 
@@ -174,7 +182,7 @@ class PipelineInvalid(Permanent):
 
 
 class PipelineChanged(Permanent):
-    """The pipeline file was edited in a way that the state of its generation does not survive."""
+    """The pipeline file was edited in a way that the state of its generation cannot follow."""
 
 
 class SchemaChanged(Permanent):
@@ -188,17 +196,22 @@ class PlanUnreadable(Permanent):
 
 
 class ProgressUnreadable(Permanent):
-    """What a sink says of how far it is has another format than this tidegate's, or is damaged."""
+    """The progress that a sink stores is damaged, or has a format that this tidegate does not read."""
 
     @classmethod
-    def of_format(cls, where: str, found: object, known: int, replace: str) -> ProgressUnreadable:
-        """`where`: what has the format `found`; None: it has none. `replace`: what to do about one that no
-        released tidegate has written.
+    def of_format(cls, where: str, stored: object, supported: int, replace: str) -> ProgressUnreadable:
+        """Return the error for progress of another format.
+
+        Args:
+            where: the place that has the format, such as a table or a topic.
+            stored: the format that the place has; None if it has none.
+            supported: the format that this tidegate reads.
+            replace: what to do about progress from before the first release.
         """
-        if found is None:
-            return cls(f"{where} has no format: it is of a tidegate from before the first release", replace)
+        if stored is None:
+            return cls(f"{where} has no format: a tidegate from before the first release wrote it", replace)
         return cls(
-            f"{where} has format {found}; this tidegate reads {known}",
+            f"{where} has format {stored}; this tidegate reads {supported}",
             "Use the version of tidegate that wrote it, or a newer one.",
         )
 
@@ -212,27 +225,29 @@ class TopicMissing(Permanent):
 
 
 class Halted(Permanent):
-    """Going on would lose or double records."""
+    """The stream stopped, because going on would lose or double records."""
 
 
 class TopicRecreated(Halted):
-    """The topic has another id than the head's: its offsets mean something else now."""
+    """The topic has another id than in the head: it was deleted and created again, so its offsets have
+    another meaning.
+    """
 
 
 class OffsetsLost(Halted):
-    """Retention passed the head: records were deleted before they were read."""
+    """Retention deleted records before they were read."""
 
 
 class LogTruncated(Halted):
-    """The log was truncated below the head, or below what is planned; it may have grown again since."""
+    """The log was truncated below the head, or below the end of a plan; it can have grown again since."""
 
 
 class ProgressLost(Halted):
-    """The progress record of a sink is gone, so what was sent cannot be known."""
+    """The progress record of a sink is missing, so it is unknown what was sent."""
 
 
 class LookupReplaced(Halted):
-    """A lookup's Delta table has another id than was planned: its versions mean something else."""
+    """A lookup's Delta table has another id than at planning, so its versions have another meaning."""
 
 
 class LedgerMismatch(Halted):
@@ -240,15 +255,17 @@ class LedgerMismatch(Halted):
 
 
 class LakeDamaged(Halted):
-    """A file that the ledger knows of is missing, short or changed; or a table is none of this tidegate's.
+    """A file that the ledger refers to is missing, short or changed, or a table was not made by tidegate.
 
-    `reader`: what needs the file, where that is known.
+    `reader` names what needs the file, if that is known.
     """
 
     reader = ""
 
     def needed_by(self, reader: str) -> LakeDamaged:
-        """The same damage, with what needs the file; itself where that is told already."""
+        """Return the same error with the name of what needs the file; the error itself if it has one
+        already.
+        """
         if self.reader:
             return self
         named = LakeDamaged(f"{self.what}. {reader} needs it", self.fix)
@@ -261,7 +278,7 @@ class StartOverRefused(Halted):
 
 
 class BackwardsRefused(Halted):
-    """A backfill's interval lies before one that was read already, and still has records to be read."""
+    """A backfill's interval lies before one that was already read, and still has unread records."""
 
 
 class CountMismatch(Permanent):
@@ -281,7 +298,7 @@ class TimestampRefused(Permanent):
 
 
 class MemoryExhausted(Permanent):
-    """A batch does not fit into the memory that Spark has. It has had no effect."""
+    """A batch does not fit into Spark's memory. It has had no effect."""
 
     resolved_by_edit = True
 
@@ -299,13 +316,13 @@ class SchemaRefused(Permanent):
 
 
 class SinkRefused(Permanent):
-    """A sink's table or topic cannot hold the emissions: its columns, limits or rules are against it."""
+    """A sink's table or topic cannot hold the emissions, because of its columns, limits or rules."""
 
     resolved_by_edit = True
 
 
 class QualityFailed(Permanent):
-    """A quality suite found the outbox unfit to publish."""
+    """A quality suite has failed, so the batch is not published."""
 
     resolved_by_edit = True
 
@@ -337,7 +354,7 @@ class RecordFailed(Permanent):
 
 
 class UserFunctionFailed(Permanent):
-    """A function named in the pipeline file raised, or gave something that is neither true nor false."""
+    """A function that the pipeline file names raised an error, or returned neither true nor false."""
 
     resolved_by_edit = True
 
@@ -349,7 +366,7 @@ class ConditionFailed(Permanent):
 
 
 class LookupMissing(Permanent):
-    """What a lookup names does not exist, or has nothing committed yet."""
+    """The table, pipeline or stage of a lookup does not exist, or has nothing committed yet."""
 
 
 class LookupAmbiguous(Permanent):

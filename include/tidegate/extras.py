@@ -1,4 +1,4 @@
-"""What the package is not installed with unless it is asked for: its extras, and what each of them brings."""
+"""The package's extras: optional dependencies, and the message for a process that lacks one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ _EXTRAS = {
     "py4j": "spark",
     "pyspark": "spark",
 }
-"""Module at the top -> the extra that has it."""
+"""Top-level module -> the extra that installs it."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> SetupFailed | None:
-    """What whoever lacks an extra is told; None where it is another module that is missing."""
+    """Return the error for a process that lacks an extra; None if the missing module belongs to no extra.
+
+    Example: if `import psycopg` fails, the fix is `pip install 'tidegate[postgres]'.`
+    """
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:
         return None
@@ -37,10 +40,11 @@ def missing_extra(error: ModuleNotFoundError) -> SetupFailed | None:
 
 
 def check_spark_packages() -> str:
-    """Which Spark there is. Raises SetupFailed where there is none, or a mixture of two.
+    """Return the version of Spark as text, such as `Spark 4.0.1`.
 
-    `pyspark-client`, which Airflow's provider brings in, has the same files as `pyspark`, without the JVM's:
-    what was installed last has overwritten those of the other.
+    `pyspark-client`, which Airflow's provider installs, has the same files as `pyspark`, without the JVM's:
+    the package that was installed last has overwritten files of the other. Raises SetupFailed if Spark is not
+    installed, or if the two packages have different versions.
     """
     if find_spec("pyspark") is None:
         raise SetupFailed("pyspark is not installed here", "pip install 'tidegate[spark]'.")
@@ -54,7 +58,9 @@ def check_spark_packages() -> str:
 
 
 def _version(name: str) -> str | None:
-    """Of an installed distribution; None: there is none of that name, or it came another way."""
+    """Return the version of a distribution; None if it is not installed, or was not installed as a
+    package.
+    """
     from importlib.metadata import PackageNotFoundError, version  # late: most commands need no Spark
 
     try:

@@ -1,7 +1,7 @@
-"""Imported last, by a process that is about to work, or whose forks are.
+"""Take all objects that are imported so far out of garbage collection. Import this module last.
 
-Garbage collection leaves alone what it has imported so far. With Great Expectations that is half a million
-objects, a third of a second each time.
+It is for a process that is about to work, or to fork workers. With Great Expectations, imports leave half a
+million objects, and each full collection would take a third of a second.
 """
 
 from __future__ import annotations

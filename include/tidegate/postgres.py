@@ -1,4 +1,4 @@
-"""What ledger and SQL sink ask of PostgreSQL's driver alike."""
+"""Options and errors of PostgreSQL's driver (psycopg), for the ledger and for SQL sinks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 
+# SQLSTATE codes: invalid_sql_statement_name, duplicate_prepared_statement.
 _NO_SUCH_STATEMENT = "26000"
 _STATEMENT_EXISTS = "42P05"
 
 
 def connect_options(url: URL) -> dict[str, Any]:
-    """Return options of PostgreSQL's driver; nothing for other drivers.
+    """Return options of PostgreSQL's driver; empty for other drivers.
 
-    A server that is gone without a word is noticed within a minute, as far as the URL does not say it itself.
-    The driver prepares no statements: behind a pooler that gives each transaction another session (PgBouncer
-    in transaction mode, RDS Proxy), a statement that one session has prepared is not there in the next.
+    A server that stops answering is noticed within a minute, unless the URL sets the option itself. The
+    driver prepares no statements: a pooler that gives each transaction another session (PgBouncer in
+    transaction mode, RDS Proxy) would lose a statement that one session has prepared.
+
+    Example: `create_engine(url, connect_args=connect_options(url))`
     """
     if url.drivername != "postgresql+psycopg":
         return {}
@@ -28,7 +31,10 @@ def connect_options(url: URL) -> dict[str, Any]:
 
 
 def is_lost_statement(error: DBAPIError) -> bool:
-    """Return whether a prepared statement is gone, or there already: a pooler has changed the session."""
+    """Return whether the error says that a prepared statement is missing or exists already.
+
+    Then a pooler has changed the session between two statements.
+    """
     return getattr(error.orig, "sqlstate", None) in (_NO_SUCH_STATEMENT, _STATEMENT_EXISTS)
 
 

@@ -1,4 +1,4 @@
-"""Hides the secrets of a database's URL in messages, logs and pages."""
+"""Hide the secrets of a database's URL in messages, logs and pages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ _SECRET_OPTION = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
 
 
 def secrets_of(url: URL) -> list[str]:
-    """Return the password and the values of options like `sslpassword`."""
+    """Return the password of a URL and the values of its options like `sslpassword`."""
     return [secret for secret in (str(url.password or ""), *_secret_options(url)) if secret]
 
 
 def shown_url(url: URL) -> str:
-    """Return the URL as text, with its secrets hidden."""
+    """Return the URL as text, with its secrets replaced by `***`."""
     hidden = {name: HIDDEN for name in url.query if _SECRET_OPTION.search(name)}
     shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
     return redacted(shown.replace(quote_plus(HIDDEN), HIDDEN), secrets_of(url))
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with each of the secrets hidden."""
+    """Return the text with each secret replaced by `***`.
+
+    Example: `redacted("password x1 refused", ["x1"])` is `password *** refused`.
+    """
     for secret in sorted(filter(None, secrets), key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, HIDDEN)
     return text

@@ -1,6 +1,6 @@
-"""Where things are, from the environment. Nothing secret ever comes from a pipeline file or an argument.
+"""Settings from the environment. A secret never comes from a pipeline file or a command's argument.
 
-`VARIABLES` has them all.
+`VARIABLES` lists all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY)(_[A-Z0-9_]+)?")
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of the environment: what it says, and what holds without it, in Markdown."""
+    """A variable of the environment: its meaning, and its default, in Markdown."""
 
     name: str
     meaning: str
@@ -104,15 +104,17 @@ VARIABLES = (
         "15002, or any if it is taken",
     ),
 )
-"""For those who run tidegate, in the order in which they come to need them."""
+"""The variables for people who run tidegate, in the order in which they usually need them."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings, resolved. Secrets stay out of `repr`.
+    """The settings, with defaults filled in. Secrets are not part of `repr`.
 
-    `connections`: variable -> text, of Kafka clusters, SQL sinks' databases and schema registries. Each is
-    read when it is needed: one that is wrong stops none that does without it.
+    `connections` is variable -> text, of Kafka clusters, SQL sinks' databases and schema registries. A
+    connection is parsed when it is used, so a wrong one stops only the pipelines that use it.
+
+    Example: `Settings.from_environment({"TIDEGATE_HOME": "/data"}).lake` is `/data/lake`.
     """
 
     home: Path
@@ -128,9 +130,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Read the settings; raises SettingsInvalid when one cannot be used."""
+        """Read the settings. Raises SettingsInvalid if one of them cannot be used."""
         pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
         chosen = environment.get("TIDEGATE_HOME")
+        # A relative path is below the pipelines' folder, so that every shell of a project uses one ledger.
         home = pipelines / Path(chosen).expanduser() if chosen else Path(".tidegate").absolute()
         return cls(
             home=home,
@@ -152,11 +155,14 @@ class Settings:
         )
 
     def has(self, connection: Connection) -> bool:
-        """Whether it is set."""
+        """Return whether the connection is set."""
         return connection.variable in self.connections
 
     def kafka(self, name: str | None = None) -> KafkaConfig:
-        """How a Kafka cluster is reached. Raises SettingsInvalid where that is not set, or cannot be used."""
+        """Return the configuration of a Kafka cluster, by its connection name (None: TIDEGATE_KAFKA).
+
+        Raises SettingsInvalid if it is not set or cannot be used.
+        """
         connection = Connection("kafka", name)
         text = self._text(
             connection, "no Kafka broker is known", "host:9092, or to a JSON object of properties"
@@ -164,12 +170,19 @@ class Settings:
         return KafkaConfig.parse(text, connection.variable)
 
     def sql_url(self, name: str | None = None) -> str:
-        """The URL of a SQL sink's database, password included, or SettingsInvalid when there is none."""
+        """Return the URL of a SQL sink's database, password included, by its connection name (None:
+        TIDEGATE_SQL).
+
+        Raises SettingsInvalid if it is not set.
+        """
         example = "postgresql+psycopg://user:password@host/database"
         return self._text(Connection("sql", name), "no database is known for SQL sinks", example)
 
     def registry(self, name: str | None = None) -> RegistryConfig:
-        """How a schema registry is reached. Raises SettingsInvalid where that is not set, or is wrong."""
+        """Return the configuration of a schema registry, by its connection name (None: TIDEGATE_REGISTRY).
+
+        Raises SettingsInvalid if it is not set or cannot be used.
+        """
         connection = Connection("registry", name)
         example = "https://registry.example.com, or to a JSON object of properties"
         return RegistryConfig.parse(
@@ -190,8 +203,8 @@ class Settings:
 def _memory(text: str | None) -> str | None:
     if text is None:
         return None
-    found = _MEMORY.fullmatch(text)
-    if found is None or int(found[1]) * (1024 if found[2] in "gG" else 1) < _LEAST_MEMORY_MIB:
+    match = _MEMORY.fullmatch(text)
+    if match is None or int(match[1]) * (1024 if match[2] in "gG" else 1) < _LEAST_MEMORY_MIB:
         raise SettingsInvalid(
             f"TIDEGATE_SPARK_MEMORY is {text!r}, which is no size of a Java heap for Spark",
             f"Write mebibytes or gibibytes, such as 1500m or 4g; at least {_LEAST_MEMORY_MIB}m.",
@@ -200,7 +213,7 @@ def _memory(text: str | None) -> str | None:
 
 
 def _place(variable: str, place: str) -> str:
-    """Return where files lie. It is shown in messages and on pages, so it may not hold a password."""
+    """Return the folder or URI. It is shown in messages and on pages, so it may not contain a password."""
     with suppress(ValueError):  # not a URL, such as a path with brackets
         if urlsplit(place).password is not None:
             raise SettingsInvalid(

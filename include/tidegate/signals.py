@@ -1,4 +1,4 @@
-"""Signals that end a process, as exceptions: what it holds, such as a stream's lease, is given back then."""
+"""Turn signals that end a process into exceptions, so that it releases what it holds, such as a lease."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has ended the process. A kind of Ctrl-C, since py4j drops its connection on that alone: on any
-    other exception PySpark first waits for the end of the job.
+    """SIGTERM has ended the process.
+
+    It is a KeyboardInterrupt, because py4j drops its connection only on that. On any other exception PySpark
+    waits for the end of the job.
     """
 
     exit_code = 128 + signal.SIGTERM
@@ -19,14 +21,14 @@ class Terminated(KeyboardInterrupt):
 def raise_on_sigterm() -> None:
     """Let SIGTERM raise Terminated in the main thread.
 
-    By default it ends Python at once, and a lease that the process holds keeps others waiting until it runs
+    By default SIGTERM ends Python at once, and a lease that the process holds delays others until it runs
     out.
     """
     signal.signal(signal.SIGTERM, terminate)
 
 
 def terminate(*_: object) -> None:
-    """Raise Terminated. A second SIGTERM does not interrupt what is given back."""
+    """Raise Terminated. A second SIGTERM is ignored, so that it does not interrupt the clean-up."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
@@ -34,10 +36,10 @@ def terminate(*_: object) -> None:
 
 @contextmanager
 def same_interrupt() -> Iterator[None]:
-    """Keep the handler of SIGINT that is there before.
+    """Restore the handler of SIGINT after the block.
 
-    PySpark replaces it by one that calls the JVM in the middle of another call. That fails, and Ctrl-C looks
-    like a JVM that has ended.
+    PySpark replaces the handler with one that calls the JVM in the middle of another call. That call fails,
+    and Ctrl-C looks as if the JVM had ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

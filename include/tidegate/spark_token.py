@@ -1,9 +1,9 @@
-"""The token of a Spark Connect server on this machine, which clients of the same user find by its port.
+"""The token of a Spark Connect server on this machine. Clients of the same user find it by the server's port.
 
-Who reaches a Spark Connect server runs code as the user who started it, and each user of a machine reaches
-its loopback address. So a server that tidegate starts asks for a token. It is in a file that only its user
-can read, below the home directory: neither in an address, nor in an argument or a log. PySpark sends a token
-without TLS to the host `localhost` alone.
+A client of a Spark Connect server runs code as the user who started the server, and every user of a machine
+can reach its loopback address. So a server that tidegate starts requires a token. The token is in a file
+below the home directory that only its user can read, not in an address, an argument or a log. Without TLS,
+PySpark sends a token only to the host `localhost`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from pathlib import Path
 
 HOST = "localhost"
 VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-"""Spark's own: of a server the token that it asks for, of a client the one that it sends."""
+"""Spark's variable for the token: a server requires this token, a client sends it."""
 
 
 def write_token(port: int, token: str) -> None:
-    """Keep the token of the server at a port for clients of this user. Raise OSError where that fails."""
+    """Store the token of the server at a port for clients of this user. Raises OSError if the file cannot be
+    written.
+    """
     path = _path(port)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A new file, since `touch` does not change the mode of an existing one.
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
     path.write_text(token)
 
 
 def read_token(port: int) -> str | None:
-    """Return the token of the server at a port; None where this user has started none there."""
+    """Return the token of the server at a port; None if this user has started no server there."""
     with suppress(OSError):
         return _path(port).read_text()
     return None
 
 
 def remove_token(port: int) -> None:
-    """Forget the token of a server that has ended."""
+    """Remove the token of a server that has ended."""
     with suppress(OSError):
         _path(port).unlink()
 

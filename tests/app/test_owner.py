@@ -261,7 +261,7 @@ def test_ledger_from_before_a_drop_halts(beside: Beside) -> None:
         protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
 
     restored = _restored(beside, drop)
-    with pytest.raises(LedgerMismatch, match="visitors/1 was dropped, and this ledger does not know it"):
+    with pytest.raises(LedgerMismatch, match="visitors/1 was dropped, and this ledger does not have that"):
         check_owner(restored, beside.old.stream)
 
 

@@ -1,4 +1,4 @@
-"""What protocol, maintenance and inspection stand on: composition root, lease, manifests, tables."""
+"""The composition root, and what batch steps, maintenance and inspection share: lease, manifests, tables."""
 
 from tidegate.app.lease import check_lease, leased
 from tidegate.app.root import LONG_DONE, App, OpenSession, planned_for, stream_of

@@ -1,4 +1,4 @@
-"""What a damaged file of the lake is needed for: whoever finds it damaged only knows the file."""
+"""Name in an error what a damaged file is needed for. The code that finds the damage only has the file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from tidegate.ledger import Stream
 
 
 def batch_named(stream: Stream, seq: int) -> str:
-    """A batch, as a reader of its own files: its steps, and who looks at its emissions or its quarantine."""
+    """Return the name of a batch as the reader of its own files: of a step, or of a person who views its
+    emissions.
+    """
     return f"Batch {seq} of {stream}"
 
 
 def state_named(stream: Stream, seq: int) -> str:
-    """The state after a batch, which is in the files of many."""
+    """Return the name of the state after a batch as the reader of files, which belong to many batches."""
     return f"The state after batch {seq} of {stream}"
 
 
 @contextmanager
 def needed_by(reader: str) -> Iterator[None]:
-    """Let a LakeDamaged from inside say that `reader` needs the file; of several, the inmost."""
+    """Let a LakeDamaged from inside of the block say that `reader` needs the file.
+
+    If blocks are nested, the innermost one is named. Raises LakeDamaged.
+
+    Example:
+        with needed_by(batch_named(stream, seq)):
+            manifest = app.manifest(stream, reference)
+    """
     try:
         yield
     except LakeDamaged as error:

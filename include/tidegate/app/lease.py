@@ -1,4 +1,4 @@
-"""Holding the lease while a step works, and timing the step."""
+"""Hold the lease while a step works, record its failure, and time it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _BEFORE_COMMIT = ("compute", "validate")
 
 
 def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
-    """Raise LeaseHeld if another run is at work. For who can wait before something that takes long to start:
-    only `leased` says for certain.
+    """Raise LeaseHeld if another run is at work.
+
+    Use it to wait before something that takes long to start, such as Spark. It guarantees nothing: only
+    `leased` takes the lease.
     """
     holder = ledger.lease_holder(stream)
     if holder not in (None, run_id):
@@ -28,25 +30,30 @@ def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
 
 @contextmanager
 def leased(app: App, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
-    """The lease for one step of a run, renewed while it works. The stream's folder is the ledger's own.
+    """Take the lease for one step of a run, and renew it while the block runs. Yields a ledger that can
+    write.
 
-    It stays with the run after the step, since the next step follows. An error gives it back, so that
-    nobody waits for a run that may never be tried again; only a killed process leaves it to run out.
+    After the block the run keeps the lease, since its next step follows. An error releases it, so that nobody
+    waits for a run that may never be tried again; only the lease of a killed process has to run out.
 
-    Raises LeaseHeld, and what `claim_folder` raises; Fenced in place of an error that comes when the lease is
-    another's: by then files may have been removed that nobody else needs any more, and what this step missed
-    says nothing.
+    Raises LeaseHeld if another run has the lease, and what `claim_folder` raises. If the block fails after
+    another process has taken the lease, the error becomes Fenced: files that only the old lease needed may be
+    removed by then, so the error itself means nothing.
+
+    Example:
+        with leased(app, stream, run_id) as lease:
+            lease.add_plan(plan)
     """
-    held = app.ledger.acquire(stream, run_id)
+    lease = app.ledger.acquire(stream, run_id)
     stop = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(held, stop), daemon=True)
+    keeper = threading.Thread(target=_keep, args=(lease, stop), daemon=True)
     keeper.start()
     try:
-        with failures_noted(held, held.head(stream).seq + 1, "start"):
+        with failures_noted(lease, lease.head(stream).seq + 1, "start"):
             claim_folder(app, stream)
-        yield held
+        yield lease
     except BaseException as error:
-        if (lost := _give_back(held, error)) is not None:
+        if (lost := _give_back(lease, error)) is not None:
             raise lost from error
         raise
     finally:
@@ -54,50 +61,52 @@ def leased(app: App, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
         keeper.join()
 
 
-def _give_back(held: LeasedLedger, error: BaseException) -> Fenced | None:
-    """Let others in after an error. Returns Fenced where they are in already: it may be of that."""
+def _give_back(lease: LeasedLedger, error: BaseException) -> Fenced | None:
+    """Release the lease after an error. Returns Fenced if another process has the lease, which can be the
+    cause.
+    """
     try:
         if isinstance(error, Permanent):
-            held.renew()
-        held.release()
+            lease.renew()  # unlike `release`, it raises Fenced if the lease is lost
+        lease.release()
     except Fenced as lost:
         return lost
     except Transient:
-        pass  # the first error is the one to tell
+        pass  # the first error is the one to report
     return None
 
 
 @contextmanager
 def leased_for(app: App, plan: Plan, run_id: str, step: str) -> Iterator[LeasedLedger]:
-    """The lease for one step on a planned batch. Raises Fenced when that plan is no longer the ledger's.
+    """Take the lease for one step on a planned batch, and record the error if the step fails.
 
-    What the step fails of is noted.
+    Raises Fenced if the plan is no longer in the ledger, and what `leased` raises.
 
-    A step reads its plan before it has the lease. If somebody drops the plan in between, and the batch is
-    planned anew, then what the step would do with the old one must not pass for the new one's.
+    A step reads its plan before it has the lease. If a person drops the plan in between, and the batch is
+    planned anew, the step's work on the old plan must not count for the new one.
     """
-    with leased(app, plan.stream, run_id) as held:
-        if held.plan(plan.stream, plan.seq) != plan:
+    with leased(app, plan.stream, run_id) as lease:
+        if lease.plan(plan.stream, plan.seq) != plan:
             raise Fenced(
                 f"The plan of batch {plan.seq} of {plan.stream} was dropped meanwhile",
                 "Nothing was written; trigger a new run.",
             )
-        with failures_noted(held, plan.seq, step):
-            yield held
+        with failures_noted(lease, plan.seq, step):
+            yield lease
 
 
-def _keep(held: LeasedLedger, stop: threading.Event) -> None:
+def _keep(lease: LeasedLedger, stop: threading.Event) -> None:
     while not stop.wait(LEASE_SECONDS / 4):
         try:
-            held.renew()
+            lease.renew()
         except Fenced:
-            return  # the step learns it at its next write
+            return  # the next write of the step raises Fenced
         except Transient:
-            continue  # the ledger may be back at the next beat
+            continue  # the ledger may answer at the next renewal, before the lease ends
 
 
-def _kept_pipeline(stream: Stream, seq: int) -> str:
-    """What comes before an edit of the file, where a batch is planned already."""
+def _plan_advice(stream: Stream, seq: int) -> str:
+    """Return the hint that an edit of the file has no effect on a batch that is planned already."""
     return (
         f"Batch {seq} keeps the pipeline and lookups that it was planned with, so an edit, or a table that "
         "was corrected, has no effect before its plan is dropped: "
@@ -106,32 +115,34 @@ def _kept_pipeline(stream: Stream, seq: int) -> str:
 
 
 @contextmanager
-def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
-    """Record in the ledger what a step of a batch failed of: the condition of a stream is derived from that.
+def failures_noted(lease: LeasedLedger, seq: int, step: str) -> Iterator[None]:
+    """Record in the ledger the error that a step of a batch fails with. The condition of a stream is derived
+    from it.
 
-    Fenced is recorded where it comes from a sink. Where it comes from the ledger, a newer try holds the
-    lease, and the ledger refuses the record.
+    A Fenced that comes from a sink is recorded. One that comes from the ledger is not: a newer process holds
+    the lease, and the ledger refuses the record. Raises the error again, with the batch in its text if a file
+    is damaged.
     """
     try:
         yield
     except LedgerUnavailable:
-        raise  # the ledger would not take the note either
+        raise  # the ledger cannot store the failure either
     except TidegateError as raised:
         error = raised
         if step in _BEFORE_COMMIT and isinstance(raised, Permanent) and raised.resolved_by_edit:
-            raised.fix = f"{raised.fix} {_kept_pipeline(held.stream, seq)}".strip()
+            raised.fix = f"{raised.fix} {_plan_advice(lease.stream, seq)}".strip()
         if isinstance(raised, LakeDamaged):
-            error = raised.needed_by(batch_named(held.stream, seq))
-        with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
-            held.note_failure(seq, step, error)
+            error = raised.needed_by(batch_named(lease.stream, seq))
+        with suppress(Exception):  # the first error is the one to report, even if it cannot be recorded
+            lease.note_failure(seq, step, error)
         if error is raised:
             raise
         raise error from raised
 
 
 @contextmanager
-def timed(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
-    """Note the seconds that a step of a batch took."""
+def timed(lease: LeasedLedger, seq: int, step: str) -> Iterator[None]:
+    """Record the seconds that a step of a batch takes as the metric `seconds.<step>`, if it succeeds."""
     began = time.monotonic()
     yield
-    held.set_metrics(seq, "", {f"seconds.{step}": time.monotonic() - began})
+    lease.set_metrics(seq, "", {f"seconds.{step}": time.monotonic() - began})

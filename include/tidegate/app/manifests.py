@@ -1,4 +1,4 @@
-"""The files of a stream's batches and snapshots, by the manifests that the ledger knows."""
+"""Find the files of a stream's batches and snapshots, by the manifests in the ledger."""
 
 from __future__ import annotations
 
@@ -11,31 +11,42 @@ from tidegate.ledger import LedgerReader, ManifestRef, Stream
 from tidegate.ledger.planned import planned_pipeline
 
 StateFiles = dict[str, tuple[DataFile, ...]]
-"""Stage -> the files that its state is read from, the oldest first."""
+"""Stage -> the files of its state, oldest first. A later file's row of an entry replaces an earlier one."""
 
 
-def read_manifests(app: App, stream: Stream, known: Iterable[ManifestRef]) -> list[Manifest]:
-    """The manifests, in the same order. Raises LakeDamaged, LakeUnavailable."""
-    return [app.manifest(stream, each) for each in known]
+def read_manifests(app: App, stream: Stream, references: Iterable[ManifestRef]) -> list[Manifest]:
+    """Return the manifests, in the order of `references`.
+
+    Raises LakeDamaged if one is missing or changed, LakeUnavailable if the store does not answer.
+    """
+    return [app.manifest(stream, reference) for reference in references]
 
 
 def state_files(manifests: Sequence[Manifest]) -> StateFiles:
-    """The state in all of them together."""
-    found: StateFiles = {}
+    """Return the state files of all manifests, by stage and in the order of the manifests."""
+    files_by_stage: StateFiles = {}
     for manifest in manifests:
         for file in manifest.files:
             if file.kind == "state":
-                found[file.stage] = (*found.get(file.stage, ()), file)
-    return found
+                files_by_stage[file.stage] = (*files_by_stage.get(file.stage, ()), file)
+    return files_by_stage
 
 
-def state_after(app: App, stream: Stream, known: Iterable[ManifestRef]) -> StateFiles:
-    """The state that these manifests of the ledger have left. Raises LakeDamaged, LakeUnavailable."""
-    return state_files(read_manifests(app, stream, known))
+def state_after(app: App, stream: Stream, references: Iterable[ManifestRef]) -> StateFiles:
+    """Return the state files of the manifests, as `LedgerReader.state_manifests` names them.
+
+    Raises LakeDamaged if a manifest is missing or changed, LakeUnavailable if the store does not answer.
+
+    Example:
+        state_after(app, stream, app.ledger.state_manifests(stream, up_to=7))
+    """
+    return state_files(read_manifests(app, stream, references))
 
 
 def aliases_of(ledger: LedgerReader, stream: Stream, seq: int, stage: str) -> Aliases:
-    """What a batch's plan says of the older names of a stage's columns: none, if it is not kept any more."""
+    """Return the older names of a stage's columns by the plan of a batch; none if the ledger has no such plan
+    any more.
+    """
     plan = ledger.plan(stream, seq)
     stages = planned_pipeline(plan).stages if plan is not None else ()
-    return next((state_aliases(each) for each in stages if each.name == stage), NO_ALIASES)
+    return next((state_aliases(candidate) for candidate in stages if candidate.name == stage), NO_ALIASES)

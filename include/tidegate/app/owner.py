@@ -1,9 +1,9 @@
-"""Whose a stream's folder is: that of the ledger that began it, as far as that ledger has come.
+"""Check that the folder of a stream belongs to this ledger, by marks in the folder.
 
-Each committed batch leaves a mark in the folder before anything of it is sent, and before the next one is
-planned; each promotion leaves one in the pipeline's folder before anything is sent under it. A process whose
-ledger does not have what the newest mark says works with another ledger, or with one that was restored from a
-backup: it halts before it reads, removes or sends anything.
+Each committed batch leaves a mark in the folder before any of it is sent, and before the next batch is
+planned. Each promotion leaves one in the pipeline's folder before anything is sent under it. If the ledger
+lacks the batch of the newest mark, it is another ledger, or was restored from a backup: the process halts
+before it reads, removes or sends anything.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from tidegate.lake import LedgerMark
 from tidegate.ledger import Charge, Stream
 
 DROPPED = "dropped"
-"""The name in the last mark of a stream that was dropped: no attempt is called so."""
+"""The name in the last mark of a dropped stream; no attempt has this name."""
 
 
 def claim_folder(app: App, stream: Stream) -> None:
-    """Make sure that the stream's folder is this ledger's, and mark it with the head if that has no mark yet.
+    """Check that the stream's folder belongs to this ledger, and mark it with the head if that mark is
+    missing.
 
-    It needs no lease: every process of one ledger writes the same mark for a batch, and of two ledgers one
-    finds the mark of the other. Raises LedgerMismatch, LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    This needs no lease: all processes of one ledger write the same mark for a batch, and of two ledgers one
+    finds the mark of the other. Raises LedgerMismatch and LakeDamaged as `check_owner`, LakeUnavailable,
+    LedgerUnavailable.
     """
+    # A loop: another process can commit a batch between the check and the mark.
     marks, missing = app.marks(stream), check_owner(app, stream)
     while missing is not None:
         marks.put(missing)
@@ -33,11 +36,13 @@ def check_owner(app: App, stream: Stream) -> LedgerMark | None:
     """Return the mark that the stream's folder lacks for this ledger's head; None if it has it. Writes
     nothing.
 
-    Raises LedgerMismatch where the folder is another ledger's, or has a batch that this one does not have;
-    LakeDamaged where it has no mark, and the ledger has batches; LakeUnavailable, LedgerUnavailable.
+    Raises LedgerMismatch if the folder belongs to another ledger, or has a batch that this ledger lacks;
+    LakeDamaged if the folder has no mark although the ledger has batches; LakeUnavailable, LedgerUnavailable.
     """
     newest = app.marks(stream).newest()
-    head = _committed_mark(app, stream)  # after the marks: a batch is committed before it has one
+    # Read the head after the marks. A batch is committed before it is marked, so in this order the head is
+    # never older than a mark of this ledger.
+    head = _committed_mark(app, stream)
     assert head is not None, "batch 0 is committed in every ledger"
     if newest is None:
         if head.number:
@@ -51,9 +56,10 @@ def check_owner(app: App, stream: Stream) -> LedgerMark | None:
 
 
 def claim_promotions(app: App, pipeline: str) -> None:
-    """Make sure that this ledger has the newest promotion of which anything may be sent, and mark its own.
+    """Check that this ledger has the newest promotion of the pipeline's folder, and add the marks that it lacks.
 
-    Raises LedgerMismatch, LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    Raises LedgerMismatch if the folder belongs to another ledger, or has a promotion that this ledger lacks;
+    LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     marks = app.promotion_marks(pipeline)
     missing = _missing_promotion(app, pipeline, marks.newest())
@@ -63,7 +69,9 @@ def claim_promotions(app: App, pipeline: str) -> None:
 
 
 def _missing_promotion(app: App, pipeline: str, newest: LedgerMark | None) -> LedgerMark | None:
-    """The mark of the oldest of this ledger's promotions that the pipeline's folder lacks."""
+    """Return the mark of the oldest of this ledger's promotions that the pipeline's folder lacks; None if it
+    has all.
+    """
     charge = app.ledger.charge(pipeline)
     if newest is None and not charge.promotions:
         return None
@@ -97,13 +105,17 @@ def unknown_promotions(app: App, pipeline: str) -> list[LedgerMark]:
 
 
 def _promotion_marks(charge: Charge, ledger: str) -> list[LedgerMark]:
-    return [LedgerMark(ledger, made.number, str(made.stream), vars(made)) for made in charge.promotions]
+    return [
+        LedgerMark(ledger, promotion.number, str(promotion.stream), vars(promotion))
+        for promotion in charge.promotions
+    ]
 
 
 def unknown_mark(app: App, stream: Stream) -> LedgerMark | None:
-    """Return the newest mark of the stream's folder if it is this ledger's, which does not have its batch.
+    """Return the newest mark of the stream's folder if this ledger wrote it but does not have its batch; else
+    None.
 
-    Then the ledger was restored from a backup. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    Such a ledger was restored from a backup. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     newest, head = app.marks(stream).newest(), _committed_mark(app, stream)
     if newest is None or head is None or newest.ledger != head.ledger or newest.name == DROPPED:
@@ -112,21 +124,30 @@ def unknown_mark(app: App, stream: Stream) -> LedgerMark | None:
 
 
 def adopt_folder(app: App, stream: Stream) -> None:
-    """Remove the marks of batches that a restored ledger does not have. Raises as `claim_folder`."""
+    """Remove the marks of batches that a restored ledger does not have.
+
+    Raises LedgerMismatch if the folder belongs to another ledger; LakeDamaged, LakeUnavailable,
+    LedgerUnavailable.
+    """
     while (unknown := unknown_mark(app, stream)) is not None:
         app.marks(stream).remove(unknown.number)
     claim_folder(app, stream)
 
 
 def forget_promotions(app: App, pipeline: str) -> None:
-    """Remove the marks of promotions that the ledger has forgotten. Raises LakeDamaged, LakeUnavailable."""
+    """Remove the marks of promotions, after the ledger has removed them. Raises LakeDamaged,
+    LakeUnavailable.
+    """
     marks = app.promotion_marks(pipeline)
     while (newest := marks.newest()) is not None:
         marks.remove(newest.number)
 
 
 def check_ledger(app: App, stream: Stream) -> None:
-    """Raise LedgerMismatch if the stream's folder is another ledger's, however far the two have come."""
+    """Raise LedgerMismatch if the stream's folder belongs to another ledger.
+
+    Unlike `check_owner`, it accepts a ledger that has more or fewer batches than the folder.
+    """
     newest, own = app.marks(stream).newest(), _committed_mark(app, stream, 0)
     if newest is not None and own is not None and newest.ledger != own.ledger:
         raise _of_another_ledger(app, stream, newest.ledger, own.ledger)
@@ -139,9 +160,10 @@ def is_marked_dropped(app: App, stream: Stream) -> bool:
 
 
 def mark_dropped(app: App, stream: Stream) -> None:
-    """Put the last mark of a dropped stream: a ledger from before that halts, and no other one begins there.
+    """Write the last mark of a dropped stream, so that an older copy of the ledger halts, and no other ledger
+    begins.
 
-    Raises LedgerMismatch, LakeUnavailable, LedgerUnavailable.
+    Raises LedgerMismatch if the folder belongs to another ledger; LakeUnavailable, LedgerUnavailable.
     """
     check_ledger(app, stream)
     marks = app.marks(stream)
@@ -170,7 +192,7 @@ def _unknown_batch(stream: Stream, newest: LedgerMark, head: int) -> LedgerMisma
     use = "Use the newest copy of the ledger, or restore a newer backup."
     restored = "It was restored from a backup, or another copy of it is in use"
     if newest.name == DROPPED:
-        return LedgerMismatch(f"{stream} was dropped, and this ledger does not know it. {restored}", use)
+        return LedgerMismatch(f"{stream} was dropped, and this ledger does not have that. {restored}", use)
     instead = f"its last batch is {head}" if newest.number > head else "it has another attempt"
     return LedgerMismatch(
         f"The lake has batch {newest.number} of {stream} as attempt {newest.name}, which this ledger has not "

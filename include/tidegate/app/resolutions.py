@@ -1,4 +1,4 @@
-"""Which records in quarantine are still open: those that no batch replays, and nobody has discarded."""
+"""Find which records in quarantine are open: no batch replays them, and nobody has discarded them."""
 
 from __future__ import annotations
 
@@ -14,34 +14,38 @@ from tidegate.lake.quarantine import IDENTITY, QUARANTINE, RowCondition, row_gro
 from tidegate.ledger import LedgerReader, Resolution, Stream
 
 OPEN = 0
-"""In place of a resolution's number."""
+"""The number of an open record, in place of that of a resolution."""
 _WHOLE = -2
-"""In place of the part of a record of which no part is meant: a join takes no nulls."""
+"""Stands for a null in `part`, which means the whole record: Arrow's join never matches nulls."""
 _KEY = [name for name in IDENTITY if name != "seq"]
 _CACHED = 16
 _IDENTITIES = pa.schema([*(QUARANTINE.field(name) for name in _KEY), ("number", pa.int64())])
 
 
 class ResolvedRecords:
-    """What the ledger knows of records in quarantine at one instant, compared by their positions.
+    """The resolutions of records in quarantine at one instant, looked up by the records' positions.
 
-    Memory has some 30 bytes for each record of the batches and resolutions that were asked for last.
-    Raises LakeDamaged, LakeUnavailable.
+    It takes about 30 bytes for each record of the batches and resolutions that were used last (at most 16 of
+    each). Raises LakeDamaged, LakeUnavailable.
+
+    Example:
+        open_rows = rows.filter(pc.equal(ResolvedRecords(app, stream, ledger).numbers(rows), OPEN))
     """
 
     def __init__(self, app: App, stream: Stream, ledger: LedgerReader) -> None:
         self._app, self._stream = app, stream
         self.resolutions: dict[int, Resolution] = {r.number: r for r in ledger.resolutions(stream)}
         self.expired = ledger.expired_quarantine(stream).seq
-        """Up to this batch, quarantine is read no more."""
+        """Quarantine of batches up to this one is not read any more."""
         self._committed = dict(ledger.committed(stream, self.expired))
         self._batches: OrderedDict[int, pa.Table] = OrderedDict()
         self._files: OrderedDict[int, pa.Table] = OrderedDict()
 
     def numbers(self, rows: pa.Table) -> pa.Int64Array:
-        """Of each row, which has the columns `IDENTITY`, the number of its resolution, or OPEN.
+        """Return, for each row, the number of its resolution, or OPEN.
 
-        Null: no batch has put such a record into quarantine.
+        `rows` has the columns `IDENTITY`. The result has the length and order of `rows`; null if no batch has
+        put such a record into quarantine. Raises LakeDamaged, LakeUnavailable.
         """
         keyed = _keyed(rows).append_column("seq", rows["seq"])
         keyed = keyed.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
@@ -52,7 +56,11 @@ class ResolvedRecords:
         return pa.concat_tables(parts).sort_by("row")["number"].combine_chunks()
 
     def of_quarantined(self, rows: pa.Table) -> pa.Int64Array:
-        """The same of rows that are in quarantine for certain: only what was decided of is looked at."""
+        """Return the same numbers as `numbers`, for rows that were read from quarantine.
+
+        Since these records are certainly in quarantine, only the files of resolutions are read, not those of
+        the batches. Raises LakeDamaged, LakeUnavailable.
+        """
         keyed = _keyed(rows).append_column("seq", rows["seq"])
         keyed = keyed.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
         numbers = np.zeros(rows.num_rows, np.int64)
@@ -65,7 +73,9 @@ class ResolvedRecords:
         return pa.array(numbers)
 
     def _batch(self, seq: int) -> pa.Table:
-        """The records that a batch has put into quarantine, each once, with what became of it."""
+        """Return the records that a batch has put into quarantine, each once, with the number of its
+        resolution.
+        """
         if seq not in self._batches:
             put = pa.concat_tables([_IDENTITIES.empty_table().select(_KEY), *self._quarantined(seq)])
             put = put.group_by(_KEY, use_threads=False).aggregate([])
@@ -93,7 +103,7 @@ class ResolvedRecords:
                 yield keys.append_column("number", numbers)
 
     def _records(self, resolution: Resolution) -> pa.Table:
-        """What identifies the records of a resolution."""
+        """Return the identities (columns `IDENTITY`) of the records of a resolution."""
         if resolution.number not in self._files:
             store = self._app.lake(self._stream).store
             files = self._app.manifest(self._stream, resolution.manifest).files_of("quarantine")
@@ -106,13 +116,13 @@ class ResolvedRecords:
 
 
 def _keyed(rows: pa.Table) -> pa.Table:
-    """The columns that are compared, none of them null."""
+    """Return the columns by which records are compared, without nulls."""
     columns = [pc.fill_null(rows[name], _WHOLE) if name == "part" else rows[name] for name in _KEY]
     return pa.table(columns, schema=pa.schema([_IDENTITIES.field(name) for name in _KEY]))
 
 
 def _put(cache: OrderedDict[int, pa.Table], number: int, table: pa.Table) -> None:
-    """Keep what was asked for last."""
+    """Cache a table, and drop the one that was used least recently."""
     cache[number] = table
     while len(cache) > _CACHED:
         cache.popitem(last=False)

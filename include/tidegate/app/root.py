@@ -1,6 +1,6 @@
-"""The composition root: what the steps work with, built from the settings.
+"""The composition root: it builds from the settings everything that the batch steps use.
 
-Whatever a step does outside of its own process, it does through `App`.
+A step reaches Kafka, the ledger, the lake, sinks and Spark only through `App`.
 """
 
 from __future__ import annotations
@@ -39,89 +39,113 @@ if TYPE_CHECKING:
     from tidegate.engine.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
-"""How to come to a Spark session, for a batch of so many records."""
+"""A function that opens a Spark session; its argument is the largest number of records of the batch."""
 
 
 @dataclass(frozen=True)
 class App:
-    """Settings and the ledger; everything else is opened when it is needed."""
+    """Settings and ledger. Kafka clusters, files and sinks are opened when a step needs them.
+
+    Example:
+        app = App.from_environment()
+        pipeline = app.pipeline("orders")
+        head = app.ledger.head(stream_of(pipeline))
+    """
 
     settings: Settings
     ledger: Ledger
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> App:
-        """Raises SettingsInvalid, LedgerUnavailable."""
+        """Return an app that runs batches: a ledger without tables gets them.
+
+        Raises SettingsInvalid if a setting cannot be used, LedgerUnavailable if the database does not answer.
+        """
         settings = Settings.from_environment(environment)
         return cls(settings, Ledger.open(settings.ledger))
 
     @classmethod
     def for_reading(cls, environment: Mapping[str, str] = os.environ) -> App:
-        """The same for who only looks: where there is no ledger yet, none is made, and it is an empty one."""
+        """Return an app that only reads. If no ledger exists, it uses an empty one in memory, and creates
+        none.
+
+        Raises as `from_environment`.
+        """
         settings = Settings.from_environment(environment)
         return cls(settings, Ledger.open_for_reading(settings.ledger))
 
     @cached_property
     def clusters(self) -> KafkaClusters:
-        """The Kafka clusters: always the same, so that what is asked of one inside of `with app.clusters`,
-        or of `with app.log(…)`, goes over one connection.
+        """The Kafka clusters. It is one object, so that all calls inside of `with app.clusters`, or of `with
+        app.log(…)`, share a connection.
         """
         return KafkaClusters(self.settings.kafka)
 
     def log(self, connection: str | None) -> KafkaLog:
-        """The logs of a Kafka cluster, by its name in the pipeline file. Raises SettingsInvalid where it is
-        not set.
+        """Return the logs of a Kafka cluster, by its connection name in the pipeline file (None: the default
+        cluster).
+
+        Raises SettingsInvalid if the connection is not set.
         """
         return self.clusters.log(connection)
 
     def lake(self, stream: Stream) -> Lake:
-        """The tables of a stream."""
+        """Return the files and tables of a stream."""
         return Lake(self.settings.lake, stream.pipeline, stream.generation)
 
     def marks(self, stream: Stream) -> Marks:
-        """Return the marks in a stream's folder, which say whose it is."""
+        """Return the marks in a stream's folder, which name the ledger that the folder belongs to."""
         return self.lake(stream).marks
 
     def promotion_marks(self, pipeline: str) -> Marks:
-        """Return the marks in a pipeline's folder, which say what was promoted."""
+        """Return the marks in a pipeline's folder: one for each promotion."""
         return Marks(Store(self.settings.lake), f"{pipeline}/marks", keeps_all=True)
 
-    def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
-        """The manifest of an attempt or a snapshot, as the ledger knows it. Raises LakeDamaged, …"""
+    def manifest(self, stream: Stream, reference: ManifestRef) -> Manifest:
+        """Return the manifest of an attempt or a snapshot, after a check of its size and digest.
+
+        Raises LakeDamaged if the file is missing, short or changed, LakeUnavailable if the store does not
+        answer.
+        """
         lake = self.lake(stream)
         with failpoint("manifest.read"):
-            return read_manifest(lake.store, lake.manifest(known.name), Written(known.bytes, known.digest))
+            return read_manifest(
+                lake.store, lake.manifest(reference.name), Written(reference.bytes, reference.digest)
+            )
 
     def write_manifest(self, stream: Stream, manifest: Manifest) -> ManifestRef:
-        """Write a manifest, durably; what is returned goes into the ledger. Raises LakeUnavailable."""
+        """Write a manifest durably, and return the reference for the ledger. Raises LakeUnavailable."""
         lake = self.lake(stream)
         with failpoint("manifest.write"):
             written = write_manifest(lake.store, lake.manifest(manifest.name), manifest)
         return ManifestRef(manifest.name, written.bytes, written.digest, manifest.rows, manifest.bytes)
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
-        """What a stage sends out in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
+        """Return the emissions of a stage in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
         emitted = core.outgoing(attempt.stage_counts(stage.name))
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
         files = manifest.files_of("outbox", stage.name) if manifest is not None else ()
         return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
 
     def quarantined(self, plan: Plan, attempt: Attempt) -> Outbox:
-        """What one attempt of a batch has put into quarantine. Raises LakeDamaged, LakeUnavailable."""
+        """Return the records that one attempt of a batch has put into quarantine. Raises LakeDamaged,
+        LakeUnavailable.
+        """
         files = self.manifest(plan.stream, attempt.manifest).files_of("quarantine")
         rows = sum(file.rows for file in files)
         return Outbox(plan, None, attempt.name, rows, self.lake(plan.stream).store, files)
 
     def sinks(self, stream: Stream, pipeline: Pipeline) -> list[OpenSink[Any]]:
-        """All that a pipeline publishes to, as a stream does."""
+        """Return the opened sinks of all outputs of a pipeline."""
         readers = (self.outbox, self.quarantined)
         context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, *readers)
         return open_sinks(pipeline, context)
 
     def records(self, plan: Plan, pipeline: Pipeline) -> RecordSource:
-        """What a batch reads: its ranges of Kafka's topics, or the records in quarantine that it replays.
+        """Return the input of a batch: ranges of Kafka's topics, or the records in quarantine that it
+        replays.
 
-        Raises SettingsInvalid, LakeDamaged, LakeUnavailable.
+        Raises SettingsInvalid if the connection is not set, LakeDamaged, LakeUnavailable.
         """
         from tidegate.engine.replayed import ReplaySource
         from tidegate.engine.source import KafkaSource
@@ -132,7 +156,10 @@ class App:
         return ReplaySource(self.lake(plan.stream).store, files, plan.seq)
 
     def compute(self, plan: Plan, before: Before, attempt: str, open_session: OpenSession) -> Computed:
-        """Compute a batch in Spark, and write its files under the attempt's name."""
+        """Compute a batch in Spark, and write its files under the attempt's name.
+
+        Raises PipelineInvalid if the pipeline names a function of a module that the settings do not allow.
+        """
         from tidegate.engine.batch import compute_batch  # late: only this needs Spark
 
         pipeline = planned_pipeline(plan)
@@ -143,18 +170,25 @@ class App:
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
     def session_name(self, stream: Stream) -> str:
-        """What a Spark Connect server keeps a stream's session under; other ledgers' streams have others."""
+        """Return the name under which a Spark Connect server keeps a stream's session.
+
+        It contains the lake, so that streams of other ledgers on the same server have other sessions.
+        """
         return f"{self.settings.lake} {stream}"
 
     def pipeline(self, name: str) -> Pipeline:
-        """A pipeline by its name (of the file, without .yaml) or by the path of its file.
+        """Return a pipeline by its name (the file's, without .yaml) or by the path of its file.
 
-        By its name it also has to go with the other files of the folder. Raises PipelineInvalid.
+        A pipeline that is given by name must also be consistent with the other files of the folder. Raises
+        PipelineInvalid if the file does not exist or has mistakes.
+
+        Example: `app.pipeline("orders")` reads `orders.yaml` in TIDEGATE_PIPELINES;
+        `app.pipeline("./orders.yaml")` reads that file alone.
         """
         is_path = name.endswith((".yaml", ".yml"))
         path = Path(name) if is_path else self.settings.pipelines / f"{name}.yaml"
         if not path.is_file():
-            known = ", ".join(file.stem for file in pipeline_files(self.settings.pipelines)) or "none"
+            names = ", ".join(file.stem for file in pipeline_files(self.settings.pipelines)) or "none"
             raise PipelineInvalid(
                 [
                     Problem(
@@ -162,7 +196,7 @@ class App:
                         1,
                         "pipeline",
                         "There is no such file",
-                        f"{self.settings.pipelines} has: {known}. Set TIDEGATE_PIPELINES for another folder.",
+                        f"{self.settings.pipelines} has: {names}. Set TIDEGATE_PIPELINES for another folder.",
                     )
                 ]
             )
@@ -170,18 +204,18 @@ class App:
 
 
 def stream_of(pipeline: Pipeline) -> Stream:
-    """The stream that a pipeline file's generation writes."""
+    """Return the stream that a pipeline file's generation writes."""
     return Stream(pipeline.pipeline, pipeline.generation)
 
 
 LONG_DONE = "its batch was committed and published so long ago that the ledger keeps no more of it than that"
-"""Why a run has nothing to do."""
+"""The reason why a run has nothing to do."""
 
 
 def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan | None:
-    """The plan of the batch that a run works on; None where there is nothing left to do: see `LONG_DONE`.
+    """Return the plan of the batch that a run works on; None if there is nothing left to do: see `LONG_DONE`.
 
-    Raises Halted when the run has no batch.
+    Raises Halted if the run has no batch.
     """
     stream = Stream(pipeline, generation)
     run = app.ledger.run(stream, run_id)
@@ -196,18 +230,18 @@ def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan |
 
 
 def is_long_done(ledger: LedgerReader, stream: Stream, run: Run) -> bool:
-    """Whether a run's batch, of which there is no plan any more, is committed.
+    """Return whether the batch of a run, whose plan has left the ledger, is committed.
 
-    Then it is published, too: no batch is planned before its predecessor is.
+    The batch is then published, too: no batch is planned before the previous one is published.
     """
     return run.seq is not None and run.seq < ledger.head(stream).seq
 
 
 def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -> TidegateError:
-    """Why the ledger does not have `what` of the batch that was the head's when a step looked.
+    """Return the error for a ledger that lacks `what` of the batch that was the head when a step looked.
 
-    Fenced: it is the head's no more, so the step was overtaken, and slept until the batch had left the
-    ledger. Halted: the ledger has lost it.
+    Fenced if the head is a later batch: the step was overtaken, and its batch has left the ledger meanwhile.
+    Halted if the batch is still the head: the ledger has lost rows.
     """
     if ledger.head(stream).seq > seq:
         return Fenced(

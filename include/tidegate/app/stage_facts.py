@@ -1,4 +1,4 @@
-"""What the built-in expectations know of a batch: of ledger and manifests, as far as a suite needs it."""
+"""Collect the facts of a batch that built-in expectations need, from the ledger and from manifests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tidegate.spec.kernel import kernel_stage
 def stage_facts(
     app: App, plan: Plan, attempt: Attempt, pipeline: Pipeline, stage: Stage, needs: Needs
 ) -> StageFacts | None:
-    """Of one stage in one batch, committed or only computed; None: the suite has no built-in expectation.
+    """Return the facts of one stage in a batch, committed or only computed; None if `needs` is empty.
 
-    State before the batch that is no longer kept is not known; batches whose counts have left the ledger are
-    not in the history. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    `needs` are those of the suite's built-in expectations: nothing else is read. `state_before` is None if
+    that state is no longer kept; batches whose counts have left the ledger are not in the history. Raises
+    LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     if not needs.is_any:
         return None
@@ -45,7 +46,10 @@ def _counts(attempt: Attempt, pipeline: Pipeline, stage: Stage) -> BatchCounts:
 
 
 def _history(app: App, plan: Plan, pipeline: Pipeline, stage: Stage, batches: int) -> Iterator[BatchCounts]:
-    """The newest first. A batch of before the stage was there has emitted nothing of it, and is not one."""
+    """Yield the counts of the committed batches before this one, newest first.
+
+    A batch from before the stage existed is skipped.
+    """
     if not batches:
         return
     for past in app.ledger.batches(plan.stream, plan.seq, batches):
@@ -54,7 +58,7 @@ def _history(app: App, plan: Plan, pipeline: Pipeline, stage: Stage, batches: in
 
 
 def _outboxes_before(app: App, plan: Plan, stage: Stage, batches: int) -> Iterator[tuple[DataFile, ...]]:
-    """The newest first."""
+    """Yield the outbox files of the batches before this one, newest first."""
     if not batches:
         return
     committed = app.ledger.committed(plan.stream, max(0, plan.seq - 1 - batches))

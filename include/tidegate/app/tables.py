@@ -1,8 +1,8 @@
-"""Tables for others are brought up to the head, from wherever they are. It needs no lease.
+"""Bring the Delta tables for other engines up to the head. This needs no lease.
 
-State and outbox of each stage are a Delta table, whose log says how far it is: with each batch's files goes
-the batch's number, and with a snapshot's that of the batch that it was made after. Who comes next, a
-publication or a cleaning, applies what is missing.
+State and outbox of each stage are a Delta table. The table's log has the progress: the number of a batch is
+in the same Delta transaction as its files, and a snapshot's with the snapshot's files. A table that lacks
+batches gets them from the next process that publishes or cleans.
 """
 
 from __future__ import annotations
@@ -25,24 +25,29 @@ from tidegate.spec import Pipeline
 from tidegate.spec.kernel import state_stages
 
 MOST_WITHOUT_FILES = 16
-"""So many batches in a row may have no files for a table before it is told of them: who comes next would
-have to read all of their manifests again."""
+"""After so many batches without files for a table, the table gets only the number of the last one. Without a
+limit, every later process would read the manifests of all of these batches again."""
 
 
 def batches_of(stream: Stream) -> str:
-    """The application whose number in a table is that of the last batch whose files it has."""
+    """Return the application whose transaction number in a table is the last batch whose files the table has.
+
+    Delta keeps one number per application in its log (`txn`).
+    """
     return str(stream)
 
 
 def snapshots_of(stream: Stream) -> str:
-    """The application whose number is that of the last snapshot that the table was rearranged to."""
+    """Return the application whose transaction number is the last snapshot to which the table was
+    rearranged.
+    """
     return f"{stream}/snapshots"
 
 
 def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> None:
     """Bring the tables of all stages of these pipelines, which planned the stream, up to the head.
 
-    Raises Fenced when a table is further than the ledger; LakeDamaged when one is none of this tidegate's;
+    Raises Fenced if a table is ahead of the ledger; LakeDamaged if a table was not made by tidegate;
     LedgerMismatch, SchemaChanged, LakeUnavailable, LedgerUnavailable.
     """
     claim_folder(app, stream)
@@ -53,9 +58,9 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
 
 
 def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> list[str]:
-    """Remove the logs of the tables that are further than the ledger, and return their folders.
+    """Remove the logs of the tables that are ahead of the ledger, and return their folders.
 
-    `catch_up_tables` makes them anew from the files that the ledger knows. Raises as `check_tables`.
+    `catch_up_tables` creates them again from the files that the ledger has. Raises as `check_tables`.
     """
     lake, head, removed = app.lake(stream), app.ledger.head(stream).seq, []
     for kind, stage in _tables_of(pipelines):
@@ -67,13 +72,15 @@ def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline])
 
 
 def check_tables(app: App, stream: Stream, pipeline: Pipeline) -> None:
-    """Raises LakeDamaged when other tables lie where those of a stream have their place; LakeUnavailable."""
+    """Raise LakeDamaged if the folder of a stream's table has a table that tidegate did not make;
+    LakeUnavailable.
+    """
     for kind, stage in _tables_of([pipeline]):
         shared_table(app.lake(stream), kind, stage).check()
 
 
 def shared_table(lake: Lake, kind: Kind, stage: str) -> SharedTable:
-    """The table of a stage's state, or of its outbox."""
+    """Return the Delta table of a stage's state, or of its outbox."""
     columns = STATE_COLUMNS if kind == "state" else SHARED_COLUMNS
     return SharedTable(lake.store, lake.table(kind, stage), columns)
 
@@ -87,9 +94,8 @@ def _tables_of(pipelines: Iterable[Pipeline]) -> Iterator[tuple[Kind, str]]:
 
 
 class _Batches:
-    """The committed batches and the snapshots of a stream, asked for when a table needs them.
-
-    Each manifest is read once.
+    """The committed batches and snapshots of a stream, loaded when a table needs them. Each manifest is read
+    once.
     """
 
     def __init__(self, app: App, stream: Stream) -> None:
@@ -102,7 +108,10 @@ class _Batches:
         self._batches: list[tuple[int, ManifestRef]] | None = None
 
     def after(self, seq: int) -> list[tuple[int, ManifestRef]]:
-        """(seq, manifest) of those after batch `seq`, which somebody says is committed. Raises Fenced."""
+        """Return (seq, manifest) of the batches after batch `seq`, which a table already has.
+
+        Raises Fenced if the ledger has not committed batch `seq`: a newer ledger has written to the table.
+        """
         if self._batches is None or not self._start <= seq <= self._start + len(self._batches):
             self._start, self._batches = seq, self._app.ledger.committed(self.stream, seq)
             head = self._app.ledger.head(self.stream).seq
@@ -114,41 +123,42 @@ class _Batches:
         return self._batches[seq - self._start :]
 
     def snapshots(self, seq: int) -> list[Snapshot]:
-        """What a table that is at batch `seq` has to know of: see `LedgerReader.newest_snapshots`."""
+        """Return the snapshots that matter to a table at batch `seq`: see `LedgerReader.newest_snapshots`."""
         if seq not in self._snapshots:
             self._snapshots[seq] = self._app.ledger.newest_snapshots(self.stream, seq)
         return self._snapshots[seq]
 
     @cached_property
     def given_up(self) -> frozenset[int]:
-        """The batches of which a sink never got all."""
+        """The batches that a sink never got completely."""
         return frozenset(row.seq for row in self._app.ledger.given_up(self.stream))
 
-    def manifest(self, known: ManifestRef) -> Manifest:
-        """A batch's or a snapshot's files."""
-        if known.name not in self._manifests:
-            self._manifests[known.name] = self._app.manifest(self.stream, known)
-        return self._manifests[known.name]
+    def manifest(self, reference: ManifestRef) -> Manifest:
+        """Return the manifest of a batch or a snapshot."""
+        if reference.name not in self._manifests:
+            self._manifests[reference.name] = self._app.manifest(self.stream, reference)
+        return self._manifests[reference.name]
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """What one table lacks. Only state has snapshots."""
+    """The changes that one table lacks. Only state has snapshots."""
 
     batches: _Batches
     kind: Kind
     stage: str
 
     def after(self, table: TableVersion) -> TableChange | None:
-        """The next change of the table as it is.
+        """Return the next change of the table in its present version; None if it is up to date.
 
-        Batch by batch, and then the newest snapshot: a batch's files would be in it already. Only a table
-        that is behind state that was given up, of which files may be removed, goes there at once.
+        Batches come first, one by one, then the newest snapshot, which already contains their rows. But a
+        table that is behind given-up state goes to the newest snapshot at once, since files of the batches
+        before may be removed.
         """
         batch = self._batch(table)
         snapshots = self.batches.snapshots(batch) if self.kind == "state" else []
         newest = snapshots[-1] if snapshots else None
-        is_given_up = any(each.given_up_at is not None and batch < each.seq for each in snapshots)
+        is_given_up = any(snapshot.given_up_at is not None and batch < snapshot.seq for snapshot in snapshots)
         if newest is not None and is_given_up:
             return self._rearranged(table, newest)
         change = self._of_next_batch(table)
@@ -157,21 +167,23 @@ class _Changes:
         return change
 
     def _of_next_batch(self, table: TableVersion) -> TableChange | None:
-        """The files of the next batch that has any; or only a number, where many have none."""
+        """Return the files of the next batch that has any; or only a number, if many batches have none."""
         batches = self.batches.after(self._batch(table))
-        for seq, known in batches:
-            if files := self._files(known):
+        for seq, reference in batches:
+            if files := self._files(reference):
                 return TableChange({self._application: seq}, files)
         if len(batches) < MOST_WITHOUT_FILES:
             return None
         return TableChange({self._application: batches[-1][0]})
 
     def _rearranged(self, table: TableVersion, snapshot: Snapshot) -> TableChange:
-        """The same rows in other files: those of the snapshot and of the batches after it, and no others."""
+        """Return the change to the files of the snapshot and of the batches after it: the same rows in other
+        files.
+        """
         batch = self._batch(table)
         end = max(batch, snapshot.seq)
-        later = [known for seq, known in self.batches.after(snapshot.seq) if seq <= end]
-        files = [file for known in (snapshot.manifest, *later) for file in self._files(known)]
+        later = [reference for seq, reference in self.batches.after(snapshot.seq) if seq <= end]
+        files = [file for reference in (snapshot.manifest, *later) for file in self._files(reference)]
         paths, existing = {file.path for file in files}, table.files()
         return TableChange(
             {self._snapshots: snapshot.seq} | ({self._application: end} if batch < end else {}),
@@ -191,9 +203,11 @@ class _Changes:
     def _batch(self, table: TableVersion) -> int:
         return table.number(self._application)
 
-    def _files(self, known: ManifestRef) -> tuple[DataFile, ...]:
-        """The files of a batch or a snapshot, without what is lost of an outbox that was given up."""
-        manifest = self.batches.manifest(known)
+    def _files(self, reference: ManifestRef) -> tuple[DataFile, ...]:
+        """Return the files of a batch or a snapshot, without the lost files of an outbox that was given
+        up.
+        """
+        manifest = self.batches.manifest(reference)
         files = manifest.files_of(self.kind, self.stage)
         if self.kind == "outbox" and manifest.seq in self.batches.given_up:
             return tuple(file for file in files if not verify(self.batches.store, [file]))
