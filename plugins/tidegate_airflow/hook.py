@@ -30,7 +30,7 @@ class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
         from tidegate.broker.config import KafkaConfig
         from tidegate.broker.log import KafkaLog
 
-        return KafkaLog(KafkaConfig.of(kafka_properties(self.get_connection(self.kafka_conn_id))))
+        return KafkaLog(KafkaConfig.from_dict(kafka_properties(self.get_connection(self.kafka_conn_id))))
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether a broker answers to this login, and what tidegate would lack there."""

@@ -59,7 +59,7 @@ def test_a_batch_goes_out_under_a_produce_quota(home: Path, tmp_path: Path) -> N
     """In the time for one transaction the broker takes a fraction of the batch."""
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         limit = {"delivery.timeout.ms": "4000", "client.id": "slow"}
-        config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers} | limit)
+        config = KafkaConfig.from_dict({"bootstrap.servers": broker.bootstrap_servers} | limit)
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         admin.create_topics([NewTopic("out", 2, 1)])
         admin.close()
@@ -80,16 +80,16 @@ def test_a_batch_goes_out_under_a_produce_quota(home: Path, tmp_path: Path) -> N
 def test_delivery_timeout_stays_within_its_transaction() -> None:
     wrong = {"bootstrap.servers": "a:1", "transaction.timeout.ms": "30000", "message.timeout.ms": "40000"}
     with pytest.raises(SettingsInvalid, match=r"delivery.timeout.ms is longer.*Write 20000 or less"):
-        KafkaConfig.of(wrong)
+        KafkaConfig.from_dict(wrong)
     with pytest.raises(SettingsInvalid, match="from 65536 to"):
-        KafkaConfig.of({"bootstrap.servers": "a:1", "tidegate.transaction.bytes": "many"})
+        KafkaConfig.from_dict({"bootstrap.servers": "a:1", "tidegate.transaction.bytes": "many"})
 
 
 @pytest.mark.broker
 def test_broker_too_slow_for_the_smallest_is_reported(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers})
+    config = KafkaConfig.from_dict({"bootstrap.servers": broker.bootstrap_servers})
     with KafkaLog(config) as log:
         log.ensure_progress_topic()
     tries = []

@@ -100,7 +100,7 @@ def test_unanswered_commit_is_unknown_and_failed_is_not(
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         soon = {"delivery.timeout.ms": "2000"}
-        config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers} | soon)
+        config = KafkaConfig.from_dict({"bootstrap.servers": broker.bootstrap_servers} | soon)
         topic = new_topic(config)
         sent, unsent = (TransactionalProducer(config, f"shard-{number}", topic) for number in range(2))
         for client in (sent, unsent):

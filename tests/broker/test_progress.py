@@ -265,7 +265,7 @@ def test_deleted_progress_is_gone_before_compaction(config: KafkaConfig, publish
     publisher.publish(1, "first", one_message, last_published=0)
     put(config, publisher, None)
     assert publisher.progress() is None
-    with pytest.raises(ProgressLost, match="is gone"):
+    with pytest.raises(ProgressLost, match="is missing"):
         publisher.publish(2, "first", one_message, last_published=1)
 
 

@@ -31,7 +31,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
 
 
 def test_login_is_translated_for_each_client() -> None:
-    config = KafkaConfig.of(LOGIN | {"request.timeout.ms": 7000, "client.id": "me"})
+    config = KafkaConfig.from_dict(LOGIN | {"request.timeout.ms": 7000, "client.id": "me"})
     assert config.for_python() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "security_protocol": "SASL_PLAINTEXT",
@@ -45,7 +45,7 @@ def test_login_is_translated_for_each_client() -> None:
 
 
 def test_java_and_librdkafka_names_mean_the_same() -> None:
-    names = {other: row.name for row in PROPERTIES.values() for other in row.others}
+    names = {other: row.name for row in PROPERTIES.values() for other in row.aliases}
     assert len(names) == 5
     for other, name in names.items():
         assert canonical({other: "x"}, "V") == canonical({name: "x"}, "V") == {name: "x"}
@@ -71,7 +71,7 @@ def test_the_login_of_java_is_taken_apart(options: str, password: str) -> None:
     ("properties", "says"),
     [
         ({}, "has no bootstrap.servers"),
-        (SERVERS | {"fetch.min.bytes": 1}, "fetch.min.bytes, which tidegate does not pass on.*Known are"),
+        (SERVERS | {"fetch.min.bytes": 1}, "fetch.min.bytes, which tidegate does not support.*Supported are"),
         (SERVERS | {"request.timeout.ms": "30s"}, "request.timeout.ms is no whole number"),
         (LOGIN | {"sasl.mechanisms": "PLAIN"}, "sasl.mechanism twice"),
         (LOGIN | {"sasl.jaas.config": JAAS}, "sasl.password twice, also as Java has it"),
@@ -97,7 +97,7 @@ def test_the_login_of_java_is_taken_apart(options: str, password: str) -> None:
         (LOGIN | {"sasl.mechanism": "GSSAPI"}, "librdkafka, as its wheel is built, has no Kerberos"),
         (LOGIN | {"sasl.mechanism": "AWS_MSK_IAM"}, "librdkafka does not have it"),
         # what does not go together
-        (SERVERS | {"security.protocol": "TLS"}, "security.protocol is none of Kafka's.*SASL_SSL"),
+        (SERVERS | {"security.protocol": "TLS"}, "security.protocol is not one of Kafka's.*SASL_SSL"),
         (
             SERVERS | {"ssl.ca.location": "/ca.pem"},
             "location is set, and the connection is not encrypted",
@@ -128,7 +128,7 @@ def test_the_login_of_java_is_taken_apart(options: str, password: str) -> None:
 )
 def test_unusable_property_is_refused_with_the_reason(properties: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsInvalid, match=re.compile(says, re.DOTALL)) as caught:
-        KafkaConfig.of(properties, "TIDEGATE_KAFKA_SHOP")
+        KafkaConfig.from_dict(properties, "TIDEGATE_KAFKA_SHOP")
     assert str(caught.value).startswith("TIDEGATE_KAFKA_SHOP")
     assert caught.value.fix
     assert CANARY not in str(caught.value)
@@ -146,7 +146,9 @@ def test_certificates_can_be_on_one_line() -> None:
     texts = {"ssl.truststore.certificates": client.text, "ssl.keystore.certificate.chain": client.text}
     texts["ssl.keystore.key"] = client.key
     for joined in ("\n", " ", "\\n"):
-        config = KafkaConfig.of(TLS | {name: text.replace("\n", joined) for name, text in texts.items()})
+        config = KafkaConfig.from_dict(
+            TLS | {name: text.replace("\n", joined) for name, text in texts.items()}
+        )
         assert config.properties["ssl.key.pem"] == client.key
         assert config.for_python()["ssl_context"].cert_store_stats()["x509"] == 1
 
@@ -154,14 +156,14 @@ def test_certificates_can_be_on_one_line() -> None:
 def test_key_of_another_certificate_is_reported() -> None:
     authority = Authority("a")
     one, other = authority.sign("one"), authority.sign("other")
-    config = KafkaConfig.of(TLS | {"ssl.certificate.pem": one.text, "ssl.key.pem": other.key})
+    config = KafkaConfig.from_dict(TLS | {"ssl.certificate.pem": one.text, "ssl.key.pem": other.key})
     with pytest.raises(SettingsInvalid, match="the key is not the certificate's"):
         config.for_python()
 
 
 def test_nothing_that_shows_settings_shows_a_secret() -> None:
     key = Authority("a").sign("client")
-    config = KafkaConfig.of(
+    config = KafkaConfig.from_dict(
         LOGIN
         | {"security.protocol": "SASL_SSL", "ssl.key.password": CANARY}
         | {"ssl.certificate.pem": key.text, "ssl.key.pem": key.encrypted_key(CANARY)}
@@ -193,13 +195,13 @@ def test_login_is_kept_out_of_client_logs(
     for logger in loggers:
         monkeypatch.setattr(logger, "level", logging.DEBUG)
         logger.manager._clear_cache()  # type: ignore[attr-defined]
-    KafkaConfig.of(SERVERS)
+    KafkaConfig.from_dict(SERVERS)
     assert all(logger.isEnabledFor(logging.DEBUG) for logger in loggers)
-    KafkaConfig.of(LOGIN)
+    KafkaConfig.from_dict(LOGIN)
     assert not any(logger.isEnabledFor(logging.DEBUG) for logger in loggers)
 
 
 def test_the_guide_has_every_property() -> None:
     page = GUIDE.read_text()
-    names = {name for row in PROPERTIES.values() for name in (row.name, *row.others)}
+    names = {name for row in PROPERTIES.values() for name in (row.name, *row.aliases)}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []

@@ -135,7 +135,7 @@ def test_small_topic_gets_smaller_batches(broker: KafkaBroker) -> None:
 
 def told(code: int) -> TidegateError:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": "secret"}
-    config = KafkaConfig.of(
+    config = KafkaConfig.from_dict(
         {"bootstrap.servers": "nobody:9092", "security.protocol": "SASL_PLAINTEXT", **login}
     )
     return publication_error(KafkaError(code, "a compacted topic has keys"), KafkaLog(config), "shard", "out")
@@ -172,7 +172,7 @@ def test_broker_with_short_transactions_names_the_setting(home: Path, tmp_path: 
     with KafkaBroker(own_home(home, tmp_path), config=allowed) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         publishers = [
-            KafkaPublisher(KafkaLog(KafkaConfig.of(servers | more)), "shard", "out", committed())
+            KafkaPublisher(KafkaLog(KafkaConfig.from_dict(servers | more)), "shard", "out", committed())
             for more in ({}, {"transaction.timeout.ms": "30000"})
         ]
         with pytest.raises(SettingsInvalid, match=r'of 60000 ms.*Set "transaction.timeout.ms" in TIDEGATE_'):

@@ -139,10 +139,10 @@ class _AnotherServer(BaseHTTPRequestHandler):
         (404, b"<html>not found</html>", "it answers 404"),
         (404, b'{"error": "no such page"}', "it answers 404"),
         (405, b"", "it answers 405"),
-        (200, b"<html>welcome</html>", "its answer is no JSON"),
-        (200, b"\xff\xfe", "its answer is no JSON"),
-        (200, b"{}", "its JSON is of something else"),
-        (200, b'["a"]', "its JSON is of something else"),
+        (200, b"<html>welcome</html>", "its answer is not JSON"),
+        (200, b"\xff\xfe", "its answer is not JSON"),
+        (200, b"{}", "its JSON is not that of a registry"),
+        (200, b'["a"]', "its JSON is not that of a registry"),
     ],
 )
 def test_another_web_server_is_told_from_a_registry(status: int, body: bytes, why: str) -> None:
@@ -153,7 +153,7 @@ def test_another_web_server_is_told_from_a_registry(status: int, body: bytes, wh
             url = f"http://127.0.0.1:{server.server_address[1]}"
             with pytest.raises(SettingsInvalid, match=f"another web server.*{why}.*TIDEGATE_REGISTRY"):
                 SchemaRegistry(RegistryConfig.parse(url)).versions("a")
-            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}|something else"):
+            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}|not that of a registry"):
                 SchemaRegistry(RegistryConfig.parse(url)).schema(1)
         finally:
             server.shutdown()
@@ -203,7 +203,7 @@ def properties(server: RegistryServer, files: Mapping[str, Path], **changed: str
 
 
 def test_registry_login_uses_mutual_tls(secured: RegistryServer, files: Mapping[str, Path]) -> None:
-    with SchemaRegistry(RegistryConfig.of(properties(secured, files))) as registry:
+    with SchemaRegistry(RegistryConfig.from_dict(properties(secured, files))) as registry:
         assert registry.schema(registry.register("levels-value", ONE)) == ONE
     # as Confluent's own client is told it
     theirs = SchemaRegistryClient(properties(secured, files))
@@ -226,7 +226,7 @@ def test_wrong_login_or_certificate_shows_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     changed = {name: str(files[text]) if text in files else text for name, text in changed.items()}
-    config = RegistryConfig.of(properties(secured, files, **changed))
+    config = RegistryConfig.from_dict(properties(secured, files, **changed))
     with pytest.raises(SettingsInvalid, match=says) as caught, SchemaRegistry(config) as registry:
         registry.versions("a")
     assert CANARY not in f"{traceback.format_exception(caught.value)} {config!r} {caplog.text}"

@@ -131,7 +131,7 @@ class Rights:
         producer = KafkaProducer(bootstrap_servers=self.servers)
         at = producer.send(SOURCE, b"{}").get(timeout=10).offset
         producer.close()
-        for _ in read_slice(KafkaConfig.of(self.properties), Slice(SOURCE, 0, at, at + 1), 10.0):
+        for _ in read_slice(KafkaConfig.from_dict(self.properties), Slice(SOURCE, 0, at, at + 1), 10.0):
             pass
 
     def publish(self) -> None:

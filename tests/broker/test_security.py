@@ -45,7 +45,7 @@ def topic(secured: SecuredBroker) -> str:
 
 @pytest.mark.parametrize("kind", sampled(KINDS, SAMPLE))
 def test_what_one_client_publishes_the_other_reads(secured: SecuredBroker, topic: str, kind: str) -> None:
-    config = KafkaConfig.of(KINDS[kind](secured))
+    config = KafkaConfig.from_dict(KINDS[kind](secured))
     with KafkaLog(config) as log:
         log.ensure_progress_topic()
         publisher = KafkaPublisher(log, f"shard-{topic}", topic, committed())
@@ -75,7 +75,10 @@ def read_all(config: KafkaConfig, topic: str) -> None:
 
 def asked(properties: Mapping[str, str], topic: str) -> TidegateError:
     """What kafka-python's client fails with, as it is told."""
-    with KafkaLog(KafkaConfig.of(properties, VARIABLE)) as log, pytest.raises(TidegateError) as caught:
+    with (
+        KafkaLog(KafkaConfig.from_dict(properties, VARIABLE)) as log,
+        pytest.raises(TidegateError) as caught,
+    ):
         log.view(topic)
     assert VARIABLE in str(caught.value)
     assert CANARY not in str(caught.value)
@@ -96,7 +99,7 @@ def test_wrong_login_is_a_settings_error(secured: SecuredBroker, topic: str, kin
     error = asked(properties, topic)
     assert (type(error), "refuses this login" in str(error)) == (SettingsInvalid, True)
     with pytest.raises(SettingsInvalid, match="refuses this login"):
-        read_all(KafkaConfig.of(properties), topic)
+        read_all(KafkaConfig.from_dict(properties), topic)
     assert time.monotonic() - began < 20
 
 
@@ -112,7 +115,7 @@ def test_certificate_of_another_host_is_reported_if_verified(secured: SecuredBro
     error = asked(elsewhere, topic)
     assert (type(error), "IP address mismatch" in str(error)) == (SettingsInvalid, True)
     for algorithm in ("", "none"):
-        config = KafkaConfig.of(elsewhere | {"ssl.endpoint.identification.algorithm": algorithm})
+        config = KafkaConfig.from_dict(elsewhere | {"ssl.endpoint.identification.algorithm": algorithm})
         with KafkaLog(config) as log:
             assert log.view(topic).ends == {0: 0}
 
@@ -145,7 +148,7 @@ class TestTokens:
 
     def tokens(self, secured: SecuredBroker, callback: str) -> KafkaConfig:
         kind = KINDS["OAUTHBEARER by TLS"](secured)
-        return KafkaConfig.of(kind | {"sasl.oauthbearer.callback": callback})
+        return KafkaConfig.from_dict(kind | {"sasl.oauthbearer.callback": callback})
 
     @pytest.mark.parametrize(
         ("callback", "error", "says"),
@@ -199,7 +202,7 @@ class TestTokens:
 
 
 def test_missing_file_is_reported_by_each_client(secured: SecuredBroker, topic: str) -> None:
-    config = KafkaConfig.of(KINDS["TLS, a file"](secured) | {"ssl.ca.location": "/nowhere/ca.pem"})
+    config = KafkaConfig.from_dict(KINDS["TLS, a file"](secured) | {"ssl.ca.location": "/nowhere/ca.pem"})
     with KafkaLog(config) as log, pytest.raises(SettingsInvalid, match="No such file"):
         log.view(topic)
     with pytest.raises(SettingsInvalid, match="on each machine on which Spark's workers run"):
@@ -212,7 +215,7 @@ def test_encrypted_key_without_password_never_prompts(
     secured: SecuredBroker, topic: str, kind: str, password: str | None
 ) -> None:
     properties = {**KINDS[kind](secured), "ssl.key.password": password}
-    config = KafkaConfig.of({name: text for name, text in properties.items() if text is not None})
+    config = KafkaConfig.from_dict({name: text for name, text in properties.items() if text is not None})
     for ask in (lambda: KafkaLog(config).view(topic), lambda: read_all(config, topic)):
         with pytest.raises(SettingsInvalid) as caught:
             ask()

@@ -227,7 +227,7 @@ def test_spark_connection_and_command_mean_the_server() -> None:
 def test_kafka_connection_and_command_mean_the_broker() -> None:
     environment = environment_of(services()["airflow-scheduler"])
     connection = json.loads(environment["AIRFLOW_CONN_TIDEGATE_KAFKA"])
-    assert KafkaConfig.of(connection["extra"]) == KafkaConfig.parse(environment["TIDEGATE_KAFKA"])
+    assert KafkaConfig.from_dict(connection["extra"]) == KafkaConfig.parse(environment["TIDEGATE_KAFKA"])
     kafka = resolved(filled())["services"]["kafka"]
     advertised = environment_of(kafka)["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INTERNAL://{environment['TIDEGATE_KAFKA']}" in advertised.split(",")

@@ -93,7 +93,7 @@ def test_the_kafka_connection_of_the_secret_is_one() -> None:
     assert connection["conn_type"] == "kafka"
     servers = f"{connection['host']}:{connection['port']}"
     login = {"sasl.username": connection["login"], "sasl.password": connection["password"]}
-    KafkaConfig.of({"bootstrap.servers": servers, **login, **connection["extra"]})
+    KafkaConfig.from_dict({"bootstrap.servers": servers, **login, **connection["extra"]})
 
 
 def test_the_spark_connection_means_the_service() -> None:

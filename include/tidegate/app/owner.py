@@ -56,7 +56,7 @@ def check_owner(app: App, stream: Stream) -> LedgerMark | None:
 
 
 def claim_promotions(app: App, pipeline: str) -> None:
-    """Check that this ledger has the newest promotion of the pipeline's folder, and add the marks that it lacks.
+    """Check that this ledger has the newest promotion of the pipeline's folder, and add missing marks.
 
     Raises LedgerMismatch if the folder belongs to another ledger, or has a promotion that this ledger lacks;
     LakeDamaged, LakeUnavailable, LedgerUnavailable.

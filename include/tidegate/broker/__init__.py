@@ -1,4 +1,4 @@
-"""The Kafka edge: offsets, records, topics, transactional publication.
+"""Access to Kafka: offsets, records, topics, transactional publication.
 
-It imports nothing, since Spark's workers read records, and need no more than that.
+This module imports nothing: Spark's workers only read records, and must not load the rest.
 """

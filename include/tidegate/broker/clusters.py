@@ -1,4 +1,4 @@
-"""The Kafka clusters that a step works with: source and sinks may have one each."""
+"""The Kafka clusters that a step uses: the source and each sink can have its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from tidegate.broker.log import KafkaLog
 
 
 class KafkaClusters:
-    """The logs of clusters, by the names of their connections; None is the one without a name.
+    """The logs of clusters, by the names of their connections; None is the default connection.
 
-    As a context manager, whatever is asked of a cluster inside goes over one connection. It may be entered
-    again inside: the outermost one ends the connections.
+    As a context manager it lets all calls to a cluster inside of the block share one connection. Blocks can
+    be nested: the outermost one closes the connections.
+
+    Example:
+        with clusters:
+            ends = clusters.log(None).stable_ends(["events"])
     """
 
     def __init__(self, config_of: Callable[[str | None], KafkaConfig]) -> None:
@@ -23,7 +27,9 @@ class KafkaClusters:
         self._entered = ExitStack()
 
     def log(self, connection: str | None) -> KafkaLog:
-        """A cluster's logs, always the same. Raises SettingsInvalid where it is not set."""
+        """Return a cluster's logs, always the same object. Raises SettingsInvalid if the connection is not
+        set.
+        """
         if connection not in self._logs:
             log = self._logs[connection] = KafkaLog(self._config_of(connection))
             if self._users:

@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached, as each of the clients wants to know it: kafka-python and librdkafka."""
+"""The configuration of a Kafka cluster, translated for both clients: kafka-python and librdkafka."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MAX_RECORD_BYTES = 1_000_000
 TRANSACTION_TIMEOUT_MS = 60_000
 _TRANSACTION_BYTES = 8 * 1024 * 1024
 _DELIVERY_SHARE = 2 / 3
-"""Of a transaction's time: the rest is for its commit."""
+"""The part of a transaction's timeout in which its messages must be delivered; the rest is for its commit."""
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """How long a transaction of a publication may be open, how long its messages may take to be delivered,
-    and how many bytes it has at most.
+    """The limits of a publication's transactions: the timeout of a transaction, the time for the delivery of
+    its messages (both in milliseconds), and its largest size in bytes.
     """
 
     timeout_ms: int
@@ -47,7 +47,10 @@ class Transactions:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Transactions:
-        """Return those that the properties of a cluster ask for, and sound ones where they do not."""
+        """Return the limits that a cluster's properties set, with defaults for those that are missing.
+
+        Example: `Transactions.parse({})` is `Transactions(60_000, 40_000, 8 * 1024 * 1024)`.
+        """
         timeout_ms = int(properties.get(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS))
         delivery_ms = properties.get(DELIVERY_TIMEOUT, timeout_ms * _DELIVERY_SHARE)
         most_bytes = properties.get(TRANSACTION_BYTES, _TRANSACTION_BYTES)
@@ -55,13 +58,13 @@ class Transactions:
 
 
 _SHOWS_ALL = ("kafka.net.connection", "kafka.protocol.parser", "py4j")
-"""Loggers that show as DEBUG whatever is sent: passwords and tokens to Kafka, and to Spark's JVM, in base64,
-what its workers read with.
+"""Loggers that at level DEBUG show everything that is sent: passwords and tokens to Kafka, and, in base64,
+the configuration that Spark's JVM gets for its workers.
 """
 
 
 class Secret(str):
-    """A text that does not show itself where settings are printed: kafka-python logs its own, for one."""
+    """A text whose `repr` is hidden. kafka-python logs its configuration, passwords included."""
 
     __slots__ = ()
 
@@ -77,9 +80,10 @@ def _keep_from_showing_all() -> None:
 
 @dataclass(frozen=True)
 class KafkaConfig:
-    """Client properties, by the names of `PROPERTIES`. Hidden in `repr`, since they may hold a password.
+    """Client properties, by the names of `PROPERTIES`. They are hidden in `repr`, since they can contain a
+    password.
 
-    `variable` is the setting that they are from: errors name it.
+    `variable` is the setting that they come from; errors name it.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -87,22 +91,30 @@ class KafkaConfig:
 
     @classmethod
     def parse(cls, text: str, variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
-        """From `host:port,host:port` or a JSON object. Raises SettingsInvalid."""
+        """Return the configuration that a text describes: `host:port,host:port`, or a JSON object of
+        properties.
+
+        Raises SettingsInvalid if it is neither, or as `from_dict`.
+
+        Example: `KafkaConfig.parse("broker:9092").servers` is `broker:9092`.
+        """
         if not text.lstrip().startswith("{"):
-            return cls.of({"bootstrap.servers": text.strip()}, variable)
+            return cls.from_dict({"bootstrap.servers": text.strip()}, variable)
         try:
-            return cls.of(json.loads(text), variable)
+            return cls.from_dict(json.loads(text), variable)
         except json.JSONDecodeError:
-            # The text may hold a password: it is not repeated, here or in the cause.
+            # The text can contain a password, so neither the message nor the cause repeats it.
             raise SettingsInvalid(
                 f"{variable} is neither host:port nor a JSON object",
                 'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.',
             ) from None
 
     @classmethod
-    def of(cls, properties: Mapping[str, Any], variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
-        """From properties by Java's names or librdkafka's. Raises SettingsInvalid for one that a client does
-        not have, for some that do not go together, and without bootstrap.servers.
+    def from_dict(cls, properties: Mapping[str, Any], variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
+        """Return the configuration with these properties, by Java's names or librdkafka's.
+
+        Raises SettingsInvalid if a client lacks a property, if properties contradict each other, or if
+        bootstrap.servers is missing.
         """
         texts = checked(canonical(properties, variable), variable)
         if not texts.get("bootstrap.servers"):
@@ -117,26 +129,27 @@ class KafkaConfig:
 
     @property
     def servers(self) -> str:
-        """The bootstrap servers, as one text."""
+        """The bootstrap servers, separated by commas."""
         return self.properties["bootstrap.servers"]
 
     @property
     def secrets(self) -> list[str]:
-        """The values that nobody is to see."""
+        """The values that must not appear in messages or logs."""
         return [text for name, text in self.properties.items() if PROPERTIES[name].is_secret]
 
     @property
     def transactions(self) -> Transactions:
-        """How messages are published."""
+        """The limits of a publication's transactions."""
         return Transactions.parse(self.properties)
 
     def redacted(self, text: str) -> str:
-        """A client's own words, without what nobody is to see."""
+        """Return a message of a client with the secrets replaced by `***`."""
         return redacted(text, self.secrets)
 
     def for_python(self) -> dict[str, Any]:
-        """Keyword arguments for kafka-python's clients. Raises SettingsInvalid for certificates and keys that
-        cannot be used, and what `TokenSource.token` raises.
+        """Return keyword arguments for kafka-python's clients.
+
+        Raises SettingsInvalid if certificates or keys cannot be used, and what `TokenSource.token` raises.
         """
         rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
         options = {row.python: row.read(text) for row, text in rows if row.python is not None}
@@ -147,7 +160,7 @@ class KafkaConfig:
         return options
 
     def for_librdkafka(self) -> dict[str, Any]:
-        """Options for librdkafka's clients. Raises what `TokenSource.token` raises."""
+        """Return options for librdkafka's clients. Raises what `TokenSource.token` raises."""
         rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
         options: dict[str, Any] = {row.librdkafka: text for row, text in rows if row.librdkafka is not None}
         if uses_tokens(self.properties):
@@ -155,8 +168,9 @@ class KafkaConfig:
         return options
 
     def _tokens(self) -> TokenSource:
-        """Those of the callback, of which there is one by now: a client waits ten seconds for the first, and
-        then does not say what was wrong.
+        """Return the token source of the callback, after it has given a first token.
+
+        Without this check librdkafka waits ten seconds for the first token, and then hides the reason.
         """
         source = token_source(self.properties[CALLBACK], self.properties.get("sasl.oauthbearer.config", ""))
         source.token()

@@ -1,8 +1,7 @@
 """Leader epochs: under which leader of a partition a record was written, and where each leader's records end.
 
-A record is known by its offset and its epoch: logs that both have it are the same up to there. So who keeps
-the epoch of the last record that was read finds out whether the log was truncated below it, also when it has
-grown again since.
+Offset and epoch identify a record: two logs that both have it are equal up to it. So the epoch of the last
+record that was read shows whether the log was truncated below it, even if the log has grown again since.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ _Partition = _Topic.OffsetForLeaderPartition
 
 
 class EpochEnd(NamedTuple):
-    """The newest leader epoch, up to one that was asked for, of which a log has records; and the offset after
-    the last of them. Where the log has none older, `epoch` is the one that was asked for, and `end` where
-    its records would have ended; -1 and -1 where that one is newer than all that the log knows.
+    """The newest leader epoch with records, up to the epoch of the request, and the offset after its last
+    record.
+
+    If the log has no such epoch, `epoch` is that of the request, and `end` the offset where its records would
+    have ended. Both are -1 if the epoch of the request is newer than all that the log has.
     """
 
     epoch: int
@@ -30,13 +31,14 @@ class EpochEnd(NamedTuple):
 
 
 EpochEnds = Callable[[Mapping[Partition, int]], Mapping[Partition, EpochEnd]]
-"""Asks the partitions' leaders where an epoch of each ends."""
+"""A function that asks the leaders of partitions where an epoch of each partition ends."""
 
 
 def epoch_ends(admin: Any, epochs: Mapping[Partition, int]) -> dict[Partition, EpochEnd]:
-    """Where an epoch of each partition ends, as its leader says. Raises KafkaError.
+    """Return where an epoch of each partition ends, as its leader says, with one request per leader.
 
-    One request for each leader. kafka-python's admin client has no call for it, only the way to the leaders.
+    kafka-python's admin client has no call for this request (KIP-320), but it can find the leaders. Raises
+    KafkaError.
     """
     ends: dict[Partition, EpochEnd] = admin._manager.run(_epoch_ends, admin, epochs)
     return ends
@@ -77,10 +79,12 @@ def _ends(response: Any) -> dict[Partition, EpochEnd]:
 def epochs_before(
     ask: EpochEnds, offsets: Mapping[Partition, int], newest: Mapping[Partition, int]
 ) -> dict[Partition, int]:
-    """The epoch of the record before each offset, for partitions of which the log still has that record.
+    """Return the leader epoch of the record before each offset, for partitions whose log still has that
+    record.
 
-    `newest` are the epochs of the partitions' leaders. Of most it is the answer, and one question finds that
-    out; a partition that is far behind takes one more for each leader that has written since.
+    `newest` are the epochs of the partitions' present leaders. Most partitions have that epoch, which one
+    request shows; a partition that is far behind needs one more request for each leader that has written
+    since.
     """
     epochs = {at: 0 for at, epoch in newest.items() if epoch == 0}
     begins: dict[Partition, int] = {}
@@ -93,7 +97,7 @@ def epochs_before(
                 epochs[at] = candidates[at]
             elif epoch == 0:
                 epochs[at] = 0
-            elif epoch > 0 and end != begins.get(at):  # the same again: the log knows of none that is older
+            elif epoch > 0 and end != begins.get(at):  # the same end again: the log has no older epoch
                 older[at], begins[at] = epoch, end
         candidates = older
     return epochs

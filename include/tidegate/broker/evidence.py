@@ -1,8 +1,8 @@
-"""What an output topic itself tells of how far a shard has sent, when its progress record is gone.
+"""Find out from an output topic how much a shard has sent, if its progress record is missing.
 
-All that a shard ever sends is one sequence of messages, and what is in the topic is the beginning of it, for
-transactions come one after the other and each is there as a whole or not at all. So the messages of the
-newest batches are looked for among the topic's records, whoever else writes to it.
+A shard sends one sequence of messages, in transactions that follow each other and are atomic. So the topic
+has a beginning of that sequence, perhaps between records of other producers. This module searches the topic
+for the messages of the newest batches.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tidegate.broker.progress import committed_reader, read_until, settled_secon
 
 
 class Mark(NamedTuple):
-    """What is kept of a message to know it again: a hash of key, value and headers.
+    """The identity of a message: a hash of key, value and headers, with its key.
 
-    The timestamp is not in it: a topic may put the broker's own there.
+    The timestamp is not part of it, because a topic with LogAppendTime replaces it.
     """
 
     identity: bytes
@@ -35,35 +35,36 @@ class Mark(NamedTuple):
 
 @dataclass
 class Traces:
-    """What a topic holds of the messages that were looked for.
+    """The messages that a search found in a topic.
 
-    `times`: how often each is there. `cut`: the partitions without any of them from which records were
-    deleted. `others`: the keys of all other records that come after the last of them in their partition.
+    `times` is the number of occurrences of each identity. `cut` has the partitions without any of the
+    messages from which records were deleted. `later_keys` has the keys of all other records after the last of
+    the messages in their partition; it is only filled for a compacted topic.
     """
 
     compacted: bool
     times: Counter[bytes] = field(default_factory=Counter)
     cut: list[int] = field(default_factory=list)
-    others: set[bytes] = field(default_factory=set)
+    later_keys: set[bytes] = field(default_factory=set)
 
 
 class Unclear(Exception):
-    """The topic does not tell how far a shard has sent; the text says why."""
+    """The topic does not show how much a shard has sent; the text says why."""
 
 
 def mark_of(message: Message) -> Mark:
-    """How a message is known again."""
+    """Return the identity of a message."""
     return _mark(message.key or b"", message.value, message.headers, message.size)
 
 
 def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
-    """Read a topic whole, up to the high watermark: an open transaction, of anybody, hides what is committed
-    after it, until it is over.
+    """Read a topic completely, up to the high watermark, and return what it has of the messages.
 
-    Raises KafkaError, also where one stays open.
+    The last stable offset would not do: an open transaction of any producer hides what is committed after it.
+    The reader waits until such transactions are over. Raises KafkaError, also if one stays open.
     """
     traces = Traces(compacted)
-    wanted = {mark.identity for mark in marks}
+    identities = {mark.identity for mark in marks}
     with log:
         ends = log.view(topic).ends
     with committed_reader(log.config) as consumer:
@@ -73,29 +74,32 @@ def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) 
             start = consumer.beginning_offsets([at])[at]
             consumer.seek(at, start)
             records = read_until(consumer, at, end, settled_seconds(log.config))
-            seen = _look_among(records, wanted, traces)
+            seen = _look_among(records, identities, traces)
             if start > 0 and not seen:
                 traces.cut.append(partition)
     return traces
 
 
-def _look_among(records: Iterable[Any], wanted: set[bytes], traces: Traces) -> bool:
-    """Add what the records of a partition tell. Return whether one of them is wanted."""
+def _look_among(records: Iterable[Any], identities: set[bytes], traces: Traces) -> bool:
+    """Add the messages among the records of a partition to `traces`. Return whether there was one."""
     seen = False
-    others: set[bytes] = set()
+    later_keys: set[bytes] = set()
     for record in records:
         mark = _mark(record.key or b"", record.value, record.headers)
-        if mark.identity in wanted:
+        if mark.identity in identities:
             traces.times[mark.identity] += 1
-            seen, others = True, set()
+            seen, later_keys = True, set()
         elif traces.compacted:
-            others.add(mark.key)
-    traces.others |= others
+            later_keys.add(mark.key)
+    traces.later_keys |= later_keys
     return seen
 
 
 def sent_of(marks: Sequence[Mark], traces: Traces) -> int:
-    """How many of the messages are in the topic, counted from the first on. Raises Unclear."""
+    """Return how many of the messages are in the topic, counted from the first one without a gap.
+
+    Raises Unclear if the topic also has messages after a gap, or has one twice.
+    """
     left = Counter(traces.times)
     sent = 0
     for mark in marks:
@@ -112,21 +116,24 @@ def sent_of(marks: Sequence[Mark], traces: Traces) -> int:
 
 
 def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
-    """Find out whether messages of one batch that are not in the topic never were. Raises Unclear.
+    """Raise Unclear unless messages that are missing in the topic were certainly never sent.
 
-    Compaction leaves the newest record of a key, so one such message that is missing shows that its whole
-    transaction is.
+    Compaction keeps the newest record of a key. So if the newest message of a key is missing, and no later
+    record has its key, its whole transaction is missing.
     """
     if traces.cut:
         raise Unclear(f"records were deleted from its partitions {', '.join(map(str, traces.cut))}")
     if traces.compacted and not any(
-        not mark.is_deletion and mark.key not in traces.others for mark in _newest(_next_transaction(marks))
+        not mark.is_deletion and mark.key not in traces.later_keys
+        for mark in _newest(_next_transaction(marks))
     ):
         raise Unclear("it is compacted, and may have lost them because newer records have their keys")
 
 
 def _next_transaction(marks: Sequence[Mark]) -> Sequence[Mark]:
-    """Return those that are in the next transaction for sure, however small a slow broker has made it."""
+    """Return the messages that are certainly in the next transaction, even if a slow broker has made it
+    small.
+    """
     sizes = accumulate(mark.size for mark in marks)
     fitting = sum(1 for size in takewhile(lambda size: size <= LEAST_CHUNK_BYTES, sizes))
     return marks[: min(max(fitting, 1), CHUNK_RECORDS)]

@@ -1,4 +1,4 @@
-"""What a topic takes: which timestamps, by its configuration and the broker's clock."""
+"""The timestamps that a topic accepts, by its configuration and the broker's clock."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
 TYPE = "message.timestamp.type"
 DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Until Kafka 3.x, both of the limits in one."""
+"""Until Kafka 3.x, one setting for both limits."""
 
 RETENTION = "retention.ms"
 CLEANUP = "cleanup.policy"
 TIMESTAMP_SETTINGS = (BEFORE, AFTER, TYPE, DIFFERENCE, RETENTION, CLEANUP)
 _UNLIMITED = 10**15
-"""More than 30,000 years. Kafka's own for no limit is the largest `long`."""
+"""More than 30,000 years. Kafka's default, the largest `long`, means no limit."""
 
 
 @dataclass(frozen=True)
 class TimestampLimits:
-    """How far a record's timestamp may be behind and ahead of the broker's clock when it arrives, in
-    milliseconds, and how long the topic keeps a record after its timestamp; None: any distance.
+    """The limits of a topic on timestamps, in milliseconds; None: no limit.
+
+    `before_ms` and `after_ms` are how much a timestamp may be behind and ahead of the broker's clock when the
+    record arrives. `kept_ms` is how long the topic keeps a record after its timestamp.
     """
 
     before_ms: int | None = None
@@ -30,8 +32,11 @@ class TimestampLimits:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> TimestampLimits:
-        """From a topic's settings, as far as the broker knows them. With LogAppendTime there is no limit:
-        the broker writes timestamps of its own.
+        """Return the limits that a topic's settings define, as far as the broker shows them.
+
+        With LogAppendTime there is no limit, since the broker replaces the timestamps.
+
+        Example: `TimestampLimits.parse({"message.timestamp.after.max.ms": "3600000"}).after_ms` is `3600000`.
         """
         if settings.get(TYPE) == "LogAppendTime":
             return cls()
@@ -41,21 +46,25 @@ class TimestampLimits:
 
     @property
     def deletes_first(self) -> bool:
-        """Whether the topic deletes records that it would still take."""
+        """Return whether the topic deletes records that it would still accept."""
         return self.kept_ms is not None and (self.before_ms is None or self.kept_ms < self.before_ms)
 
     def earliest_ms(self, now_ms: int) -> int | None:
-        """Return the earliest timestamp, epoch ms, that is taken at an instant and not deleted at once."""
+        """Return the earliest timestamp (epoch ms) that the topic accepts at an instant and does not delete
+        at once.
+        """
         behind_ms = self.kept_ms if self.deletes_first else self.before_ms
         return None if behind_ms is None else now_ms - behind_ms
 
     def latest_ms(self, now_ms: int) -> int | None:
-        """The latest timestamp that is taken at an instant, epoch ms. What is taken stays taken later."""
+        """Return the latest timestamp (epoch ms) that the topic accepts at an instant. It stays acceptable
+        later.
+        """
         return None if self.after_ms is None else now_ms + self.after_ms
 
 
 def hidden_settings(topic: str) -> str:
-    """Return a sentence on a topic whose settings this user may not see."""
+    """Return a message about a topic whose settings this user may not read."""
     return (
         f"The settings of the topic {topic} are not shown to this user, so what it refuses is found only "
         "when it is sent. Allow it to see them: kafka-acls.sh --add --allow-principal User:NAME --operation "

@@ -1,4 +1,4 @@
-"""Reading the logs' ends: what is there, up to where, and which topic it is."""
+"""Questions to a Kafka cluster: which topics exist, their ids and settings, and where their logs end."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _NO_SUCH_TOPIC = (UnknownTopicOrPartitionError, InvalidTopicError)
 
 @dataclass(frozen=True)
 class TopicView:
-    """A topic as it stands: its id, and per partition the first offset still kept, the last stable one, the
-    high watermark, and the epoch of the leader (absent where the broker does not tell). The last stable one
-    is smaller than the high watermark only where a transaction is open.
+    """The state of a topic: its id, and per partition the first offset that is kept, the last stable offset,
+    the high watermark, and the epoch of the leader (missing if the broker does not report it).
+
+    The last stable offset is smaller than the high watermark only while a transaction is open.
     """
 
     topic: str
@@ -55,7 +56,11 @@ class TopicView:
 
 @contextmanager
 def broker_errors(config: KafkaConfig) -> Iterator[None]:
-    """Turn the client's exceptions into typed ones that name the servers and never the credentials."""
+    """Turn exceptions of the client into tidegate's errors, which name the servers, but never the
+    credentials.
+
+    Raises SettingsInvalid if the login is refused, BrokerUnavailable otherwise.
+    """
     try:
         yield
     except (AuthorizationError, SaslAuthenticationFailedError) as error:
@@ -65,11 +70,15 @@ def broker_errors(config: KafkaConfig) -> Iterator[None]:
 
 
 class KafkaLog:
-    """What a step asks of Kafka, over one connection, which the first question opens.
+    """Questions to a Kafka cluster, over one connection, which the first question opens.
 
-    A context manager that may be entered again inside: the outermost one ends the connection. After an error
-    the next question opens a new one. `timeout_ms`: how long a question waits for a broker that does not
-    answer; by default as long as the settings say.
+    As a context manager it can be nested: the outermost block closes the connection. After an error the next
+    question opens a new connection. `timeout_ms` limits how long a question waits for a broker that does not
+    answer; by default the settings decide.
+
+    Example:
+        with KafkaLog(settings.kafka()) as log:
+            view = log.view("events")
     """
 
     def __init__(self, config: KafkaConfig, timeout_ms: int | None = None) -> None:
@@ -113,19 +122,22 @@ class KafkaLog:
         return self._client
 
     def view(self, topic: str) -> TopicView:
-        """The topic as it stands. Raises TopicMissing, BrokerUnavailable."""
+        """Return the present state of a topic. Raises TopicMissing, BrokerUnavailable."""
         with self._admin() as admin:
             described = self._describe(admin, topic)
-            partitions = [TopicPartition(topic, each["partition_index"]) for each in described["partitions"]]
+            partitions = [
+                TopicPartition(topic, partition["partition_index"]) for partition in described["partitions"]
+            ]
             starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
-            # the high watermark first: what comes in between must not look like an open transaction
+            # Ask for the high watermark first, so that records that arrive between the two questions do not
+            # look like an open transaction.
             ends = _listed(admin, partitions, OffsetSpec.LATEST)
             stable_ends = _offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
             return TopicView(
                 topic=topic,
                 topic_id=str(described["topic_id"]),
                 starts=starts,
-                # records that came between the two questions are for the next look
+                # Records that arrived between the two questions are left to the next view.
                 stable_ends={
                     partition: min(end, ends[partition].offset) for partition, end in stable_ends.items()
                 },
@@ -138,12 +150,13 @@ class KafkaLog:
             )
 
     def stable_ends(self, topics: Iterable[str]) -> dict[Partition, int]:
-        """Up to where topics can be read, all of them in one question. A topic that does not exist has no
-        partitions. Raises BrokerUnavailable.
+        """Return the last stable offset of each partition of the topics, with one question for all.
+
+        A topic that does not exist has no partitions. Raises BrokerUnavailable.
         """
         names = sorted(set(topics))
         if not names:
-            return {}  # which Kafka would take for all topics
+            return {}  # for Kafka, an empty list means all topics
         with self._admin() as admin:
             with failpoint("kafka.describe"):
                 described = admin.describe_topics(names)
@@ -157,12 +170,14 @@ class KafkaLog:
             return {(at.topic, at.partition): end.offset for at, end in ends.items()}
 
     def topic_id(self, topic: str) -> str:
-        """Which topic it is: another one after it was deleted and created again. Raises as `view`."""
+        """Return the id of a topic, which changes if the topic is deleted and created again. Raises as
+        `view`.
+        """
         with self._admin() as admin:
             return str(self._describe(admin, topic)["topic_id"])
 
     def has_topic(self, topic: str) -> bool:
-        """Return whether a topic exists. Raises SettingsInvalid where the user may not ask, and as `view`."""
+        """Return whether a topic exists. Raises SettingsInvalid if the user may not ask, and as `view`."""
         with self._admin() as admin:
             return self._description(admin, topic) is not None
 
@@ -176,9 +191,10 @@ class KafkaLog:
         return described
 
     def _description(self, admin: Any, topic: str) -> Mapping[str, Any] | None:
-        """Return a topic's metadata, None if there is no such topic.
+        """Return a topic's metadata; None if the topic does not exist.
 
-        A broker refuses a user without the right Describe the same way whether the topic exists or not.
+        To a user without the right Describe a broker answers the same, whether the topic exists or not.
+        Raises SettingsInvalid for such a user.
         """
         with failpoint("kafka.describe"):
             described: Mapping[str, Any] = admin.describe_topics([topic])[0]
@@ -192,7 +208,7 @@ class KafkaLog:
         return described
 
     def epoch_ends(self, epochs: Mapping[Partition, int]) -> Mapping[Partition, EpochEnd]:
-        """Where a leader epoch of each partition ends now. Raises BrokerUnavailable."""
+        """Return where a leader epoch of each partition ends now. Raises BrokerUnavailable."""
         if not epochs:
             return {}
         with self._admin() as admin, failpoint("kafka.epochs"):
@@ -201,8 +217,10 @@ class KafkaLog:
     def epochs_before(
         self, views: Iterable[TopicView], offsets: Mapping[Partition, int]
     ) -> dict[Partition, int]:
-        """The leader epoch of the record before each offset; absent where the log has no such record, or
-        does not tell. Raises BrokerUnavailable.
+        """Return the leader epoch of the record before each offset, if the log has such a record and reports
+        its epoch.
+
+        Raises BrokerUnavailable.
         """
         newest = {
             (view.topic, partition): epoch
@@ -213,22 +231,28 @@ class KafkaLog:
         return epochs_before(self.epoch_ends, offsets, newest)
 
     def end(self, topic: str, partition: int) -> int:
-        """The high watermark: the offset after the last record, whether its transaction is open or not."""
+        """Return the high watermark: the offset after the last record, also if its transaction is open."""
         with self._admin() as admin:
             return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.LATEST)[partition]
 
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
-        """Per partition, offset and timestamp of the first record at or after an instant, if there is one."""
+        """Return partition -> (offset, timestamp) of the first record at or after an instant, if such a
+        record exists.
+        """
         with self._admin() as admin:
-            wanted = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
+            instants = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
             with failpoint("kafka.offsets_at"):
-                found = admin.list_partition_offsets(wanted)
+                first_records = admin.list_partition_offsets(instants)
             return {
-                at.partition: (each.offset, each.timestamp) for at, each in found.items() if each.offset >= 0
+                at.partition: (record.offset, record.timestamp)
+                for at, record in first_records.items()
+                if record.offset >= 0
             }
 
     def open_transactions(self, view: TopicView) -> list[OpenTransaction]:
-        """The transactions that keep a topic from being read up to its end, the oldest of each partition."""
+        """Return the transactions that keep readers from the end of a topic: the oldest open one of each
+        partition.
+        """
         starts = {at: end for at, end in view.stable_ends.items() if end < view.ends[at]}
         if not starts:
             return []
@@ -236,9 +260,9 @@ class KafkaLog:
             return open_transactions(admin, view.topic, starts)
 
     def is_compacted(self, topic: str) -> bool:
-        """Return whether the broker may drop records of a topic for newer ones with the same key.
+        """Return whether the broker may remove records of a topic for newer ones with the same key.
 
-        Raises SettingsInvalid where the user may not ask, and as `view`.
+        Raises SettingsInvalid if the user may not ask, and as `view`.
         """
         policy = self.settings(topic, ["cleanup.policy"]).get("cleanup.policy")
         if policy is None:
@@ -246,26 +270,27 @@ class KafkaLog:
         return "compact" in policy
 
     def requires_keys(self, topic: str) -> bool:
-        """Return whether a topic takes no record without a key, as compacted ones do; False where the user
-        may not ask.
+        """Return whether a topic refuses records without a key, as compacted topics do; False if the user may
+        not ask.
         """
         return "compact" in self.settings(topic, ["cleanup.policy"]).get("cleanup.policy", "")
 
     def largest_bytes(self, topic: str) -> int | None:
-        """Return how many bytes a batch of records may have that a topic takes; None where the user may not
+        """Return the largest batch of records, in bytes, that a topic accepts; None if the user may not
         ask.
         """
         largest = self.settings(topic, ["max.message.bytes"]).get("max.message.bytes")
         return None if largest is None else int(largest)
 
     def timestamp_limits(self, topic: str) -> TimestampLimits:
-        """Return which timestamps a topic takes; no limits where the user may not ask. Raises as `view`."""
+        """Return the timestamps that a topic accepts; no limits if the user may not ask. Raises as `view`."""
         return TimestampLimits.parse(self.settings(topic, TIMESTAMP_SETTINGS))
 
     def settings(self, topic: str, names: Collection[str]) -> dict[str, str]:
-        """Return those of a topic's settings that the broker has; none where the user may not ask.
+        """Return the topic's settings with these names, as far as the broker has them; empty if the user may
+        not ask.
 
-        kafka-python drops the broker's refusal, and gives no settings. Raises as `view`.
+        kafka-python drops the broker's refusal and returns no settings. Raises as `view`.
         """
         with self._admin() as admin:
             self._describe(admin, topic)
@@ -275,15 +300,17 @@ class KafkaLog:
             return {name: str(configs[name]["value"]) for name in names if name in configs}
 
     def require_write(self, topic: str) -> None:
-        """Find out whether this user may write to a topic. Raises SettingsInvalid, and as `view`."""
+        """Raise SettingsInvalid if this user may not write to a topic. Raises as `view`."""
         with self._admin() as admin:
             allowed = self._describe(admin, topic).get("authorized_operations") or ()
-        if allowed and ACLOperation.WRITE.name not in allowed:  # a broker before 2.3 tells nothing
+        if allowed and ACLOperation.WRITE.name not in allowed:  # a broker before 2.3 reports none
             raise topic_right_missing(self.config, "Write", topic)
 
     def progress_topic_shortcomings(self) -> list[str]:
-        """Return a sentence for each setting of the topic of progress records that is not good for it, or on
-        the right to see them; nothing where there is no such topic yet.
+        """Return a message for each unsuitable setting of the topic of progress records; empty if the topic
+        does not exist.
+
+        If the user may not see the settings, the message says so.
         """
         if not self.has_topic(PROGRESS_TOPIC):
             return []
@@ -291,18 +318,18 @@ class KafkaLog:
         return list(shortcomings(settings, PROGRESS_TOPIC)) if settings else [hidden_settings(PROGRESS_TOPIC)]
 
     def ensure_progress_topic(self) -> None:
-        """Create the compacted topic of progress records unless it is there, and wait until it can be used.
+        """Create the compacted topic of progress records unless it exists, and wait until it can be used.
 
-        Partitions are not to be added later: a shard would look for its record where it is not.
+        Never add partitions to it: a shard would look for its record in another partition.
         """
         if not self.has_topic(PROGRESS_TOPIC):
             with failpoint("kafka.create_progress_topic"):
                 self._create_progress_topic(wait_for_metadata=True)
 
     def check_progress_topic(self) -> None:
-        """Find out whether this user may write progress records, or could create their topic.
+        """Raise SettingsInvalid if this user may neither write progress records nor create their topic.
 
-        Creates nothing. Raises SettingsInvalid, BrokerUnavailable.
+        It creates nothing. Raises BrokerUnavailable.
         """
         if self.has_topic(PROGRESS_TOPIC):
             self.require_write(PROGRESS_TOPIC)
@@ -350,7 +377,7 @@ def _listed(
 def _listed_all(
     admin: Any, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Any
 ) -> Mapping[TopicPartition, Any]:
-    """The same for partitions of several topics."""
+    """Return the offsets of partitions of several topics."""
     with failpoint("kafka.offsets"):
         listed: Mapping[TopicPartition, Any] = admin.list_partition_offsets(
             dict.fromkeys(partitions, spec), isolation_level=isolation

@@ -1,6 +1,6 @@
-"""The place of a consumer in the copy of a partition that another cluster has.
+"""Find the place of a consumer in the copy of a partition that another cluster has.
 
-The records around the place are looked for in the copy: by key, value, headers and timestamp, in their order.
+The search compares the records around the place by key, value, headers and timestamp, in their order.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from tidegate.broker.log import KafkaLog, TopicView, broker_errors
 from tidegate.broker.progress import committed_reader, read_until
 
 AROUND = 10
-"""How many records before the place are compared, and how many after it."""
+"""The number of records before the place that are compared, and the number after it."""
 MOST_SCANNED = 1_000_000
-"""Records of a copy that are looked through; with more, a person has to say where the place is."""
+"""The largest number of records of a copy that is searched. For a longer copy a person states the place."""
 
 
 class SeenRecord(NamedTuple):
-    """A record's offset, and what it is known by: timestamp, key, value and headers."""
+    """A record's offset, and its identity: timestamp, key, value and headers."""
 
     offset: int
     identity: tuple[Any, ...]
 
     @property
     def timestamp_ms(self) -> int:
-        """Epoch ms."""
+        """The timestamp of the record, in epoch ms."""
         return int(self.identity[0])
 
 
 @dataclass(frozen=True)
 class Place:
-    """The committed records next to an offset of a partition: the last before it, and the first from it on.
+    """The committed records next to an offset of a partition: the last ones before it, and the first ones
+    from it on.
 
-    `unread`: offsets from it to the end.
+    `unread` is the number of offsets from the place to the end.
     """
 
     before: Sequence[SeenRecord] = field(default_factory=tuple)
@@ -46,7 +47,7 @@ class Place:
 
 
 def place_at(log: KafkaLog, view: TopicView, partition: int, offset: int) -> Place:
-    """Return what is next to an offset. Raises BrokerUnavailable."""
+    """Return the records next to an offset. Raises BrokerUnavailable."""
     start, end = view.starts[partition], view.stable_ends[partition]
     before: list[SeenRecord] = []
     reach = AROUND
@@ -90,7 +91,7 @@ def is_same_place(first: Place, second: Place) -> bool:
 
 
 def _fits(copied: Sequence[SeenRecord], at: int, place: Place) -> bool:
-    """Whether the place is before the copied record number `at`."""
+    """Return whether the place is before the copied record number `at`."""
     here = Place(copied[max(0, at - AROUND) : at], copied[at : at + AROUND])
     if place.before and not here.before:
         return False

@@ -1,4 +1,4 @@
-"""How much a transaction takes on: as much as the broker is quick enough for."""
+"""Adapt the size of transactions to the speed of the broker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from tidegate.broker.messages import LEAST_CHUNK_BYTES
 
 _FIRST_BYTES = 1024 * 1024
 _QUICK, _SLOW = 0.125, 0.5
-"""Shares of the time in which a transaction has to be delivered."""
+"""Parts of the time in which a transaction must be delivered: faster is quick, slower is slow."""
 
 
 class Pace:
-    """The bytes of the next transaction. They begin small, double while the broker is quick, and shrink where
-    it is slow: a produce quota or a narrow line makes any fixed size too large.
+    """The size of the next transaction, in bytes.
+
+    It begins small, doubles while the broker is quick, and shrinks when it is slow. A fixed size would be too
+    large for some produce quota or network.
     """
 
     def __init__(self, most_bytes: int, delivery_seconds: float) -> None:
@@ -21,17 +23,19 @@ class Pace:
 
     @property
     def bytes(self) -> int:
-        """How many the next transaction may have."""
+        """The largest number of bytes of the next transaction."""
         return self._bytes
 
     def delivered(self, seconds: float) -> None:
-        """Learn from a transaction that was delivered."""
+        """Adapt to a transaction that was delivered within `seconds`."""
         if seconds < _QUICK * self._delivery_seconds:
             self._bytes = min(2 * self._bytes, self._most)
         elif seconds > _SLOW * self._delivery_seconds:
             self._bytes = max(self._bytes // 2, LEAST_CHUNK_BYTES)
 
     def timed_out(self) -> bool:
-        """Learn from one that was not. Return whether a smaller one is left to try."""
+        """Adapt to a transaction that was not delivered in time. Return whether a smaller size is left to
+        try.
+        """
         before, self._bytes = self._bytes, max(self._bytes // 4, LEAST_CHUNK_BYTES)
         return self._bytes < before

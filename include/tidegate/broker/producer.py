@@ -1,8 +1,8 @@
-"""librdkafka's producer, as publication needs it: one transaction after the other, and each wait bounded.
+"""librdkafka's producer for publication: one transaction after the other, each wait with a limit.
 
-No callback is set, so no Python runs per record that was delivered: once a record of a transaction fails, the
-client fails the whole transaction, and its commit says why and does nothing. It is never closed, since
-`close` waits for the broker without a bound: what is dropped is destroyed.
+No delivery callback is set, so no Python code runs per record. If a record of a transaction fails, the client
+fails the whole transaction; its commit then has no effect and gives the reason. The producer is never closed,
+because `close` waits for the broker without a limit: dropping the last reference destroys it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ BATCH_BYTES = 256 * 1024
 _INIT_SECONDS = 45.0
 _ANSWER_SECONDS = 45.0
 _MORE_SECONDS = 5.0
-"""The client notices that a message was not delivered in time a moment later."""
+"""The client notices a timeout of delivery a moment later."""
 _LOOK_SECONDS = 1.0
 _ABORT_SECONDS = 5.0
 _BY_KEY = -1
 _NO_MORE = {KafkaError._STATE, KafkaError._FATAL}
-"""What `produce` answers when the transaction, or the producer, has failed already."""
+"""Errors of `produce` if the transaction, or the producer, has failed before."""
 _TIMEOUTS = {
     KafkaError._TIMED_OUT,
     KafkaError._MSG_TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._INCONSISTENT,  # a commit's word for messages that failed without a reason of the broker's
+    KafkaError._INCONSISTENT,  # the commit's error for messages that failed without an answer of the broker
 }
 
 
 class DeliveryTimedOut(Exception):
-    """The messages of a transaction were not delivered in time; nothing of it is committed."""
+    """The messages of a transaction were not delivered in time; none of it is committed."""
 
 
 def error_of(exception: KafkaException) -> KafkaError:
-    """What the client says of an error."""
+    """Return the client's error that an exception carries."""
     error: KafkaError = exception.args[0]
     return error
 
@@ -59,10 +59,10 @@ _OPTIONS = {
     "acks": "all",
     "linger.ms": 5,
     "batch.num.messages": 100_000,
-    "message.max.bytes": 1_000_000_000,  # how large a record may be is the topic's business
-    "queue.buffering.max.messages": 0,  # no bound: a chunk at a time is in it
+    "message.max.bytes": 1_000_000_000,  # the topic limits the size of records
+    "queue.buffering.max.messages": 0,  # no limit: the queue has one chunk at a time
     "compression.type": "lz4",
-    "partitioner": "murmur2_random",  # as Java's clients have it: a key's partition is the same with any
+    "partitioner": "murmur2_random",  # the same partition for a key as with Java's clients
     "delivery.report.only.error": True,
     "allow.auto.create.topics": False,
     "log_level": 0,
@@ -70,7 +70,7 @@ _OPTIONS = {
 
 
 def _timeouts(options: Mapping[str, Any], transactions: Transactions) -> dict[str, int]:
-    """The client refuses to work with one that is longer than a transaction may take."""
+    """Return the timeouts of the client, which rejects one that is longer than the transaction's."""
     socket_ms = int(options.get("socket.timeout.ms", transactions.timeout_ms))
     return {
         "transaction.timeout.ms": transactions.timeout_ms,
@@ -80,11 +80,18 @@ def _timeouts(options: Mapping[str, Any], transactions: Transactions) -> dict[st
 
 
 class TransactionalProducer:
-    """A producer under a stable id, for `topic` first of all. As a context manager it aborts what an error
-    leaves open.
+    """A producer under a stable transactional id, which publishes to `topic`.
 
-    Its methods raise KafkaException, of an error after which nothing of the open transaction is committed;
-    `commit` also OutcomeUnknown.
+    As a context manager it aborts a transaction that an error leaves open. Its methods raise KafkaException
+    for an error after which nothing of the open transaction is committed; `commit` also raises
+    OutcomeUnknown.
+
+    Example:
+        with TransactionalProducer(config, "tidegate-orders-1-0", "changes") as producer:
+            producer.init()
+            producer.begin()
+            producer.send("changes", batch)
+            producer.commit()
     """
 
     def __init__(
@@ -106,15 +113,15 @@ class TransactionalProducer:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, Exception):
-            with suppress(KafkaException):  # whoever comes next settles it, or the broker after a minute
+            with suppress(KafkaException):  # the next producer aborts it, or the broker after its timeout
                 self._client.abort_transaction(_ABORT_SECONDS)
         del self._client
 
     def init(self) -> None:
-        """Settle what an earlier producer of this id left open, and shut it out."""
-        # The client looks only every half second for a broker that it can ask for the coordinator, and it
-        # leaves the address that it was given as soon as it knows the broker's name.
-        with suppress(KafkaException):  # what fails here, initialising tells in its own words
+        """Complete or abort the transaction of an earlier producer with this id, and fence that producer."""
+        # The client looks for a broker to ask for the coordinator only every half second, and it drops the
+        # address that it was given as soon as it has the broker's name. Listing topics connects it before.
+        with suppress(KafkaException):  # `init_transactions` reports the same failure with its reason
             for _ in ("from the address that was given", "from a broker by its name"):
                 self._client.list_topics(self._topic, _LOOK_SECONDS)
         self._client.init_transactions(_INIT_SECONDS)
@@ -124,12 +131,14 @@ class TransactionalProducer:
         self._client.begin_transaction()
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Queue a batch of messages, each for the partition of its key."""
+        """Queue a batch of messages (see `broker.messages`); the key of each message decides its
+        partition.
+        """
         produce = self._client.produce
         try:
             for key, value, timestamp_ms, headers in message_columns(batch):
-                # By position, which takes two thirds of the time. To the client, the timestamp 0 is
-                # "now": the first millisecond of 1970 goes out as the second.
+                # Positional arguments take two thirds of the time of keywords. To the client, timestamp 0
+                # means "now", so the first millisecond of 1970 is sent as the second.
                 produce(topic, value, key, _BY_KEY, None, None, timestamp_ms or 1, headers)
         except KafkaException as error:
             raise self._cause(error) from error
@@ -142,7 +151,7 @@ class TransactionalProducer:
             raise self._cause(error) from error
 
     def _cause(self, error: KafkaException) -> KafkaException:
-        """Why the client takes no more records."""
+        """Return the error because of which the client accepts no more records."""
         if error_of(error).code() in _NO_MORE:
             try:
                 self._client.commit_transaction(_ABORT_SECONDS)
@@ -151,8 +160,10 @@ class TransactionalProducer:
         return error
 
     def flush(self) -> None:
-        """Wait until all that is queued is delivered. The first record that fails ends it: those behind it
-        would wait until they time out. Raises DeliveryTimedOut.
+        """Wait until all queued messages are delivered.
+
+        The wait ends at the first record that fails: the records behind it would wait until they time out.
+        Raises DeliveryTimedOut.
         """
         deadline = time.monotonic() + self._delivery_seconds + _MORE_SECONDS
         while self._client.flush(_LOOK_SECONDS):
@@ -161,7 +172,11 @@ class TransactionalProducer:
                 raise DeliveryTimedOut
 
     def _require_intact(self) -> None:
-        """Raises what the open transaction has failed of."""
+        """Raise the error that the open transaction failed with, if it failed.
+
+        librdkafka has no call that returns the state of a transaction, but beginning a second one is refused
+        with it.
+        """
         try:
             self._client.begin_transaction()
         except KafkaException as refusal:  # always: one is open
@@ -170,8 +185,10 @@ class TransactionalProducer:
                 raise
 
     def commit(self) -> None:
-        """Commit the transaction. Raises OutcomeUnknown where the client cannot tell whether it is, and
-        DeliveryTimedOut.
+        """Commit the transaction.
+
+        Raises OutcomeUnknown if the client cannot tell whether it is committed, DeliveryTimedOut if the
+        messages were not delivered in time.
         """
         try:
             self._client.commit_transaction(_ANSWER_SECONDS)
@@ -182,5 +199,5 @@ class TransactionalProducer:
                 raise
             raise OutcomeUnknown(
                 f"Kafka did not say whether a transaction is committed ({error.name()})",
-                "Run again: it reads the progress record and goes on from what is true.",
+                "Run again: the next try reads the progress record and continues from there.",
             ) from exception

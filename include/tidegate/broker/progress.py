@@ -1,4 +1,4 @@
-"""How far a shard is: the record of it in the topic of progress records, and how that is read."""
+"""The progress of a shard: its record in the topic of progress records, and how to read it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from tidegate.broker.progress_topic import newest_record
 from tidegate.errors import ProgressUnreadable
 
 FORMAT = 1
-"""Of a progress record; raised whenever what is written changes its meaning."""
+"""The format of a progress record. It is raised when the meaning of a field changes."""
 
 
 def settled_seconds(config: KafkaConfig) -> float:
-    """Return after how long any transaction that is open now is over: its timeout, the longest of this
-    process and of those with the default, and the broker's time to notice.
+    """Return the number of seconds after which every transaction that is open now is over.
+
+    That is the longest transaction timeout, of this process or of processes with the default, plus the time
+    that the broker takes to notice.
     """
     return max(config.transactions.timeout_ms, TRANSACTION_TIMEOUT_MS) / 1000 + 30.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a shard is: `sent` records of batch `seq`, and whether that was all of them.
+    """The progress of a shard: `sent` records of batch `seq`, and whether these were all of them.
 
-    `attempt` is the name of the computation that they are of; "" if nothing was sent yet.
+    `attempt` is the name of the attempt that computed them; "" if nothing was sent yet.
     """
 
     seq: int
@@ -44,52 +46,56 @@ class Progress:
 
     @classmethod
     def parse(cls, body: bytes, shard: str) -> Progress:
-        """From the value of a shard's progress record. Raises ProgressUnreadable."""
+        """Return the progress that a shard's progress record has.
+
+        Raises ProgressUnreadable if the record is damaged or has another format.
+        """
         where = f"The progress record of {shard} in topic {PROGRESS_TOPIC}"
         begin_anew = "Raise `generation`: it has a record of its own, and fills the topic from the start."
         try:
             document = json.loads(body)
-            found = document.pop("format", None)
-            if found == FORMAT:
+            stored_format = document.pop("format", None)
+            if stored_format == FORMAT:
                 return cls(**document)
         except (ValueError, TypeError, AttributeError) as error:
             raise ProgressUnreadable(
                 f"{where} cannot be read: {type(error).__name__}: {error}", begin_anew
             ) from error
-        raise ProgressUnreadable.of_format(where, found, FORMAT, begin_anew)
+        raise ProgressUnreadable.of_format(where, stored_format, FORMAT, begin_anew)
 
     @property
     def body(self) -> bytes:
-        """The value of its progress record."""
+        """The value of the progress record."""
         return json.dumps({"format": FORMAT} | asdict(self)).encode()
 
     @property
     def next_seq(self) -> int:
-        """The batch that the next record to be sent is of."""
+        """The batch of the next record to be sent."""
         return self.seq + 1 if self.done else self.seq
 
     def __str__(self) -> str:
-        """Such as `batches up to 3`."""
+        """Return the progress as text, such as `batches up to 3`."""
         partly = "" if self.done else f", of which {self.sent} records of the last"
         return f"batches up to {self.seq}{partly}"
 
     def lacks(self, seq: int) -> bool:
-        """Whether something of batch `seq` is not sent yet."""
+        """Return whether some record of batch `seq` is not sent yet."""
         return self.seq < seq or (self.seq == seq and not self.done)
 
 
 @dataclass(frozen=True)
 class ProgressRecord:
-    """Where a shard's progress records are, and the newest committed one; null when there is none."""
+    """The partition of a shard's progress records, and the newest committed one; None if there is none."""
 
     place: TopicPartition
     progress: Progress | None
 
 
 def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
-    """The shard's last committed progress record. Raises ProgressUnreadable, KafkaError, BrokerUnavailable.
+    """Return the shard's last committed progress record.
 
-    One without a value was deleted: it is gone, whether or not compaction has come by.
+    A record without a value was deleted and counts as missing, also before compaction removes it. Raises
+    ProgressUnreadable, KafkaError, BrokerUnavailable.
     """
     read = partial(read_until, seconds=settled_seconds(log.config))
     with committed_reader(log.config) as consumer:
@@ -102,10 +108,10 @@ def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
 
 
 def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
-    """Where a shard's progress records are, in a partition that it shares with others by chance only.
+    """Return the partition that has a shard's progress records.
 
-    A transaction that another shard left open hides all that comes after it in a partition, for as long as a
-    minute. Raises KafkaError where the topic has no partitions yet.
+    Shards are spread over partitions, because a transaction that another shard leaves open hides everything
+    after it in its partition, for up to a minute. Raises KafkaError if the topic has no partitions yet.
     """
     if not partitions:
         raise KafkaError(f"{PROGRESS_TOPIC} has no partitions yet")
@@ -113,11 +119,11 @@ def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
 
 
 def end_of(log: KafkaLog, place: TopicPartition) -> int:
-    """Where a partition of progress records ends: the high watermark.
+    """Return the high watermark of a partition of progress records.
 
-    Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
-    another shard has open holds that back, below records of this shard that are committed. What was published
-    would then be unknown, and published again.
+    The consumer's own end does not do: under `read_committed` it is the last stable offset, which a
+    transaction that another shard has open holds back below committed records of this shard. Their batches
+    would be published again.
     """
     with log:
         return log.end(place.topic, place.partition)
@@ -125,11 +131,11 @@ def end_of(log: KafkaLog, place: TopicPartition) -> int:
 
 @contextmanager
 def committed_reader(config: KafkaConfig) -> Iterator[Any]:
-    """A consumer of no group that sees what is committed, and leaves no trace."""
+    """Yield a consumer without a group that reads committed records, and commits no offsets."""
     consumer = KafkaConsumer(
         **config.for_python(),
         allow_auto_create_topics=False,
-        auto_offset_reset="none",  # records that go while they are read are an error, and not passed over
+        auto_offset_reset="none",  # records that are deleted while they are read are an error, not a gap
         isolation_level="read_committed",
         enable_auto_commit=False,
         group_id=None,
@@ -142,7 +148,9 @@ def committed_reader(config: KafkaConfig) -> Iterator[Any]:
 
 
 def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
-    """The records of an assigned partition up to offset `end`; KafkaError after `seconds` of silence."""
+    """Yield the records of an assigned partition up to offset `end`. Raises KafkaError after `seconds`
+    without any.
+    """
     deadline = time.monotonic() + seconds
     while (position := consumer.position(at)) is None or position < end:
         records = consumer.poll(timeout_ms=500).get(at, [])

@@ -1,7 +1,7 @@
-"""Kafka's client properties: the one table of what each is called by the clients that tidegate works with.
+"""The table of Kafka's client properties, with their names in kafka-python and librdkafka.
 
-A property is written by its Java name or by librdkafka's, and kept by the latter, which Java shares for most.
-What is not in the table is refused: some with the reason why a client has no such thing.
+Users write a property by its Java name or by librdkafka's; most are the same. tidegate stores it by
+librdkafka's. A property that is not in the table is refused; for some the error says why a client lacks it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ def _itself(text: str) -> str:
 
 @dataclass(frozen=True)
 class Property:
-    """A client property, by the name that it is kept by.
+    """A client property, by the name that tidegate stores.
 
-    `python`: kafka-python's keyword; None where it is a part of the `ssl_context` or of the token provider
-    that kafka-python is given. `librdkafka`: the same, where the name is another one. `read`: from text to
-    what kafka-python wants. `others`: names that it may also be written by.
+    `python` is kafka-python's keyword; None if the property becomes part of the `ssl_context` or of the token
+    provider. `librdkafka` is the name in librdkafka, None if it does not get the property. `read` converts
+    the text for kafka-python. `aliases` are other names under which users can write the property.
     """
 
     name: str
     python: str | None
     librdkafka: str | None
     read: Callable[[str], Any] = _itself
-    others: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     is_secret: bool = False
 
 
@@ -42,34 +42,34 @@ def _property(name: str, python: str | None = None, **more: Any) -> Property:
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 DELIVERY_TIMEOUT = "delivery.timeout.ms"
 TRANSACTION_BYTES = "tidegate.transaction.bytes"
-"""tidegate's own, like the two before it only for who publishes: see `KafkaConfig.transactions`."""
+"""A property of tidegate. Like the two above, only publication uses it: see `KafkaConfig.transactions`."""
 CALLBACK = "sasl.oauthbearer.callback"
-"""tidegate's own: `module:function`, which both clients are given."""
+"""A property of tidegate: a function as `module:function`, which gives tokens to both clients."""
 
 _TABLE = (
     _property("bootstrap.servers", "bootstrap_servers", read=lambda text: text.split(",")),
     _property("client.id", "client_id"),
     _property("request.timeout.ms", "request_timeout_ms", librdkafka="socket.timeout.ms", read=int),
     _property(TRANSACTION_TIMEOUT, librdkafka=None),
-    _property(DELIVERY_TIMEOUT, librdkafka=None, others=("message.timeout.ms",)),
+    _property(DELIVERY_TIMEOUT, librdkafka=None, aliases=("message.timeout.ms",)),
     _property(TRANSACTION_BYTES, librdkafka=None),
     _property("security.protocol", "security_protocol"),
     _property("ssl.ca.location"),
-    _property("ssl.ca.pem", others=("ssl.truststore.certificates",)),
+    _property("ssl.ca.pem", aliases=("ssl.truststore.certificates",)),
     _property("ssl.certificate.location"),
-    _property("ssl.certificate.pem", others=("ssl.keystore.certificate.chain",)),
+    _property("ssl.certificate.pem", aliases=("ssl.keystore.certificate.chain",)),
     _property("ssl.key.location"),
-    _property("ssl.key.pem", others=("ssl.keystore.key",), is_secret=True),
+    _property("ssl.key.pem", aliases=("ssl.keystore.key",), is_secret=True),
     _property("ssl.key.password", is_secret=True),
     _property("ssl.endpoint.identification.algorithm"),
-    _property("sasl.mechanism", "sasl_mechanism", others=("sasl.mechanisms",)),
+    _property("sasl.mechanism", "sasl_mechanism", aliases=("sasl.mechanisms",)),
     _property("sasl.username", "sasl_plain_username"),
     _property("sasl.password", "sasl_plain_password", is_secret=True),
     _property(CALLBACK, librdkafka=None),
     _property("sasl.oauthbearer.config", is_secret=True),
 )
 PROPERTIES: Mapping[str, Property] = {row.name: row for row in _TABLE}
-_CANONICAL = {other: row.name for row in _TABLE for other in (row.name, *row.others)}
+_CANONICAL = {name: row.name for row in _TABLE for name in (row.name, *row.aliases)}
 
 _STORE = "neither kafka-python nor librdkafka reads Java's key stores"
 _TO_PEM = (
@@ -95,13 +95,13 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
         "Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or a client certificate.",
     ),
 }
-"""What Java's clients or librdkafka have, and the other one has not: why, and what to do."""
+"""Properties that only some clients have -> the reason, and what to do instead."""
 
 _STORES = {
     "ssl.truststore": ("ssl.ca.location",),
     "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
-"""Java's stores of type PEM are a file each, of which clients read what they look for."""
+"""Java's stores -> the properties that replace one of type PEM, a file that both clients can read."""
 
 _LOGIN_MODULE = re.compile(
     r"\s*[\w.]*\.(?:Plain|Scram)LoginModule\s+required\b(?P<options>.*);\s*", re.DOTALL
@@ -110,7 +110,9 @@ _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')
 
 
 def secrets(written: Mapping[str, Any]) -> list[str]:
-    """The values that nobody is to see, of properties as they are written: also of those that are refused."""
+    """Return the secret values of properties as a user has written them, also of properties that are
+    refused.
+    """
     texts = [str(text) for name, text in written.items() if _is_secret(name)]
     options = [option for text in texts for option in _OPTION.findall(text)]
     passwords = [_unescaped(double or single) for name, double, single in options if name == "password"]
@@ -118,15 +120,17 @@ def secrets(written: Mapping[str, Any]) -> list[str]:
 
 
 def _is_secret(name: str) -> bool:
-    known = PROPERTIES.get(_CANONICAL.get(name, ""))
-    return known.is_secret if known is not None else name.endswith(("password", "secret", "jaas.config"))
+    row = PROPERTIES.get(_CANONICAL.get(name, ""))
+    return row.is_secret if row is not None else name.endswith(("password", "secret", "jaas.config"))
 
 
 def canonical(written: Mapping[str, Any], variable: str) -> dict[str, str]:
-    """The properties by the names of the table. No value is repeated in an error.
+    """Return the properties by the names of the table. `variable` is the setting that errors name.
 
-    Raises SettingsInvalid for a name that is refused or not known, and for one that is there twice.
-    `variable` is the setting that errors name.
+    Raises SettingsInvalid for a name that is refused or unknown, and for a property that is set twice. No
+    error repeats a value.
+
+    Example: `canonical({"sasl.mechanisms": "PLAIN"}, "TIDEGATE_KAFKA")` is `{"sasl.mechanism": "PLAIN"}`.
     """
     texts = _without_java({name: str(value) for name, value in written.items()}, variable)
     properties: dict[str, str] = {}
@@ -136,8 +140,8 @@ def canonical(written: Mapping[str, Any], variable: str) -> dict[str, str]:
             raise SettingsInvalid(f"{variable} has {name}, which cannot be used: {why}", fix)
         if name not in _CANONICAL:
             raise SettingsInvalid(
-                f"{variable} has {name}, which tidegate does not pass on",
-                f"Known are: {', '.join(PROPERTIES)}.",
+                f"{variable} has {name}, which tidegate does not support",
+                f"Supported are: {', '.join(PROPERTIES)}.",
             )
         if _CANONICAL[name] in properties:
             raise SettingsInvalid(f"{variable} has {_CANONICAL[name]} twice, also as {name}", "Keep one.")
@@ -146,7 +150,7 @@ def canonical(written: Mapping[str, Any], variable: str) -> dict[str, str]:
 
 
 def _without_java(written: Mapping[str, str], variable: str) -> dict[str, str]:
-    """With what only Java has taken apart: its stores, and logins that are one text."""
+    """Return the properties with Java's own forms replaced: key stores, and logins as one text."""
     properties, parts = dict(written), dict[str, str]()
     for store, names in _STORES.items():
         kind, location = properties.pop(f"{store}.type", None), properties.pop(f"{store}.location", None)
@@ -167,8 +171,8 @@ def _without_java(written: Mapping[str, str], variable: str) -> dict[str, str]:
 
 def _login(jaas: str, variable: str) -> dict[str, str]:
     module = _LOGIN_MODULE.fullmatch(jaas)
-    found = _OPTION.findall(module["options"]) if module is not None else []
-    options = {name: _unescaped(double or single) for name, double, single in found}
+    options_written = _OPTION.findall(module["options"]) if module is not None else []
+    options = {name: _unescaped(double or single) for name, double, single in options_written}
     if not {"username", "password"} <= options.keys():
         raise SettingsInvalid(
             f"{variable} has a sasl.jaas.config that is no login by PLAIN or SCRAM",

@@ -1,14 +1,15 @@
-"""Publication to Kafka, exactly once: each chunk and the record of progress are one transaction.
+"""Publication to Kafka, exactly once: each chunk and its progress record are in one transaction.
 
-The order of steps is what makes it safe:
+The order of steps makes it safe:
 
-1. `init_transactions` under the shard's stable id: whatever an earlier instance left open is aborted or
-   completed, and that instance can never write again;
+1. `init_transactions` under the shard's stable id: the broker aborts or completes the transaction of an
+   earlier instance, and that instance can never write again;
 2. only then read the progress record, with `read_committed`;
-3. send what comes after it, chunk by chunk, each with its new progress record in the same transaction.
+3. send the messages after it, chunk by chunk, each with the new progress record in the same transaction.
 
-A crash anywhere leaves a transaction that step 1 of the next try settles, and progress says how. A shard's
-first record comes before all that it sends, so a record that is not there is one that was lost.
+After a crash at any point, step 1 of the next try aborts or completes the open transaction, and the progress
+record shows which. A shard writes its first progress record before it sends a message, so a missing record
+was lost.
 """
 
 from __future__ import annotations
@@ -34,18 +35,22 @@ from tidegate.errors import BrokerUnavailable, Fenced, ProgressLost, RecordTooLa
 from tidegate.failpoints import failpoint
 
 _OVERHEAD_BYTES = 1_000
-"""What a batch of records has beside them, and more."""
+"""An upper limit for the header of a batch of records."""
 Messages = Callable[[int], Iterator[pa.RecordBatch]]
-"""A batch's messages from the n-th on, always in the same order, as `broker.messages` describes them."""
+"""A function that returns a batch's messages from the n-th on, in a fixed order: see `broker.messages`."""
 RequireCommitted = Callable[[int, Callable[[str], bool]], None]
-"""Raises LedgerMismatch unless the ledger has committed a batch as an attempt of which this is true."""
+"""A function that raises LedgerMismatch unless the predicate is true of the name of the batch's attempt."""
 
 
 class KafkaPublisher:
-    """Publishes a stream's batches to one topic under one transactional id, a shard's.
+    """A publisher of a stream's batches to one topic, under the transactional id of one shard.
 
-    `log` is what it asks Kafka through, beside the producer that it opens for each publication. What the
-    progress record says must be what `require_committed` takes.
+    `log` answers questions to Kafka; each publication opens its own producer. `require_committed` checks that
+    the ledger has committed the batch of the progress record.
+
+    Example:
+        publisher = KafkaPublisher(log, shard, "changes", require_committed)
+        sent = publisher.publish(seq, attempt, outbox.messages, last_published)
     """
 
     def __init__(
@@ -72,14 +77,20 @@ class KafkaPublisher:
         last_published: int,
         begun: Callable[[], object] | None = None,
     ) -> int:
-        """Send a batch as an attempt computed it, or what is left of it. Returns how many records that was.
+        """Send a batch as an attempt computed it, or the rest of it. Returns the number of records that it
+        sent.
 
-        `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
-        `begun` is given for a shard that the ledger does not know yet, hence one that has sent nothing: it is
-        to tell the ledger, and is called when the shard has its first progress record.
-        Raises ProgressLost, ProgressUnreadable; LedgerMismatch where the shard has sent what this ledger has
-        not committed; Fenced also where a newer publisher went ahead; OutcomeUnknown, BrokerUnavailable;
-        TimestampRefused, RecordTooLarge, SinkRefused for a record that the topic will not have.
+        Args:
+            seq: the batch.
+            attempt: the name of the attempt that computed it.
+            messages: returns the batch's messages from the n-th on.
+            last_published: the newest batch of which, by the ledger, this shard has sent a record; 0 if none.
+            begun: for a shard that the ledger does not have yet, and that has sent nothing. It is called when
+                the shard has its first progress record, to record that in the ledger.
+
+        Raises ProgressLost, ProgressUnreadable; LedgerMismatch if the shard has sent a batch that this ledger
+        has not committed; Fenced if a newer publisher is ahead; OutcomeUnknown, BrokerUnavailable;
+        TimestampRefused, RecordTooLarge, SinkRefused if the topic refuses a record.
         """
         unsent = Progress(seq, 0, False, attempt)
         batch_bytes = BATCH_BYTES
@@ -92,7 +103,7 @@ class KafkaPublisher:
                         begun()
                         begun = None
                     return self._publish(producer, record, unsent, messages, last_published)
-            except RecordTooLarge:  # or is it only the client's batch of records that is?
+            except RecordTooLarge:  # perhaps only the client's batch of records is too large
                 if batch_bytes != BATCH_BYTES:
                     raise
                 batch_bytes = self._fitting_bytes()
@@ -101,9 +112,10 @@ class KafkaPublisher:
                     raise self._too_slow() from error
 
     def _begin(self, producer: TransactionalProducer, seq: int, record: ProgressRecord) -> ProgressRecord:
-        """Write the first progress record, unless it is there: batch `seq` will be the shard's first.
+        """Write the first progress record unless it exists: batch `seq` will be the shard's first.
 
-        A ledger that was restored has forgotten that a shard began: what that has sent since must be its own.
+        A restored ledger can have lost that a shard began. The batches that the shard has sent since must
+        then be committed in this ledger.
         """
         first = Progress(seq - 1, 0, done=True)
         if record.progress is None:
@@ -115,10 +127,10 @@ class KafkaPublisher:
         return record
 
     def check_admission(self) -> None:
-        """Find what would keep any batch from being published, without sending anything. Settles what an
-        earlier instance left open, as `publish` does.
+        """Raise the error that would stop any publication, without sending anything.
 
-        Raises SettingsInvalid for a right or a transaction timeout, BrokerUnavailable.
+        Like `publish`, it aborts or completes the transaction of an earlier instance. Raises SettingsInvalid
+        for a missing right or a transaction timeout that the broker does not allow, BrokerUnavailable.
         """
         with self._instance():
             pass
@@ -134,7 +146,9 @@ class KafkaPublisher:
         )
 
     def _fitting_bytes(self) -> int:
-        """What of a batch of records the topic takes for sure; 1 is a record at a time."""
+        """Return the size of a batch of records that the topic certainly accepts; 1 means one record at a
+        time.
+        """
         with self._log as log:
             limit = log.largest_bytes(self._topic)
         return max(1, min(BATCH_BYTES, (limit or 0) - _OVERHEAD_BYTES))
@@ -154,7 +168,9 @@ class KafkaPublisher:
 
     @contextmanager
     def _instance(self, batch_bytes: int = BATCH_BYTES) -> Iterator[TransactionalProducer]:
-        """A producer under the shard's id: what an earlier one left open is settled, and it is shut out."""
+        """Yield a producer under the shard's id, after it has fenced an earlier one and settled its
+        transaction.
+        """
         try:
             with broker_errors(self._log.config):
                 with failpoint("publish.connect"):
@@ -174,7 +190,7 @@ class KafkaPublisher:
         messages: Messages,
         last_published: int,
     ) -> int:
-        """`unsent` is the progress of the batch before anything of it is sent."""
+        """Send the rest of a batch. `unsent` is the progress before anything of the batch is sent."""
         progress = record.progress
         if progress is None or last_published < unsent.seq:
             progress = self.check(progress, last_published)
@@ -193,8 +209,8 @@ class KafkaPublisher:
         return sent - already
 
     def check_committed(self, progress: Progress) -> None:
-        """Raise LedgerMismatch where a shard has sent what the ledger has not committed."""
-        # without an attempt nothing was sent yet, or somebody has stated the progress
+        """Raise LedgerMismatch if a shard has sent a batch that the ledger has not committed."""
+        # Without an attempt nothing was sent yet, or a person has stated the progress.
         self._require_committed(progress.seq, lambda name: progress.attempt in ("", name))
 
     def _ahead(self, seq: int, progress: Progress, error: type[Fenced] = Fenced) -> Fenced:
@@ -205,10 +221,10 @@ class KafkaPublisher:
         )
 
     def check(self, progress: Progress | None, last_published: int) -> Progress:
-        """The same. Raises ProgressLost where it is gone, or does not have all that the ledger knows."""
+        """Return the progress. Raises ProgressLost if it is missing, or older than the ledger says."""
         if progress is not None and not progress.lacks(last_published):
             return progress
-        says = "is gone" if progress is None else f"is old: it says batch {progress.seq}"
+        says = "is missing" if progress is None else f"is old: it says batch {progress.seq}"
         raise ProgressLost(
             f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} {says}; "
             + (f"batch {last_published} was published" if last_published else "its first batch was begun"),
@@ -222,7 +238,7 @@ class KafkaPublisher:
         progress: Progress,
         place: TopicPartition,
     ) -> None:
-        """One transaction: a chunk and the progress that it makes."""
+        """Send one transaction: a chunk, and the progress after it."""
         with failpoint("publish.begin"):
             producer.begin()
         with failpoint("publish.send"):
@@ -240,7 +256,8 @@ class KafkaPublisher:
             return read_progress(self._log, self._shard)
 
     def progress(self) -> Progress | None:
-        """Return the shard's last committed progress record; None if there is none, or no topic of them.
+        """Return the shard's last committed progress record; None if it has none, or the topic does not
+        exist.
 
         Raises ProgressUnreadable, BrokerUnavailable.
         """

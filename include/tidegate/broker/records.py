@@ -1,8 +1,8 @@
-"""Reading a planned range of offsets: committed records, in order, all that are there, or an error.
+"""Read a planned range of offsets: all of its committed records in order, or an error.
 
-The range decides what is read, never a consumer group, and a range that is not there any more is never
-passed over. What is legal inside it: markers of transactions, aborted records, and gaps that compaction left,
-at its ends, too. librdkafka fetches ahead in threads of its own, within `_AHEAD_KB`.
+The range decides which records are read, never a consumer group, and offsets that no longer exist are an
+error. Transaction markers, aborted records and the gaps of compaction are legal inside of a range, also at
+its ends. librdkafka fetches ahead in its own threads, up to `_AHEAD_KB`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _QUEUED_RECORDS = 200_000
 _WAIT_SECONDS = 0.1
 _BOUNDS_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""So long a range may give nothing at all, while clients try brokers again and again."""
+"""The time for which a range may give nothing, while the client retries its brokers."""
 
 _REFUSED = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-"""Not GROUP_AUTHORIZATION_FAILED: the client looks for its group's coordinator, and needs none to read."""
+"""Without GROUP_AUTHORIZATION_FAILED: the client asks for a group coordinator, but reads without one."""
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets of a topic-partition, from `start` (inclusive) to `end` (exclusive)."""
+    """Offsets of a topic-partition, from `start` (inclusive) to `end` (exclusive), which one task reads."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class Slice:
 
     @property
     def span(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets in the slice."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -59,20 +59,23 @@ class Slice:
 
 
 def read_slice(
-    config: KafkaConfig, wanted: Slice, silent_seconds: float = SILENT_SECONDS
+    config: KafkaConfig, slice_: Slice, silent_seconds: float = SILENT_SECONDS
 ) -> Iterator[list[Message]]:
-    """The committed records of a slice, in blocks of at most MOST_RECORDS and some `_BLOCK_BYTES`.
+    """Yield the committed records of a slice, in blocks of at most MOST_RECORDS and about `_BLOCK_BYTES`.
 
-    Raises OffsetsLost (retention passed its start), LogTruncated (the log ends before its end), TopicMissing,
-    SettingsInvalid (a login that is refused), BrokerUnavailable (nothing came for `silent_seconds`).
+    Raises OffsetsLost if retention deleted its start, LogTruncated if the log ends before its end,
+    TopicMissing, SettingsInvalid if the broker refuses the login, BrokerUnavailable if nothing came for
+    `silent_seconds`.
+
+    Example: `for block in read_slice(config, Slice("events", 0, 100, 200)): decode(block)`
     """
-    if wanted.start >= wanted.end:
+    if slice_.start >= slice_.end:
         return
     errors: list[KafkaError] = []
-    consumer = _consumer(config, _ahead(wanted.end - wanted.start) | {"error_cb": errors.append})
+    consumer = _consumer(config, _ahead(slice_.end - slice_.start) | {"error_cb": errors.append})
     try:
-        consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
-        yield from _blocks(config, consumer, wanted, silent_seconds, errors)
+        consumer.assign([TopicPartition(slice_.topic, slice_.partition, slice_.start)])
+        yield from _blocks(config, consumer, slice_, silent_seconds, errors)
     finally:
         consumer.close()
 
@@ -90,7 +93,7 @@ def _consumer(config: KafkaConfig, options: dict[str, Any]) -> ck.Consumer:
 
 
 _OPTIONS = {
-    "group.id": "tidegate",  # the client wants one; nothing is committed to it
+    "group.id": "tidegate",  # the client requires one; nothing is committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
@@ -105,7 +108,9 @@ _OPTIONS = {
 
 
 def _ahead(records: int) -> dict[str, Any]:
-    """How far to fetch ahead for so many records: of a short slice of a long log not much beyond its end."""
+    """Return how much the client fetches ahead for a slice, so that a short slice of a long log reads little
+    beyond it.
+    """
     return {
         "fetch.message.max.bytes": max(_LEAST_FETCH_BYTES, min(_MOST_FETCH_BYTES, records * 1_024)),
         "queued.min.messages": min(_QUEUED_RECORDS, records),
@@ -115,37 +120,39 @@ def _ahead(records: int) -> dict[str, Any]:
 def _blocks(
     config: KafkaConfig,
     consumer: ck.Consumer,
-    wanted: Slice,
+    slice_: Slice,
     silent_seconds: float,
     errors: Sequence[KafkaError],
 ) -> Iterator[list[Message]]:
-    """`errors`: what brokers have said besides, so far."""
-    position, records = wanted.start, _FIRST_RECORDS
+    """Yield the records of a slice in blocks. `errors` gets the errors that brokers report beside the
+    records.
+    """
+    position, records = slice_.start, _FIRST_RECORDS
     deadline = time.monotonic() + silent_seconds
-    while position < wanted.end:
-        # no more than can come: the client waits for all that it is asked for, or until the time is over
-        answers = consumer.consume(min(records, wanted.end - position), _WAIT_SECONDS)
+    while position < slice_.end:
+        # Request no more records than can come: the client waits for all of them, or for the timeout.
+        answers = consumer.consume(min(records, slice_.end - position), _WAIT_SECONDS)
         events = [message for message in answers if message.error() is not None]
         for error in (*errors, *(message.error() for message in events)):
             if error is not None:
-                _require_right(config, wanted, error)
+                _require_right(config, slice_, error)
         block = [message for message in answers if message.error() is None] if events else answers
         reached = max(
-            [position, *(_reached(consumer, wanted, message) for message in (*events, *block[-1:]))]
+            [position, *(_reached(consumer, slice_, message) for message in (*events, *block[-1:]))]
         )
         if reached > position:
             position, deadline = reached, time.monotonic() + silent_seconds
         elif time.monotonic() > deadline:
-            raise _silent(consumer, wanted, position, silent_seconds, errors)
-        if position > wanted.end:
-            block = [message for message in block if _offset(message) < wanted.end]
+            raise _silent(consumer, slice_, position, silent_seconds, errors)
+        if position > slice_.end:
+            block = [message for message in block if _offset(message) < slice_.end]
         if block:
             records = _next_size(block)
             yield block
 
 
 def _next_size(block: Sequence[Message]) -> int:
-    """How many records to ask for, so that a block of such as these takes some `_BLOCK_BYTES`."""
+    """Return the number of records to request, so that a block of such records takes about `_BLOCK_BYTES`."""
     size = sum(map(len, block)) + 1
     return max(1, min(MOST_RECORDS, _BLOCK_BYTES * len(block) // size, 4 * len(block) + _FIRST_RECORDS))
 
@@ -156,10 +163,10 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _reached(consumer: ck.Consumer, wanted: Slice, message: Message) -> int:
-    """The offset before which nothing more will come, as a record or an event says.
+def _reached(consumer: ck.Consumer, slice_: Slice, message: Message) -> int:
+    """Return the offset before which no more records will come, by a record or an event.
 
-    Raises what cannot pass by itself.
+    Raises errors that do not pass by themselves.
     """
     error = message.error()
     if error is None:
@@ -167,64 +174,66 @@ def _reached(consumer: ck.Consumer, wanted: Slice, message: Message) -> int:
     if error.code() == KafkaError._PARTITION_EOF:
         return _offset(message)
     if error.code() in _OUT_OF_RANGE:
-        raise _out_of_range(consumer, wanted)
+        raise _out_of_range(consumer, slice_)
     if error.code() in _MISSING:
-        raise _missing(wanted)
-    return wanted.start  # brokers that come and go: librdkafka tries again
+        raise _missing(slice_)
+    return slice_.start  # a connection error: librdkafka retries
 
 
-def _require_right(config: KafkaConfig, wanted: Slice, error: KafkaError) -> None:
-    """Raise SettingsInvalid where an error says that this user is not taken, or may not read the topic."""
+def _require_right(config: KafkaConfig, slice_: Slice, error: KafkaError) -> None:
+    """Raise SettingsInvalid if an error says that the broker refuses this user, or that the user may not read
+    the topic.
+    """
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        raise topic_right_missing(config, "Read", wanted.topic)
+        raise topic_right_missing(config, "Read", slice_.topic)
     if error.code() in _REFUSED:
         raise login_refused(config, error.name())
 
 
-def _missing(wanted: Slice) -> TopicMissing:
+def _missing(slice_: Slice) -> TopicMissing:
     return TopicMissing(
-        f"{wanted.topic}[{wanted.partition}] does not exist any more",
+        f"{slice_.topic}[{slice_.partition}] does not exist any more",
         "Restore the topic, or raise `generation` to read another one.",
     )
 
 
-def _out_of_range(consumer: ck.Consumer, wanted: Slice) -> Exception:
-    first, end = _log_bounds(consumer, wanted)
-    if first > wanted.start:
+def _out_of_range(consumer: ck.Consumer, slice_: Slice) -> Exception:
+    first, end = _log_bounds(consumer, slice_)
+    if first > slice_.start:
         return OffsetsLost(
-            f"Retention deleted {wanted.topic}[{wanted.partition}] offsets {wanted.start} to "
-            f"{min(first, wanted.end) - 1} while they were to be read",
+            f"Retention deleted {slice_.topic}[{slice_.partition}] offsets {slice_.start} to "
+            f"{min(first, slice_.end) - 1} while they were to be read",
             "Restore them, or go on without: tidegate recover PIPELINE --choose accept-gap",
         )
     return LogTruncated(
-        f"{wanted.topic}[{wanted.partition}] ends at offset {end}, but is planned up to {wanted.end}",
+        f"{slice_.topic}[{slice_.partition}] ends at offset {end}, but is planned up to {slice_.end}",
         "Restore the log, or forget the plan: tidegate recover PIPELINE --choose drop-plan",
     )
 
 
 def _silent(
-    consumer: ck.Consumer, wanted: Slice, position: int, seconds: float, errors: Sequence[KafkaError]
+    consumer: ck.Consumer, slice_: Slice, position: int, seconds: float, errors: Sequence[KafkaError]
 ) -> Exception:
-    _, end = _log_bounds(consumer, wanted)
-    if end < wanted.end:
-        return _out_of_range(consumer, wanted)
+    _, end = _log_bounds(consumer, slice_)
+    if end < slice_.end:
+        return _out_of_range(consumer, slice_)
     return BrokerUnavailable(
-        f"{wanted} gave nothing for {seconds:.0f} s at offset {position}"
+        f"{slice_} gave nothing for {seconds:.0f} s at offset {position}"
         + "".join(f" ({error.name()})" for error in errors[-1:]),
         "Check that the broker runs; then run again, nothing is lost.",
     )
 
 
-def _log_bounds(consumer: ck.Consumer, wanted: Slice) -> tuple[int, int]:
-    """First offset that is kept, and the end of the log."""
+def _log_bounds(consumer: ck.Consumer, slice_: Slice) -> tuple[int, int]:
+    """Return the first offset that the log keeps, and the end of the log."""
     try:
-        at = TopicPartition(wanted.topic, wanted.partition)
+        at = TopicPartition(slice_.topic, slice_.partition)
         first, end = consumer.get_watermark_offsets(at, timeout=_BOUNDS_SECONDS)
     except ck.KafkaException as error:
         if error.args[0].code() in _MISSING:
-            raise _missing(wanted) from error
+            raise _missing(slice_) from error
         raise BrokerUnavailable(
-            f"Kafka does not say where {wanted.topic}[{wanted.partition}] begins and ends",
+            f"Kafka does not say where {slice_.topic}[{slice_.partition}] begins and ends",
             "Check that the broker runs; then run again, nothing is lost.",
         ) from error
     return first, end

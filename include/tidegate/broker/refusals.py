@@ -1,4 +1,4 @@
-"""What an error of the publishing client comes to: as errors that say why, and whether a retry can help."""
+"""Translate errors of the publishing client into errors that say why, and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.errors import (
 )
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-"""A newer instance has taken over, or the broker has ended the transaction after its timeout."""
+"""A newer instance has taken over, or the broker has aborted the transaction after its timeout."""
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 _AGAINST_RULES = {
     KafkaError.INVALID_RECORD,
@@ -45,14 +45,14 @@ _RUN_AGAIN = "then run again: what is decided is sent, once"
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether nothing more can come of a producer, since another one has its id."""
+    """Return whether the producer can do nothing more, since another one has its id."""
     return error.code() in _FENCED
 
 
 def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) -> TidegateError:
-    """What a client's error says of a shard's publication. It never holds a credential.
+    """Return tidegate's error for a client's error in a shard's publication. It never contains a credential.
 
-    Asks the broker for the limit that a refused record is beyond. Raises BrokerUnavailable, TopicMissing.
+    For a refused record it asks the broker for the limit. Raises BrokerUnavailable, TopicMissing.
     """
     code = error.code()
     if code in _FENCED:
@@ -77,14 +77,14 @@ def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) 
         return _of_transaction_timeout(log.config)
     if code in _NO_TOPIC:
         with log:
-            log.topic_id(topic)  # raises TopicMissing where it is so
+            log.topic_id(topic)  # raises TopicMissing if the topic does not exist
     if code in _SETTINGS:
         return SettingsInvalid(
             f"The client that publishes to Kafka cannot work with these settings: {error.name()}",
             f"Check {log.config.variable}, the files of certificates and keys among it.",
         )
     return BrokerUnavailable(
-        f"Kafka at {log.config.servers} does not answer who publishes ({error.name()})",
+        f"Kafka at {log.config.servers} does not answer the publisher ({error.name()})",
         f"Check that the broker runs and that {log.config.variable} names it; then run again, nothing is "
         "lost.",
     )

@@ -1,4 +1,4 @@
-"""A schema registry, by Confluent's own client: it asks when it is asked, and has no thread of its own."""
+"""Access to a schema registry, through Confluent's client, which starts no threads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NO_LOGIN = (401, 403)
 _CONFLICT, _NOT_FOUND, _SERVER = 409, 404, 500
 _OF_ANYBODY = (400, _NOT_FOUND, 405, 406, 415)
 _NO_CODES = (None, -1)
-"""A registry's refusal has a code of its own; for an answer without one, Confluent's client has -1."""
+"""The error code of a registry is missing: another web server answers. Confluent's client then has -1."""
 
 
 @dataclass(frozen=True)
 class SubjectVersion:
-    """What a subject has under a version's number: the schema, and its id, by which messages name it."""
+    """A version of a subject: the schema, and its id, which messages contain."""
 
     subject: str
     version: int
@@ -43,25 +43,30 @@ class SubjectVersion:
 
 
 def _numbers(versions: Any) -> tuple[int, ...]:
-    """Raises TypeError where it is no list of numbers."""
+    """Return the numbers of versions. Raises TypeError if the answer is not a list of numbers."""
     if not isinstance(versions, list) or not all(isinstance(version, int) for version in versions):
         raise TypeError(type(versions).__name__)
     return tuple(sorted(versions))
 
 
 class SchemaRegistry:
-    """A registry. Whatever is asked of it raises RegistryUnavailable, and SettingsInvalid where it does not
-    take the login, or is none.
+    """A schema registry.
 
-    Texts are cached: what an id means never changes. As a context manager it ends its connections.
+    Each method raises RegistryUnavailable if it does not answer, and SettingsInvalid if it refuses the login
+    or is not a registry. Schemas are cached, since an id never changes its meaning. As a context manager it
+    closes its connections.
+
+    Example:
+        with SchemaRegistry(settings.registry()) as registry:
+            schema = registry.version("orders-value").schema
     """
 
     def __init__(self, config: RegistryConfig) -> None:
         self.config = config
 
     @cached_property
-    def _client(self) -> Any:  # whose types say that all may be None
-        from confluent_kafka.schema_registry import SchemaRegistryClient  # late: of an extra
+    def _client(self) -> Any:  # the client's types allow None everywhere
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # late: only an extra installs it
 
         return SchemaRegistryClient(self.config.for_client())
 
@@ -73,13 +78,14 @@ class SchemaRegistry:
             self._client.close()
 
     def schema(self, schema_id: int) -> RecordSchema:
-        """By the id that messages have. Raises SchemaUnknown."""
+        """Return the schema with the id that messages contain. Raises SchemaUnknown."""
         with self._asked(f"schema {schema_id}"):
             return self._read(self._client.get_schema(schema_id))
 
     def versions(self, subject: str, with_deleted: bool = False) -> tuple[int, ...]:
-        """The numbers of a subject's versions, rising; none: there is no such subject. `with_deleted`: also
-        of those that are no more offered, by which messages may still be written.
+        """Return the numbers of a subject's versions in ascending order; empty if the subject does not exist.
+
+        `with_deleted` includes deleted versions, which messages can still refer to.
         """
         try:
             with self._asked(f"subject {subject}"):
@@ -88,20 +94,22 @@ class SchemaRegistry:
             return ()
 
     def version(self, subject: str, number: int | None = None) -> SubjectVersion:
-        """A version of a subject, deleted or not; None: the latest, which is asked for each time. Raises
-        SchemaUnknown.
+        """Return a version of a subject, even a deleted one; without `number` the latest, which is never
+        cached.
+
+        Raises SchemaUnknown.
         """
         what = f"version {number or 'latest'} of subject {subject}"
         with self._asked(what):
             if number is None:
                 self._client.clear_latest_caches()
-                found = self._client.get_latest_version(subject)
+                answer = self._client.get_latest_version(subject)
             else:
-                found = self._client.get_version(subject, number, deleted=True)
-            return SubjectVersion(subject, found.version, found.schema_id, self._read(found.schema))
+                answer = self._client.get_version(subject, number, deleted=True)
+            return SubjectVersion(subject, answer.version, answer.schema_id, self._read(answer.schema))
 
     def lookup(self, subject: str, schema: RecordSchema) -> int | None:
-        """The id of a schema that a subject has; None: it does not have it."""
+        """Return the id of a schema in a subject; None if the subject does not have it."""
         try:
             with self._asked(f"subject {subject}"):
                 return int(self._client.lookup_schema(subject, self._written(schema)).schema_id)
@@ -109,16 +117,19 @@ class SchemaRegistry:
             return None
 
     def register(self, subject: str, schema: RecordSchema) -> int:
-        """The id of a schema that a subject has now, and keeps. What it refers to becomes subjects, too, by
-        its own names. Raises SchemaRefused where the subject's rules are against it.
+        """Register a schema in a subject, and return its id. A schema that exists keeps its id.
+
+        Imported schemas become subjects of their own names. Raises SchemaRefused if the rules of the subject
+        forbid the schema.
         """
         with self._asked(f"subject {subject}"):
             written = self._written(schema, register=True)
             return int(self._client.register_schema(subject, written))
 
     def is_compatible(self, subject: str, schema: RecordSchema) -> bool:
-        """Whether a subject would take a schema, by the rule that it has. Raises SchemaRefused for a schema
-        that is none.
+        """Return whether a subject would accept a schema, by its compatibility rule.
+
+        Raises SchemaRefused if the schema is not valid.
         """
         with self._asked(f"subject {subject}"):
             return bool(self._client.test_compatibility_all_versions(subject, self._written(schema)))
@@ -132,7 +143,7 @@ class SchemaRegistry:
         return RecordSchema(kind, schema.schema_str, imports)
 
     def _follow(self, references: list[Any], imports: dict[str, str]) -> None:
-        """What is referred to, each before what refers to it."""
+        """Collect the schemas that `references` refer to, each after the ones that it refers to itself."""
         for reference in references:
             if reference.name not in imports:
                 schema = self._client.get_version(reference.subject, reference.version).schema
@@ -140,7 +151,9 @@ class SchemaRegistry:
                 imports[reference.name] = schema.schema_str
 
     def _written(self, schema: RecordSchema, register: bool = False) -> Schema:
-        """As the client has it: what is referred to lies under subjects of the same names."""
+        """Return the schema in the client's form. Imported schemas are references to subjects of the same
+        names.
+        """
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
         references: list[SchemaReference] = []
@@ -154,7 +167,7 @@ class SchemaRegistry:
 
     @contextmanager
     def _asked(self, what: str) -> Iterator[None]:
-        """Errors of the client as tidegate's own."""
+        """Translate errors of the client into tidegate's errors."""
         import httpx2 as httpx
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -167,9 +180,9 @@ class SchemaRegistry:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         except (UnicodeDecodeError, json.JSONDecodeError):
-            raise self._no_registry("its answer is no JSON") from None
+            raise self._no_registry("its answer is not JSON") from None
         except (KeyError, TypeError, AttributeError, ValueError):
-            raise self._no_registry("its JSON is of something else") from None
+            raise self._no_registry("its JSON is not that of a registry") from None
 
     def _no_registry(self, why: str) -> SettingsInvalid:
         return SettingsInvalid(
@@ -178,7 +191,7 @@ class SchemaRegistry:
         )
 
     def _refusal(self, status: int, message: str, what: str) -> TidegateError:
-        said = self.config.redacted(message)
+        reason = self.config.redacted(message)
         where = f"The schema registry at {self.config.url}"
         if status in _NO_LOGIN:
             return SettingsInvalid(
@@ -186,15 +199,15 @@ class SchemaRegistry:
                 f"Check basic.auth.user.info in {self.config.variable}, and the user's rights.",
             )
         if status in _PASSING or status >= _SERVER:
-            return RegistryUnavailable(f"{where} answers {status}: {said}", "Run again, nothing is lost.")
+            return RegistryUnavailable(f"{where} answers {status}: {reason}", "Run again, nothing is lost.")
         if status == _NOT_FOUND:
             return SchemaUnknown(
-                f"{where} does not have {what}: {said}",
+                f"{where} does not have {what}: {reason}",
                 f"Check that {self.config.variable} is the registry that messages are of.",
             )
         why = "it is not compatible with the versions before" if status == _CONFLICT else "it is not valid"
         return SchemaRefused(
-            f"{where} refuses the schema for {what}, since {why}: {said}",
+            f"{where} refuses the schema for {what}, since {why}: {reason}",
             "Change the columns or the schema so that consumers of the versions before can read it, or use "
             "another subject.",
         )

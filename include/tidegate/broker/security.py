@@ -1,4 +1,4 @@
-"""Whether a client's properties go together: what Kafka's clients would only show by not connecting."""
+"""Check that a client's properties fit together. Kafka's clients would only fail to connect."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ Properties = Mapping[str, str]
 
 
 def uses_tls(properties: Properties) -> bool:
-    """Whether connections are encrypted."""
+    """Return whether connections are encrypted."""
     return properties.get("security.protocol", "PLAINTEXT").endswith("SSL")
 
 
 def uses_login(properties: Properties) -> bool:
-    """Whether a SASL mechanism tells the broker who asks."""
+    """Return whether the client logs in by a SASL mechanism."""
     return properties.get("security.protocol", "PLAINTEXT").startswith("SASL")
 
 
 def uses_tokens(properties: Properties) -> bool:
-    """Whether that is by tokens of a callback."""
+    """Return whether the client logs in with tokens of a callback."""
     return uses_login(properties) and properties.get("sasl.mechanism") == OAUTHBEARER
 
 
 def checked(properties: Properties, variable: str) -> dict[str, str]:
-    """The properties as clients can take them: PEM texts with their lines, and words as librdkafka has them.
+    """Return the properties in the form that clients accept: PEM texts with line breaks, librdkafka's words.
 
-    Raises SettingsInvalid, which names the setting `variable`, and no value but words of the protocol.
+    Raises SettingsInvalid, which names the setting `variable`, and repeats no value but words of the
+    protocol.
     """
     for check in (_protocol, _transactions, _tls, _certificate, _mechanism, _credentials):
         for what, fix in check(properties):
@@ -64,12 +65,12 @@ def checked(properties: Properties, variable: str) -> dict[str, str]:
 
 
 Problems = Iterator[tuple[str, str]]
-"""What is wrong, and what to do about it."""
+"""Pairs of what is wrong and what to do about it."""
 
 
 def _protocol(properties: Properties) -> Problems:
     if properties.get("security.protocol", "PLAINTEXT") not in PROTOCOLS:
-        yield "security.protocol is none of Kafka's", f"Write one of {', '.join(PROTOCOLS)}."
+        yield "security.protocol is not one of Kafka's", f"Write one of {', '.join(PROTOCOLS)}."
     if not properties.get("request.timeout.ms", "1").isdecimal():
         yield "request.timeout.ms is no whole number", "Write milliseconds, such as 30000."
 
@@ -178,7 +179,7 @@ def _callback(name: str) -> Problems:
 
 
 def _pem(text: str, where: str) -> str:
-    """A PEM text with its lines: forms and files of properties have it on one. Raises SettingsInvalid."""
+    """Return a PEM text with line breaks, which forms and properties files lose. Raises SettingsInvalid."""
     blocks = _BLOCK.findall(text.replace("\\n", "\n"))
     if not blocks:
         raise SettingsInvalid(

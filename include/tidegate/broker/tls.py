@@ -1,6 +1,6 @@
-"""TLS as kafka-python has it, a context of Python's `ssl`; and what a broker does not like about it.
+"""TLS for kafka-python, as a context of Python's `ssl`; and the reason why a broker refuses it.
 
-librdkafka takes the same files and texts by itself.
+librdkafka reads the same files and texts itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ALERT_SECONDS = 0.5
 
 
 def ssl_context(properties: Mapping[str, str], variable: str) -> ssl.SSLContext:
-    """What kafka-python encrypts with. Raises SettingsInvalid for a file or text that cannot be used.
+    """Return the TLS context for kafka-python. Without an `ssl.ca` it trusts the authorities of the machine.
 
-    Without authorities of its own, those of the machine count.
+    Raises SettingsInvalid if a file or text cannot be used; the error names the setting `variable`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -39,7 +39,7 @@ def ssl_context(properties: Mapping[str, str], variable: str) -> ssl.SSLContext:
                 or texts.enter_context(_readable(properties[f"ssl.{part}.pem"]))
                 for part in ("certificate", "key")
             )
-            # never None: for an encrypted key Python would ask whoever sits at the terminal
+            # Never None: for an encrypted key Python's ssl would ask for the password at the terminal.
             context.load_cert_chain(chain, key, properties.get("ssl.key.password", ""))
     return context
 
@@ -57,15 +57,17 @@ def _unusable(variable: str, names: str) -> Iterator[None]:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ESPIPE:  # of the pipe: it hides what was wrong
+    if isinstance(error, OSError) and error.errno == errno.ESPIPE:  # from the pipe: it hides the reason
         return "the key is not the certificate's, or its password is not right"
     return getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
 
 
 @contextmanager
 def _readable(text: str) -> Iterator[str]:
-    """A path under which a text can be read once. Python takes a key from a file only, and it is to lie on
-    no disk: the path is that of a pipe.
+    """Yield a path from which a text can be read once.
+
+    Python loads a key only from a file, but the key must not be written to a disk. So the path is that of a
+    pipe.
     """
     reader, writer = os.pipe()
     try:
@@ -79,8 +81,10 @@ def _readable(text: str) -> Iterator[str]:
 
 
 def tls_problem(servers: str, context: ssl.SSLContext) -> str | None:
-    """Why a broker and this side do not come to terms, as the first server says that answers; None: they do,
-    or none answers. Clients only say that they cannot connect.
+    """Return why TLS with a broker fails, by the first server that answers; None if it works, or none
+    answers.
+
+    Kafka's clients only report that they cannot connect.
     """
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -89,7 +93,8 @@ def tls_problem(servers: str, context: ssl.SSLContext) -> str | None:
                 socket.create_connection((host.strip("[]"), int(port)), _LOOK_SECONDS) as connection,
                 context.wrap_socket(connection, server_hostname=host.strip("[]")) as encrypted,
             ):
-                encrypted.settimeout(_ALERT_SECONDS)  # what it says of our certificate comes afterwards
+                # In TLS 1.3 the server's alert about the client's certificate comes after the handshake.
+                encrypted.settimeout(_ALERT_SECONDS)
                 encrypted.recv(1)
                 return None
         except TimeoutError:

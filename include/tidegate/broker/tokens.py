@@ -1,8 +1,8 @@
-"""Tokens for OAUTHBEARER: a Python function gives them, and both clients are given the same ones.
+"""Tokens for OAUTHBEARER: a Python function returns them, and both clients use the same ones.
 
-The function is `module:function` and like the `oauth_cb` of confluent-kafka: it takes one text, the property
-`sasl.oauthbearer.config`, and returns (token, epoch seconds at which it expires), or (…, principal,
-extensions: a dict) more.
+The function is `module:function`, with the signature of confluent-kafka's `oauth_cb`: it takes the text of
+the property `sasl.oauthbearer.config`, and returns (token, epoch seconds at which it expires) or (token,
+expiry, principal, dict of extensions).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tidegate.broker.properties import CALLBACK
 from tidegate.errors import BrokerUnavailable, SettingsInvalid
 
 _USED_UP = 0.8
-"""Of a token's life, after which the next one is asked for: as librdkafka and Java have it."""
+"""The part of a token's life after which the next one is requested, as in librdkafka and Java."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token, until when it is good (epoch seconds), and what goes with it."""
+    """A token, the time at which it expires (epoch seconds), principal and extensions."""
 
     text: str = field(repr=False)
     expires: float
@@ -33,7 +33,7 @@ class Token:
 
 
 class TokenSource:
-    """The tokens of a function, each used until most of its life is over."""
+    """The tokens of a function. Each is used until most of its life is over."""
 
     def __init__(self, function: str, config: str) -> None:
         self._function = function
@@ -43,8 +43,10 @@ class TokenSource:
         self._renewed_after = 0.0
 
     def token(self) -> Token:
-        """A token that is good for a while. Raises SettingsInvalid for a function that there is not, or that
-        gives something else; BrokerUnavailable where it fails.
+        """Return a token that is still valid for a while.
+
+        Raises SettingsInvalid if the function does not exist or returns something else, BrokerUnavailable if
+        it fails.
         """
         with self._lock:
             if self._token is None or time.time() > self._renewed_after:
@@ -54,12 +56,12 @@ class TokenSource:
             return self._token
 
     def for_librdkafka(self, _: str) -> tuple[str, float, str, dict[str, str]]:
-        """As confluent-kafka's `oauth_cb` returns it."""
+        """Return a token in the form of confluent-kafka's `oauth_cb`."""
         token = self.token()
         return token.text, token.expires, token.principal, dict(token.extensions)
 
     def for_python(self) -> Any:
-        """As kafka-python wants it."""
+        """Return a token provider for kafka-python."""
         from kafka.net.sasl.oauth import AbstractTokenProvider  # late: Spark's workers do without that client
 
         source = self
@@ -78,7 +80,7 @@ class TokenSource:
         try:
             answer = function(self._config)
         except Exception as error:
-            # Its text may hold what the function was given: it is not repeated, here or in the cause.
+            # The error's text can contain the function's argument, which is secret: do not repeat it.
             raise BrokerUnavailable(
                 f"{self._function}, which gives tokens for Kafka, failed: {type(error).__name__}",
                 "Check who gives the tokens, and call the function by hand; then run again, nothing is lost.",
@@ -97,8 +99,8 @@ class TokenSource:
 
     def _parsed(self, answer: Any) -> Token:
         match answer:
-            case (str(text), int() | float() as expires, *others) if text and expires > time.time():
-                principal, extensions, *_ = (*others, None, None)
+            case (str(text), int() | float() as expires, *optional) if text and expires > time.time():
+                principal, extensions, *_ = (*optional, None, None)
                 return Token(text, float(expires), principal or "", extensions or {})
         raise SettingsInvalid(
             f"The function {self._function} gave no token that is still good",
@@ -108,5 +110,5 @@ class TokenSource:
 
 @lru_cache
 def token_source(function: str, config: str) -> TokenSource:
-    """The one of this process: clients that come and go share its token."""
+    """Return the token source of this process, so that all of its clients share a token."""
     return TokenSource(function, config)

@@ -1,6 +1,6 @@
-"""Why a cluster does not answer: kafka-python only says that it does not, whatever the reason is.
+"""Find out why a cluster does not answer. kafka-python reports only that it does not.
 
-It also loses what a broker says of a login by TLS before it hangs up, so librdkafka is asked for that.
+It also loses a broker's answer to a login over TLS before the broker hangs up, so librdkafka tries the login.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOOK_SECONDS = 3.0
 
 
 def login_refused(config: KafkaConfig, reason: str) -> SettingsInvalid:
-    """The error of a user that a broker does not take."""
+    """Return the error for a user whom a broker refuses."""
     return SettingsInvalid(
         f"Kafka at {config.servers} refuses this login: {reason}",
         f"Check the user and the mechanism in {config.variable}, and the user's rights: {RIGHTS_PAGE} lists "
@@ -26,13 +26,18 @@ def login_refused(config: KafkaConfig, reason: str) -> SettingsInvalid:
 
 
 def topic_right_missing(config: KafkaConfig, operation: str, *topics: str) -> SettingsInvalid:
-    """Return the error of a user who may not do that with a topic, or with one of several."""
+    """Return the error for a user who lacks the right to an operation on a topic, or on one of several.
+
+    Example: `topic_right_missing(config, "Write", "changes")`
+    """
     what = f"the topic {' or '.join(topics)}"
     return right_missing(config, operation, what, " ".join(f"--topic {topic}" for topic in topics))
 
 
 def right_missing(config: KafkaConfig, operation: str, what: str, options: str) -> SettingsInvalid:
-    """Return the error of a user without a right. `options`: what kafka-acls.sh calls the resource."""
+    """Return the error for a user who lacks a right. `options` are those of kafka-acls.sh for the
+    resource.
+    """
     user = config.properties.get("sasl.username", "NAME")
     return SettingsInvalid(
         f"Kafka at {config.servers} does not allow this user the operation {operation} on {what}",
@@ -42,7 +47,10 @@ def right_missing(config: KafkaConfig, operation: str, what: str, options: str) 
 
 
 def unreachable(config: KafkaConfig, reason: str) -> TidegateError:
-    """The error of a cluster that does not answer, as far as can be found out. Asks it again."""
+    """Return the error for a cluster that does not answer, with the reason if it can be found out.
+
+    It connects to the cluster again, which can take several seconds.
+    """
     problem = _tls_problem(config)
     if problem is not None:
         return SettingsInvalid(
@@ -67,10 +75,13 @@ def _tls_problem(config: KafkaConfig) -> str | None:
 
 
 def _refusal(config: KafkaConfig) -> str | None:
-    """By its name, without what the broker says, which may be anything."""
+    """Return the name of the error with which a broker refuses the login; None if it does not.
+
+    The broker's own text is left out, since it can contain anything.
+    """
     if not uses_login(config.properties):
         return None
-    import confluent_kafka as ck  # late: nothing else of who only asks needs it
+    import confluent_kafka as ck  # late: code that only asks questions does not need it otherwise
 
     refusals = {ck.KafkaError._AUTHENTICATION, ck.KafkaError.SASL_AUTHENTICATION_FAILED}
     errors: list[Any] = []

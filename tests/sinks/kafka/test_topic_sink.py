@@ -70,7 +70,7 @@ def messages(*keys: str) -> list[Message]:
 
 
 def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: KafkaBroker) -> None:
-    config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers})
+    config = KafkaConfig.from_dict({"bootstrap.servers": broker.bootstrap_servers})
     with KafkaLog(config) as log:
         log.ensure_progress_topic()
     shard = f"shard-{sending.topic}"
