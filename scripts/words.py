@@ -23,11 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKED = (
     "include/tidegate/core",
     "include/tidegate/demo",
+    "include/tidegate/formats",
+    "include/tidegate/inspect",
     "include/tidegate/lake",
     "include/tidegate/local",
     "include/tidegate/maintenance",
+    "include/tidegate/quality",
     "include/tidegate/scaffold",
     "include/tidegate/schemas",
+    "include/tidegate/sinks",
     "scripts",
     "spark_jobs",
 )

@@ -107,9 +107,9 @@ def test_record_without_a_schema_is_quarantined_with_reason() -> None:
     assert rows(layout, *values) == [
         {"id": 1, "name": None},
         "unknown_schema: 300",
-        "malformed: Expected a schema's id, and it is too short for one",
-        "malformed: Expected a schema's id, and it is too short for one",
-        "malformed: Expected a schema's id behind a byte of 0, got a byte of 123",
+        "malformed: Expected a schema's id, but the value is too short for one",
+        "malformed: Expected a schema's id, but the value is too short for one",
+        "malformed: Expected a byte of 0 and a schema's id, got a byte of 123",
         "malformed: The schema 8 does not fit: `$.id` is `string`, which cannot be a column of type `int64`",
         "malformed: The value ends too early - at `$.old`",
         {"id": 1, "name": None},

@@ -219,7 +219,7 @@ def test_value_is_checked_by_its_schema_id() -> None:
         *(None, "malformed: Expected `minimum: 1` - at `$.id`", None),
         f"malformed: The schema 3 does not fit: `$ref: none.json` is {elsewhere}",
         "unknown_schema: 9",
-        "malformed: Expected a schema's id, and it is too short for one",
+        "malformed: Expected a schema's id, but the value is too short for one",
         None,
     ]
 

@@ -92,7 +92,7 @@ ONE = b'{"n":1}'
     [
         ("json", b"{oops", "malformed_key: JSON is malformed"),
         ("json", b'{"store":"s","id":"1"}', "malformed_key: Expected `int"),
-        ("avro", b"plain", "malformed_key: Expected a schema's id behind a byte of 0, got a byte of 112"),
+        ("avro", b"plain", "malformed_key: Expected a byte of 0 and a schema's id, got a byte of 112"),
         ("avro", struct.pack(">bI", 0, 9), "malformed_key: unknown_schema: 9"),
         ("avro", struct.pack(">bI", 0, 7) + b"\x02", "malformed_key: The value ends too early"),
         ("protobuf", struct.pack(">bIb", 0, 7, 0) + b"\x0a\x05a", "malformed_key: The value ends too early"),

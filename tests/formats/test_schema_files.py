@@ -156,7 +156,7 @@ FOUR = {"type": "fixed", "name": "F", "size": 4}
     [
         ("long", None, "`$.a` is null, and the schema has no null there"),
         (SMALL, "z", "`$.a` is 'z', which the enum `E` does not have"),
-        (FOUR, b"123", "`$.a` has not the 4 bytes that the schema says"),
+        (FOUR, b"123", "`$.a` does not have the 4 bytes that the schema requires"),
         (logical("long", "timestamp-millis"), EPOCH + timedelta(microseconds=1), "between two milliseconds"),
         ({**FOUR, **logical("fixed", "decimal", precision=20)}, Decimal(2**40), "more than 4 bytes"),
     ],

@@ -258,9 +258,9 @@ def test_numbers_of_a_written_file_are_read() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ([("größe", pa.int32())], "`größe` is no name"),
+        ([("größe", pa.int32())], "`größe` is not a valid name"),
         ([("a", pa.list_(pa.list_(pa.int32())))], "`a` has lists or maps in lists"),
-        ([("a", INNER), ("a_type", pa.int32())], "`a_type` would be the message of `a`"),
+        ([("a", INNER), ("a_type", pa.int32())], "`a_type` is already the name of the message"),
     ],
 )
 def test_what_protobuf_does_not_have_is_told(columns: list[Any], says: str) -> None:
@@ -276,5 +276,5 @@ def test_a_null_in_a_list_cannot_be_protobuf() -> None:
 
 
 def test_invalid_avro_name_is_reported() -> None:
-    with pytest.raises(Unwritable, match="`a-b` is no name that Avro has"):
+    with pytest.raises(Unwritable, match="`a-b` is not a valid name in Avro"):
         avro_schema("level", "t", pa.schema([("a-b", pa.int32())]))

@@ -242,4 +242,4 @@ def test_lag_of_a_missing_topic_is_unknown(world: World) -> None:
     head = world.app.ledger.head(world.stream)
     world.delete(world.source)
     lags = current_lags(world.app.settings, [(head, None)])
-    assert (lags.of(head), lags.error) == (None, None)
+    assert (lags.lag_of(head), lags.error) == (None, None)

@@ -262,7 +262,7 @@ def test_exported_line_names_its_encoding_and_headers(small: Quarantined) -> Non
 def test_export_keeps_an_existing_file_by_default(small: Quarantined) -> None:
     path = small.folder / "a.jsonl"
     path.write_text("mine")
-    with pytest.raises(SettingsInvalid, match=r"is there already\. Name another file, or give --force"):
+    with pytest.raises(SettingsInvalid, match=r"already exists\. Name another file, or give --force"):
         inspect.export_quarantine(small.app, small.stream, path)
     assert path.read_text() == "mine"
     assert inspect.export_quarantine(small.app, small.stream, path, overwrite=True) == 1
@@ -301,7 +301,7 @@ def test_changed_page_is_damage_to_each_reader(small: Quarantined) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.JSONL"])
 def test_unknown_file_ending_lists_the_existing_ones(small: Quarantined, name: str) -> None:
-    with pytest.raises(SettingsInvalid, match=r"ends with none of \.jsonl, \.parquet"):
+    with pytest.raises(SettingsInvalid, match=r"does not end with \.jsonl or \.parquet"):
         inspect.export_quarantine(small.app, small.stream, small.folder / name)
 
 

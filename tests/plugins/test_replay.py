@@ -162,7 +162,7 @@ def test_dry_replay_counts_and_decides_nothing(world: Quarantined, caplog: pytes
         ({"replay": True, "max_records": 5}, "with `replay`, which reads nothing, and with max_records"),
         ({"replay": True, "replay_since": "yesterday"}, "`replay_since` is 'yesterday', which is no instant"),
         ({"replay": True, "replay_set": ["n = 5"]}, "`n = 5` is no edit"),
-        ({"replay": True, "replay_reasons": ["tired"]}, "knows no reason tired"),
+        ({"replay": True, "replay_reasons": ["tired"]}, "has no reason tired"),
         ({"replay": True, "replay_set": ["$.n = integer($.none)"]}, "The edit does not fit events/0/"),
     ],
 )

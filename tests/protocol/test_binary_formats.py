@@ -96,7 +96,7 @@ def test_avro_of_several_writers_is_read_without_registry(shop: Shop) -> None:
     assert shop.reasons() == [
         "malformed: The value ends too early - at `$.quantity`",
         "unknown_schema: 99",
-        "malformed: Expected a schema's id, and it is too short for one",
+        "malformed: Expected a schema's id, but the value is too short for one",
     ]
     shop.world.run()
     assert len(shop.registry.asked) == asked, "nothing was there to read"
@@ -139,4 +139,4 @@ def test_avro_key_columns_identify_a_tombstone(shop: Shop) -> None:
     shop.world.run()
     assert shop.world.published() == {key_of("s1", 1): [True, False, None]}
     (reason,) = shop.reasons()
-    assert reason.startswith("malformed_key: Expected a schema's id, and it is too short for one")
+    assert reason.startswith("malformed_key: Expected a schema's id, but the value is too short for one")

@@ -93,7 +93,7 @@ def test_generation_with_a_mistaken_file_is_left_alone(old: Committed, written: 
         found = findings(old, *arguments)
         state, told = found["pipeline visitors, generation 1"]
         assert (state, told.startswith("halted: batch 1 is the last")) == ("WRONG", True)
-        assert told.endswith(f"its file {broken} has a mistake: it goes on when that is corrected")
+        assert told.endswith(f"its file {broken} has a mistake: it continues when that is corrected")
         assert "batch 1 is committed and not published" in found["batches of visitors, generation 1"][1]
         assert "--choose drop-plan" not in str(found)
 

@@ -11,7 +11,7 @@ import yaml
 from tests.world import NOW_MS, World
 from tidegate.app.stage_facts import stage_facts
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.builtin import BUILTIN_TYPES, known_facts, needs_of
+from tidegate.quality.builtin import BUILTIN_TYPES, needs_of, provide_facts
 from tidegate.quality.builtin.types import FINALS, NEIGHBOURS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -71,7 +71,7 @@ def observed(world: World, stage: str) -> dict[tuple[int, str], Any]:
                 continue
             name = "".join(part.capitalize() for part in type_.split("_"))
             options = {"max_share": 1} if type_.endswith("at_most") else {}
-            with known_facts(facts):
+            with provide_facts(facts):
                 found[seq, type_] = getattr(builtin, name)(**options)._validate({})
     return found
 

@@ -47,7 +47,7 @@ def test_registry_json_schema_quarantines_invalid_records(shop: Shop) -> None:
     assert shop.reasons() == [
         "malformed: Expected `minimum: 1` - at `$.id`",
         "malformed: Expected `storeId`, which is required - at `$`",
-        "malformed: Expected a schema's id, and it is too short for one",
+        "malformed: Expected a schema's id, but the value is too short for one",
     ]
 
 

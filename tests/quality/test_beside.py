@@ -49,7 +49,7 @@ def test_lost_check_process_is_transient(tmp_path: Path) -> None:
         beside.start()
         assert beside._process is not None
         beside._process.kill()
-        with pytest.raises(QualityLost, match=r"has ended with the exit code -9\. Run again"):
+        with pytest.raises(QualityLost, match=r"ended with exit code -9\. Run again"):
             beside.check(audit_of(tmp_path, POSITIVE))
 
 

@@ -18,7 +18,7 @@ from tidegate.errors import QualityFailed
 from tidegate.ledger import schema
 from tidegate.protocol.validate import validate_batch
 from tidegate.quality.builtin import BUILTIN_TYPES
-from tidegate.quality.builtin.facts import facts_of_batch
+from tidegate.quality.builtin.facts import current_facts
 
 STATE = pa.schema(
     [
@@ -142,7 +142,7 @@ def test_emitted_share_is_compared_with_earlier_batches(promised: Promised) -> N
     name = "expect_emitted_share_to_be_as_before"
     assert promised.check(name, 6)["passed"]
     low = promised.check(name, 7)
-    assert (low["passed"], low["observed"]) == (False, "0.0050; 6 batches before: 0.1500 to 0.2500")
+    assert (low["passed"], low["observed"]) == (False, "0.0050; 6 earlier batches: 0.1500 to 0.2500")
     assert promised.check(name, 7, batches=4)["passed"]
     assert promised.check(name, 7, slack=0.2)["passed"]
 
@@ -165,14 +165,14 @@ def test_great_expectations_reads_writes_and_renders_it() -> None:
 def test_outside_a_batch_it_says_what_it_needs() -> None:
     import tidegate.quality.builtin.expectations as builtin
 
-    assert facts_of_batch() is None
+    assert current_facts() is None
     with pytest.raises(ValueError, match="only its gate and `tidegate check`"):
         builtin.ExpectCountsToAddUp()._validate({})
 
 
 def test_suite_parameters_are_put_in() -> None:
     import tidegate.quality.builtin.expectations as builtin
-    from tidegate.quality.builtin import StageFacts, known_facts
+    from tidegate.quality.builtin import StageFacts, provide_facts
     from tidegate.quality.builtin.facts import BatchCounts
     from tidegate.quality.expectations import gx
 
@@ -184,7 +184,7 @@ def test_suite_parameters_are_put_in() -> None:
     expectation = builtin.ExpectLateShareToBeAtMost(max_share={"$PARAMETER": "most"})
     facts = StageFacts(None, BatchCounts(100, 90, 0, 0, 10, 0, 0), None)  # type: ignore[arg-type]
     for most, passed in ((0.1, True), (0.05, False)):
-        with known_facts(facts):
+        with provide_facts(facts):
             result = rows.validate(expectation, expectation_parameters={"most": most})
         assert result.success == passed
 

@@ -156,7 +156,7 @@ def test_first_batch_meets_comparisons_with_earlier_ones(tmp_path: Path) -> None
     least = {"min_value": {"$PARAMETER": "previous_emitted * 0.5"}}
     audit = audit_of(tmp_path, LEVELS, ("expect_table_row_count_to_be_between", least))
     (first,) = gate.check(audit).expectations
-    assert (first.passed, "no batch before has previous_emitted" in first.observed) == (True, True)
+    assert (first.passed, "no earlier batch has previous_emitted" in first.observed) == (True, True)
     for emitted, passed in ((100, True), (103, False)):
         (later,) = gate.check(replace(audit, parameters={"previous_emitted": emitted})).expectations
         assert (later.passed, later.observed) == (passed, "50")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidegate import core
 from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
-from tidegate.quality.proposals import PATTERNS, Proposal, of_columns, of_stage
+from tidegate.quality.proposals import PATTERNS, Proposal, propose_for_columns, propose_for_stage
 
 CHANGE = core.Stage(core.Latest(), core.Change(core.Exact(("x",))), name="out")
 CLOSE = core.Stage(core.Latest(), core.WindowClose(), window=core.Tumbling(10, 0), name="out")
@@ -64,7 +64,7 @@ def test_proposal_holds_on_each_of_its_batches(data: st.DataObject) -> None:
         pa.table({"x": pa.array(data.draw(st.lists(chosen, max_size=40)), type_)})
         for _ in range(data.draw(st.integers(0, 4)))
     ]
-    for proposal in of_columns(batches, ()):
+    for proposal in propose_for_columns(batches, ()):
         assert proposal.source
         assert [batch for batch in batches if not holds(proposal, batch)] == [], proposal
 
@@ -72,7 +72,7 @@ def test_proposal_holds_on_each_of_its_batches(data: st.DataObject) -> None:
 def proposed(values: list[Any], *more: list[Any], key: bool = False) -> dict[str, Any]:
     """Type -> its options, of a column with these values in one batch, and more in others."""
     batches = [pa.table({"x": part}) for part in (values, *more)]
-    proposals = of_columns(batches, ("x",) if key else ())
+    proposals = propose_for_columns(batches, ("x",) if key else ())
     return {
         proposal.type: {k: v for k, v in proposal.kwargs.items() if k != "column"} for proposal in proposals
     }
@@ -133,7 +133,7 @@ def test_mostly_filled_column_expects_most_values() -> None:
 
 def test_window_times_get_order_but_no_range() -> None:
     rows = pa.table({"timestamp": [5], "window_start": [0], "window_end": [10], "n": [1]})
-    types = {(of_column.type, of_column.kwargs.get("column")) for of_column in of_columns([rows], ())}
+    types = {(proposal.type, proposal.kwargs.get("column")) for proposal in propose_for_columns([rows], ())}
     assert types == {
         (NULL, "timestamp"),
         (NULL, "n"),
@@ -154,12 +154,12 @@ def types_of(proposals: list[Proposal]) -> list[str]:
 
 def test_stage_proposes_what_its_strategy_promises() -> None:
     always = ["keys_to_not_be_null", "counts_to_add_up"]
-    assert types_of(of_stage(CHANGE, [], drops_late=False)) == [
+    assert types_of(propose_for_stage(CHANGE, [], drops_late=False)) == [
         *always,
         "equal_neighbours_to_be_absent",
         "quarantined_share_to_be_at_most",
     ]
-    assert types_of(of_stage(CLOSE, [], drops_late=True)) == [
+    assert types_of(propose_for_stage(CLOSE, [], drops_late=True)) == [
         *always,
         "one_final_per_window_and_key",
         "quarantined_share_to_be_at_most",
@@ -173,7 +173,7 @@ def counts(came_in: int, emitted: int, quarantined: int = 0) -> BatchCounts:
 
 @pytest.mark.parametrize(("quarantined", "bound"), [(0, 0.01), (3, 0.01), (12, 0.024), (700, 1.0)])
 def test_share_gets_twice_its_room(quarantined: int, bound: float) -> None:
-    proposals = of_stage(CHANGE, [counts(1000, 1, quarantined), counts(1000, 1)], drops_late=False)
+    proposals = propose_for_stage(CHANGE, [counts(1000, 1, quarantined), counts(1000, 1)], drops_late=False)
     (share,) = (proposal for proposal in proposals if "quarantined" in proposal.type)
     assert share.kwargs == {"max_share": bound}
 
@@ -182,7 +182,7 @@ def test_share_gets_twice_its_room(quarantined: int, bound: float) -> None:
 def test_proposed_emitted_share_holds_for_the_history(
     history: list[BatchCounts],
 ) -> None:
-    found = [each for each in of_stage(CHANGE, history, False) if "emitted" in each.type]
+    found = [each for each in propose_for_stage(CHANGE, history, False) if "emitted" in each.type]
     for proposal in found:
         for at, now in enumerate(history):
             before = history[max(0, at - 20) : at][::-1]
@@ -191,7 +191,7 @@ def test_proposed_emitted_share_holds_for_the_history(
 
 def test_steady_share_needs_more_than_few_batches() -> None:
     steady = [counts(1000, 200 + at % 7) for at in range(12)]
-    assert "emitted_share_to_be_as_before" in types_of(of_stage(CHANGE, steady, False))
-    assert "emitted_share_to_be_as_before" not in types_of(of_stage(CHANGE, steady[:5], False))
+    assert "emitted_share_to_be_as_before" in types_of(propose_for_stage(CHANGE, steady, False))
+    assert "emitted_share_to_be_as_before" not in types_of(propose_for_stage(CHANGE, steady[:5], False))
     wild = [counts(1000, 0) for _ in range(7)] + [counts(1000, 900)]
-    assert "emitted_share_to_be_as_before" not in types_of(of_stage(CHANGE, wild, False))
+    assert "emitted_share_to_be_as_before" not in types_of(propose_for_stage(CHANGE, wild, False))

@@ -34,19 +34,19 @@ def test_expectation_defaults_to_the_checks_severity() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "it is no JSON"),
-        ("[]", "no object with a list of `expectations`"),
+        ("{", "it is not JSON"),
+        ("[]", "not an object with a list of `expectations`"),
         ('{"expectations": []}', "its `name` is missing"),
-        ('{"name": "s", "expectations": [1]}', "expectation 1, is no suite .* it has no `type`"),
+        ('{"name": "s", "expectations": [1]}', "expectation 1, is not a suite .* it has no `type`"),
         (
             json.dumps({"name": "s", "expectations": [NOT_NULL | {"severity": "bad"}]}),
-            "none of critical, warning",
+            "not one of critical, warning",
         ),
         (
             json.dumps({"name": "s", "expectations": [{"type": "expect_column_to_exit"}]}),
             "did you mean|Did you mean",
         ),
-        (json.dumps({"name": "s", "expectations": [NOT_NULL | {"kwargs": 1}]}), "`kwargs` are no object"),
+        (json.dumps({"name": "s", "expectations": [NOT_NULL | {"kwargs": 1}]}), "`kwargs` are not an object"),
     ],
 )
 def test_invalid_suite_is_reported_with_its_place(text: str, says: str) -> None:
@@ -61,7 +61,9 @@ def test_missing_suite_suggests_similar_names(tmp_path: Path) -> None:
 
 
 def test_any_type_may_be_of_a_module() -> None:
-    assert parsed({"type": "expect_something"}, others=None).expectations[0].type == "expect_something"
+    assert (
+        parsed({"type": "expect_something"}, additional_types=None).expectations[0].type == "expect_something"
+    )
 
 
 def test_the_core_types_are_those_of_great_expectations() -> None:

@@ -132,7 +132,7 @@ def _object(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
         "is_state": checked.is_state,
         "suite": checked.suite,
         "stage": checked.stage,
-        "of": checked.of,
+        "of": checked.audited,
         "type": result.type,
         "columns": list(result.columns),
         "severity": result.severity.value,

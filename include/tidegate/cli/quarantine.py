@@ -34,14 +34,14 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
             objects = inspect.exported_objects(inspect.exported(rows))
             show_lines(
                 record | {"status": str(decision)}
-                for record, decision in zip(objects, decisions.of(rows), strict=True)
+                for record, decision in zip(objects, decisions.decisions_on(rows), strict=True)
             )
         return
     tables = inspect.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
     records = [
         _row(record, decision)
         for rows in tables
-        for record, decision in zip(rows.to_pylist(), decisions.of(rows), strict=True)
+        for record, decision in zip(rows.to_pylist(), decisions.decisions_on(rows), strict=True)
     ]
     _say_expired(app, stream, where)
     count = len(records)

@@ -87,7 +87,9 @@ def _repeated_suite(checks: Sequence[QualityCheck]) -> Iterator[Found]:
 def _missing_suite(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:
     place = f"The suite {folder / check.suite}.json"
     try:
-        parse_suite(suite_text(folder, check.suite), place, others=None if check.modules else BUILTIN_TYPES)
+        parse_suite(
+            suite_text(folder, check.suite), place, additional_types=None if check.modules else BUILTIN_TYPES
+        )
     except SettingsInvalid as error:
         yield error.what, error.fix
 

@@ -1,4 +1,4 @@
-"""Formats: the bytes of records → rows of columns, or the reason why not. Pure; one file for each format."""
+"""Formats: decode the bytes of records to rows of columns, or to a reason. Pure; one file for each format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`format: avro`: the binary encoding of one record a value, without a schema in it."""
+"""`format: avro`: each value is the binary encoding of one record, without its schema."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from tidegate.schemas.avro import AvroType
 
 
 class AvroDecoder:
-    """Columns of `schema` out of what was written by `writer`, as `reader` sees it (None: as the columns do).
+    """Decode values of the schema `writer` to the columns of `schema`.
 
-    Raises SchemaFault when they do not fit together.
+    Args:
+        writer: The schema that the values were written by.
+        reader: The schema that the pipeline sees; None: fields are matched to columns directly.
+
+    Raises SchemaFault if the schemas and the columns do not fit together.
     """
 
     def __init__(self, schema: pa.Schema, writer: AvroType, reader: AvroType | None = None) -> None:
@@ -26,21 +30,21 @@ class AvroDecoder:
         self._records = resolve_records(writer, reader, self._type)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The columns of each value; one that is not of the schema, or has bytes left over, is unusable."""
-        wire, cursor = Wire.of(values)
+        """Decode each value. A value that does not match the schema, or has bytes left over, is unusable."""
+        wire, cursor = Wire.from_values(values)
         absent = [row for row, value in enumerate(values) if value is None]
         if absent:
-            cursor = cursor.part(binary_columns.others(len(values), absent))
+            cursor = cursor.part(binary_columns.rows_except(len(values), absent))
         columns = self.read(wire, cursor)
         if absent:
             columns = [
                 binary_columns.placed(len(values), [cursor.rows], [column], column.type) for column in columns
             ]
-        reasons = {row: malformed(why) for row, why in sorted(wire.faults.items())}
+        reasons = {row: malformed(reason) for row, reason in sorted(wire.faults.items())}
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
 
     def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
-        """The columns of the values at the cursor's places; faults are noted in the wire."""
+        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire."""
         with room_on_stack():
             records = self._records(wire, cursor)
         binary_columns.left_over(wire, cursor)

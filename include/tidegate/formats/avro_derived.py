@@ -1,7 +1,7 @@
-"""The schema of Avro that follows from emitted columns.
+"""Derive an Avro schema from the columns that a stage emits.
 
-Every column, item and field may be null, and has null as its default: what is added later is read by who
-knows it, and passed over by who does not.
+Every column, item and field can be null and has null as its default. So a reader with an older or newer
+schema can read the records: it ignores fields that it does not have, and fills those that are missing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _SCALARS = {
 
 
 def avro_schema(name: str, namespace: str, columns: pa.Schema) -> str:
-    """The schema of records with these columns, as JSON text. Raises Unwritable for a name that Avro does not
-    have.
+    """Return the schema of records with these columns, as JSON text.
+
+    Raises Unwritable if a column's name is not a valid name in Avro.
     """
     record = _record(name, columns)
     return json.dumps({"type": "record", "name": name, "namespace": namespace, "fields": record["fields"]})
@@ -40,7 +41,7 @@ def _record(name: str, columns: Any) -> dict[str, Any]:
     for column in columns:
         if not _NAME.fullmatch(column.name):
             raise Unwritable(
-                f"`{column.name}` is no name that Avro has: letters, digits and _, no digit first"
+                f"`{column.name}` is not a valid name in Avro: use letters, digits and _, and no digit first"
             )
         type_ = ["null", _type(column.type, f"{name}_{column.name}")]
         fields.append({"name": column.name, "type": type_, "default": None})
@@ -48,7 +49,9 @@ def _record(name: str, columns: Any) -> dict[str, Any]:
 
 
 def _type(type_: pa.DataType, name: str) -> Any:
-    """`name`: of a record, if it is one; each has one of its own."""
+    """Return the Avro type of a column. `name` names the record if it is one: Avro requires a unique name
+    per record.
+    """
     if pt.is_struct(type_):
         return _record(name, type_)
     if pt.is_map(type_):

@@ -1,4 +1,4 @@
-"""A value, as defaults stand in schemas: JSON → the bytes that a writer would have written."""
+"""Encode a default value of a schema, which is JSON, to the bytes that a writer would have written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from tidegate.schemas.faults import SchemaFault
 
 
 def encoded_value(type_: AvroType, value: Any, path: str) -> bytes:
-    """The value in Avro's binary form. Raises SchemaFault when it is not of the type."""
+    r"""Return the value in Avro's binary encoding. `path` names the value in errors.
+
+    Raises SchemaFault if the value does not have the type.
+
+    Example::
+
+        encoded_value(AvroType("int"), 3, "$.n")  # b"\x06"
+    """
     try:
         return _encoded(type_, value)
     except (TypeError, ValueError, KeyError, AttributeError, struct.error, OverflowError, RecursionError):
@@ -19,7 +26,7 @@ def encoded_value(type_: AvroType, value: Any, path: str) -> bytes:
 
 
 def _encoded(type_: AvroType, value: Any) -> bytes:
-    """Raises one of Python's own errors when the value is not of the type."""
+    """Return the encoded value. Raises one of Python's own errors if the value does not have the type."""
     if type_.kind == "union":
         return _of_union(type_, value)
     if type_.kind == "record":
@@ -50,7 +57,7 @@ def _encoded(type_: AvroType, value: Any) -> bytes:
 
 
 def _of_union(type_: AvroType, value: Any) -> bytes:
-    """Of the first branch that the value is of."""
+    """Return the value as the first branch of the union that it fits."""
     for number, branch in enumerate(type_.types):
         try:
             return _long(number) + _encoded(branch, value)
@@ -60,9 +67,9 @@ def _of_union(type_: AvroType, value: Any) -> bytes:
 
 
 def _of_field(value: Any, field: Any) -> Any:
-    found = value.get(field.name, field.default)
-    _require(found is not NO_DEFAULT)
-    return found
+    value_or_default = value.get(field.name, field.default)
+    _require(value_or_default is not NO_DEFAULT)
+    return value_or_default
 
 
 def _of_items(type_: AvroType, value: Any) -> bytes:
@@ -77,7 +84,7 @@ def _of_items(type_: AvroType, value: Any) -> bytes:
 
 
 def _long(value: int) -> bytes:
-    """Zigzag, seven bits to a byte."""
+    """Encode an integer as a zigzag varint: seven bits per byte."""
     rest = (value << 1) ^ (value >> 63)
     data = bytearray()
     while rest > 0x7F:

@@ -1,6 +1,7 @@
-"""What reads Avro's values: one reader for each type that the writer has and a column wants.
+"""Readers of Avro values: one reader for each type of the writer that a column needs.
 
-Each reads the values at all places of a cursor, moves it behind them, and gives an Arrow array.
+A reader reads the values at all positions of a cursor, moves the cursor behind them, and returns an Arrow
+array.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ReadBoolean:
 
 @dataclass(frozen=True)
 class ReadInteger:
-    """`is_int`: written as one of 32 bits."""
+    """Reads integers. `is_int`: whether the writer's type is `int`, which has 32 bits."""
 
     type: pa.DataType
     is_int: bool
@@ -47,7 +48,7 @@ class ReadInteger:
 
 @dataclass(frozen=True)
 class ReadFloat:
-    """A number of any kind as one with a fraction."""
+    """Reads a number of any kind as a floating-point number."""
 
     kind: str
     type: pa.DataType
@@ -71,7 +72,7 @@ class ReadDate:
 
 @dataclass(frozen=True)
 class ReadTimestamp:
-    """A number of `factor` microseconds."""
+    """Reads timestamps that count units of `factor` microseconds."""
 
     factor: int
     type: pa.TimestampType
@@ -84,7 +85,7 @@ class ReadTimestamp:
 
 @dataclass(frozen=True)
 class ReadBytes:
-    """`size`: of a type that has one; None: it stands before each value."""
+    """Reads bytes or texts. `size` is the size of a `fixed` type; None if each value begins with its size."""
 
     size: int | None
     is_text: bool
@@ -98,7 +99,7 @@ class ReadBytes:
 
 @dataclass(frozen=True)
 class ReadDecimal:
-    """See `ReadBytes`. `scale`: the writer's."""
+    """Reads decimals. `size` as in `ReadBytes`; `scale` is the writer's."""
 
     size: int | None
     scale: int
@@ -113,7 +114,7 @@ class ReadDecimal:
 
 @dataclass(frozen=True)
 class ReadUuid:
-    """Of sixteen bytes."""
+    """Reads UUIDs of sixteen bytes."""
 
     path: str
 
@@ -124,17 +125,19 @@ class ReadUuid:
 
 @dataclass(frozen=True)
 class ReadEnum:
-    """`symbols`: the reader's for each of the writer's; None: it has none for it."""
+    """Reads symbols. `symbols` has the reader's symbol for each of the writer's; None where the reader has
+    none.
+    """
 
     symbols: Sequence[str | None]
     path: str
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         numbers = wire.longs(cursor, self.path)
-        known = np.array([symbol is not None for symbol in self.symbols] + [False])
+        has_symbol = np.array([symbol is not None for symbol in self.symbols] + [False])
         inside = (numbers >= 0) & (numbers < len(self.symbols))
         numbers = np.where(inside, numbers, len(self.symbols))
-        wrong = ~known[numbers]
+        wrong = ~has_symbol[numbers]
         if wrong.any():
             wire.fault(cursor.rows[wrong], "An enum has no such symbol", self.path)
         return pa.array([*self.symbols, None], pa.string()).take(pa.array(numbers))
@@ -142,7 +145,7 @@ class ReadEnum:
 
 @dataclass(frozen=True)
 class ReadNull:
-    """`why`: null is not what is expected."""
+    """Reads nulls. `why` is the fault if the reader does not allow null; None if it does."""
 
     type: pa.DataType
     path: str
@@ -156,7 +159,7 @@ class ReadNull:
 
 @dataclass(frozen=True)
 class ReadUnion:
-    """One reader for each of the writer's branches."""
+    """Reads unions, with one reader for each branch of the writer."""
 
     branches: Sequence[Read]
     type: pa.DataType
@@ -177,7 +180,7 @@ class ReadUnion:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A branch, or a field, that cannot be what is expected: each value of it is a fault."""
+    """Skips values that cannot become the column's type, and records each of them as a fault."""
 
     skip: Skip
     type: pa.DataType
@@ -192,8 +195,11 @@ class Misfit:
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """`fields`: in the writer's order, each with its place among the columns; None: it is passed over.
-    `constants`: the columns that the writer does not have, one value each.
+    """Reads records.
+
+    Args:
+        fields: In the writer's order, each with the index of its column; None for a field that is skipped.
+        constants: The columns that the writer does not have, with one value each.
     """
 
     fields: Sequence[tuple[int | None, Read | Skip]]
@@ -202,10 +208,12 @@ class ReadRecord:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         columns: dict[int, pa.Array] = {}
+        # in the writer's order: a field begins where the one before it ends
         for place, read in self.fields:
             values = read(wire, cursor)
             if place is not None:
                 columns[place] = values
+        # repeats the value for each row
         zeros = pa.array(np.zeros(len(cursor), np.int64))
         columns |= {place: value.take(zeros) for place, value in self.constants}
         arrays = [columns[place] for place in range(len(self.type))]

@@ -1,7 +1,7 @@
-"""A writer's schema, a reader's and columns → what reads the writer's values into the columns.
+"""Resolve a writer's schema, a reader's schema and columns to a reader of the writer's values.
 
-As Avro's specification resolves schemas: fields by name or alias, defaults, promotions, enums' defaults.
-Without a reader's schema the columns are the reader's: a field that the writer does not have is null.
+Schemas are resolved by Avro's specification: fields by name or alias, defaults, promotions, defaults of
+enums. Without a reader's schema the columns take its place: a field that the writer does not have is null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROMOTIONS = {
     "string": ("string", "bytes"),
     "bytes": ("bytes", "string"),
 }
-"""The writer's kind -> the reader's that it can be."""
+"""The kind of the writer -> the kinds of the reader that it can be read as."""
 
 _FACTORS = {
     "timestamp-millis": 1000,
@@ -37,13 +37,15 @@ _FACTORS = {
 
 
 def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.StructType) -> reads.Read:
-    """What reads records of the writer, or of a union of records the one that the reader's schema names.
+    """Return what reads the writer's records into the columns.
 
-    Raises SchemaFault when no record of the writer could fill the columns.
+    If the writer is a union of records, the reader's schema decides which of them is read.
+
+    Raises SchemaFault if no record of the writer could fill the columns.
     """
     try:
         if writer.kind == "union" and reader is None:
-            raise SchemaFault("it is a union: which of its records is meant, only a reader's schema says")
+            raise SchemaFault("it is a union: set a reader's schema, which says which of its records to read")
         if writer.kind not in ("record", "union"):
             raise SchemaFault(f"it is `{writer.text}`, and not a record")
         return _Resolver().read(writer, reader, columns, "$")
@@ -57,7 +59,7 @@ class _Resolver:
         self._steps = PlainSteps()
 
     def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
-        """What reads `writer` as `reader` into a column. Raises SchemaFault."""
+        """Return what reads `writer` as `reader` into a column. Raises SchemaFault if that is impossible."""
         if writer.kind == "union":
             return self.union(writer, reader, type_, path)
         if reader is not None and reader.kind == "union":
@@ -71,19 +73,23 @@ class _Resolver:
             return self.record(writer, reader, type_, path)
         if writer.kind == "array" and pt.is_list(type_):
             item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
-            passage = Passage(self._skips.of(writer.items, f"{path}[...]"), self._steps.of(writer.items))
+            passage = Passage(
+                self._skips.for_type(writer.items, f"{path}[...]"), self._steps.for_type(writer.items)
+            )
             return reads.ReadArray(item, passage, type_, path)
         if writer.kind == "map" and pt.is_map(type_):
             item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
-            skip = self._skips.of(writer.items, f"{path}[...]")
-            step = entry_step(self._steps.of(writer.items))
+            skip = self._skips.for_type(writer.items, f"{path}[...]")
+            step = entry_step(self._steps.for_type(writer.items))
             return reads.ReadMap(item, Passage(partial(entry_skip, skip, path), step), type_, path)
         return _scalar(writer, reader, type_, path)
 
     def union(
         self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str
     ) -> reads.ReadUnion:
-        """Branches that cannot be read are faults of those values alone; but one has to be."""
+        """Return a reader of a union. Values of a branch that does not fit are faults; at least one branch
+        must fit.
+        """
         branches: list[reads.Read] = []
         misfit: SchemaFault | None = None
         fits = False
@@ -93,14 +99,16 @@ class _Resolver:
                 fits = fits or branch.kind != "null"
             except SchemaFault as fault:
                 misfit = fault
-                skip = self._skips.of(branch, path)
+                skip = self._skips.for_type(branch, path)
                 branches.append(reads.Misfit(skip, type_, path, f"It is a `{branch.text}`"))
         if misfit is not None and not fits:
             raise misfit
         return reads.ReadUnion(branches, type_, path)
 
     def branch(self, writer: AvroType, reader: AvroType, type_: pa.DataType, path: str) -> reads.Read:
-        """Read by the reader's branch of the writer's kind and name, or by the first one that fits."""
+        """Return a reader by the reader's branch with the writer's kind and name, or else by the first
+        that fits.
+        """
         for branch in sorted(reader.types, key=lambda branch: not _is_same(writer, branch)):
             try:
                 if (branch.kind == "null") == (writer.kind == "null"):
@@ -118,28 +126,30 @@ class _Resolver:
         constants: list[tuple[int, pa.Array]] = []
         for place, column in enumerate(type_):
             inner = f"{path}.{column.name}"
-            wanted = None if reader is None else _named(reader, column.name, inner)
-            found = written.get(column.name) if wanted is None else sources.get(wanted.name)
-            if found is None:
-                constants.append((place, self.missing(wanted, column.type, inner)))
+            reader_field = None if reader is None else _named(reader, column.name, inner)
+            writer_field = (
+                written.get(column.name) if reader_field is None else sources.get(reader_field.name)
+            )
+            if writer_field is None:
+                constants.append((place, self.missing(reader_field, column.type, inner)))
             else:
-                reading = None if wanted is None else wanted.type
-                read = self.read(found.type, reading, column.type, inner)
-                places[found.name] = (place, read)
+                reading = None if reader_field is None else reader_field.type
+                read = self.read(writer_field.type, reading, column.type, inner)
+                places[writer_field.name] = (place, read)
         fields = [
-            places.get(field.name) or (None, self._skips.of(field.type, f"{path}.{field.name}"))
+            places.get(field.name) or (None, self._skips.for_type(field.type, f"{path}.{field.name}"))
             for field in writer.fields
         ]
         return reads.ReadRecord(fields, constants, type_)
 
-    def missing(self, wanted: AvroField | None, type_: pa.DataType, path: str) -> pa.Array:
-        """One value: the reader's default, or null where it has no schema."""
-        if wanted is None:
+    def missing(self, reader_field: AvroField | None, type_: pa.DataType, path: str) -> pa.Array:
+        """Return the one value of a column that the writer does not have: the reader's default, or null."""
+        if reader_field is None:
             return pa.nulls(1, type_)
-        if wanted.default is NO_DEFAULT:
+        if reader_field.default is NO_DEFAULT:
             raise SchemaFault(f"`{path}` is not written, and has no default")
-        wire, cursor = Wire.of([encoded_value(wanted.type, wanted.default, path)])
-        value = self.read(wanted.type, None, type_, path)(wire, cursor)
+        wire, cursor = Wire.from_values([encoded_value(reader_field.type, reader_field.default, path)])
+        value = self.read(reader_field.type, None, type_, path)(wire, cursor)
         if wire.faults:
             raise SchemaFault(f"the default of `{path}` does not fit: {wire.faults[0]}")
         return value
@@ -153,9 +163,10 @@ def _named(reader: AvroType, name: str, path: str) -> AvroField:
 
 
 def _sources(reader: AvroType, written: dict[str, AvroField]) -> dict[str, AvroField]:
-    """Name of the reader's field -> the writer's field that it is read from: its own, or one of an alias.
+    """Return the name of the reader's field -> the writer's field that it is read from, by name or alias.
 
-    No field is read twice: an alias takes the field from the reader's field of that name, as in Java.
+    No field is read twice: if an alias matches a field of the writer, the reader's field of that name does
+    not get it, as in Avro's Java library.
     """
     by_alias: dict[str, str] = {}
     for field in reader.fields:
@@ -175,11 +186,12 @@ def _simple(name: str) -> str:
 
 
 def _check_match(writer: AvroType, reader: AvroType, path: str) -> None:
-    """That the writer's can be read as the reader's, as far as it is said by the types themselves."""
+    """Check that the writer's type can be read as the reader's, as far as the types themselves say."""
     matches = reader.kind in _PROMOTIONS.get(writer.kind, (writer.kind,))
     if matches and writer.kind in ("record", "enum", "fixed"):
         names = {_simple(name) for name in (reader.name, *reader.aliases)}
         matches = _simple(writer.name) in names and writer.size == reader.size
+    # a decimal's bytes have no scale: with another scale they would be another number
     if matches and {writer.logical, reader.logical} == {"decimal"}:
         matches = writer.scale == reader.scale and writer.precision <= reader.precision
     elif matches and writer.logical and reader.logical:
@@ -189,7 +201,7 @@ def _check_match(writer: AvroType, reader: AvroType, path: str) -> None:
 
 
 def _unit(logical: str) -> str:
-    """A logical type, without the unit in which its times are counted."""
+    """Return a logical type without the unit that its times are counted in."""
     return logical.rpartition("-")[0] if logical in _FACTORS else logical
 
 
@@ -236,5 +248,5 @@ def _text(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) ->
 
 
 def _symbols(writer: AvroType, reader: AvroType) -> list[str | None]:
-    """Of each of the writer's symbols the reader's, or its default."""
+    """Return the reader's symbol, or its default, for each of the writer's symbols."""
     return [symbol if symbol in reader.symbols else reader.default_symbol for symbol in writer.symbols]

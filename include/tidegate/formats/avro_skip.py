@@ -1,4 +1,4 @@
-"""Avro's values that nobody wants, and where the items of arrays and maps begin."""
+"""Skip Avro values that no column needs, and locate the items of arrays and maps."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire
 from tidegate.schemas.avro import AvroType
 
 Begun: TypeAlias = list[tuple[Ints, Ints]]
-"""Places of a cursor, and where an item of each begins."""
+"""Indexes into a cursor, and the position at which an item of each begins."""
 
 _FEW, _MANY = 32, 32
-"""So few records, each with so many items, are read one item after the other."""
+"""At most `_FEW` records with at least `_MANY` items are read item by item, which is faster for them."""
 
 Skip = Callable[[Wire, Cursor], None]
 """Moves a cursor behind a value."""
 
 MOST_NESTED = 100
-"""Records within records of their own kind, of columns that are not read."""
+"""The allowed depth of records within records of their own type, in fields that no column needs."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """The two ways to pass over an item."""
+    """The two ways to skip an item: for all records at once, or one by one."""
 
     skip: Skip
     step: Step
 
 
 class Skips:
-    """How to pass over values of each type; types that refer to themselves are met once."""
+    """The ways to skip values of each type. Each type is visited once, so types can refer to themselves."""
 
     def __init__(self) -> None:
         self._skips: dict[AvroType, Skip] = {}
 
-    def of(self, type_: AvroType, path: str) -> Skip:
-        """`path`: of the first such value, for faults."""
+    def for_type(self, type_: AvroType, path: str) -> Skip:
+        """Return the way to skip values of a type. `path` names the first such value in faults."""
         if type_ not in self._skips:
+            # first a forward reference, for types that contain themselves
             self._skips[type_] = lambda wire, cursor: self._skips[type_](wire, cursor)
             self._skips[type_] = self._made(type_, path)
         return self._skips[type_]
 
     def _made(self, type_: AvroType, path: str) -> Skip:
         if type_.kind == "record":
-            fields = [self.of(field.type, f"{path}.{field.name}") for field in type_.fields]
+            fields = [self.for_type(field.type, f"{path}.{field.name}") for field in type_.fields]
             return partial(_skip_record, fields, path)
         if type_.kind == "union":
-            return partial(_skip_union, [self.of(branch, path) for branch in type_.types], path)
+            return partial(_skip_union, [self.for_type(branch, path) for branch in type_.types], path)
         if type_.kind in ("array", "map"):
-            item = self.of(type_.items, f"{path}[...]")
+            item = self.for_type(type_.items, f"{path}[...]")
             if type_.kind == "map":
                 return partial(_skip_items, partial(entry_skip, item, path), path)
             return partial(_skip_items, item if takes_bytes(type_.items) else None, path)
@@ -71,7 +72,7 @@ def _scalar_skip(type_: AvroType, path: str) -> Skip:
 
 
 def _none(value: object) -> None:
-    """The value is not wanted."""
+    """Ignore a value."""
 
 
 def _skip_record(fields: list[Skip], path: str, wire: Wire, cursor: Cursor) -> None:
@@ -93,14 +94,15 @@ def _skip_union(branches: list[Skip], path: str, wire: Wire, cursor: Cursor) -> 
 
 
 def entry_skip(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
-    """Pass over a map's key, and its value."""
+    """Skip an entry of a map: its key and its value."""
     wire.spans(cursor, wire.longs(cursor, path), path)
     item(wire, cursor)
 
 
 def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[tuple[int, Ints]]:
-    """The branches of a union that there are, each with the places of its values. A value of a branch that
-    does not exist is a fault, and of none.
+    """Return the branches of a union that occur, each with the indexes of its values.
+
+    A value of a branch that does not exist is a fault, and belongs to no branch.
     """
     numbers = wire.longs(cursor, path)
     wrong = (numbers < 0) | (numbers >= branches)
@@ -111,7 +113,7 @@ def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[
 
 
 def takes_bytes(type_: AvroType) -> bool:
-    """Whether each value of a type has at least one byte; only null has none, and what is made of it."""
+    """Return whether each value of a type has at least one byte: all but null, and records of only nulls."""
     if type_.kind == "record":
         return any(takes_bytes(field.type) for field in type_.fields)
     return type_.kind != "null"
@@ -122,10 +124,11 @@ def _skip_items(item: Skip | None, path: str, wire: Wire, cursor: Cursor) -> Non
 
 
 def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[Ints, Cursor]:
-    """How many items each array or map has, and a cursor at the beginning of each of them, in order.
+    """Return the number of items of each array or map, and a cursor at the beginning of each item, in
+    order.
 
-    The items are passed over once, each k-th of all records together, so that they can then be read all at
-    once. The cursor is moved behind them.
+    The items are skipped once, the n-th item of all records together, so that the caller can then read all
+    items at once. The cursor is moved behind them.
     """
     begun: Begun = []
     _Walk(wire, cursor, item.skip, path, begun, item.step).run()
@@ -141,8 +144,12 @@ def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[I
 
 @dataclass
 class _Walk:
-    """Passes over the items of arrays or maps. `skip`: None for items without bytes. `begun`: where it notes
-    each item; None: nobody wants to know.
+    """Skips the items of arrays or maps.
+
+    Args:
+        skip: Skips an item; None for items without bytes.
+        begun: Collects the beginnings of items; None if they are not needed.
+        step: Skips one item of one record.
     """
 
     wire: Wire
@@ -153,7 +160,7 @@ class _Walk:
     step: Step | None = None
 
     def run(self) -> None:
-        """All blocks, the last of which is empty."""
+        """Skip all blocks, up to the empty block that ends an array or map."""
         places = np.arange(len(self.cursor))
         while len(places):
             part = self.cursor.part(places)
@@ -164,14 +171,15 @@ class _Walk:
                 self._block(self.skip, places, counts)
 
     def _counts(self, part: Cursor) -> Ints:
-        """How many items come next."""
+        """Return the number of items in the next block."""
         counts = self.wire.longs(part, self.path)
-        sized = np.flatnonzero(counts < 0)  # such a block says how many bytes it has, too
+        sized = np.flatnonzero(counts < 0)  # after a negative count, a block has its size in bytes
         if len(sized):
             sizes = part.part(sized)
             self.wire.varints(sizes, self.path)
             part.put(sized, sizes)
             counts = np.abs(counts)
+        # abs() of the smallest integer is negative; and a huge count must not reserve memory
         impossible = counts < 0
         if self.skip is not None:
             impossible |= counts > part.ends - part.at
@@ -182,11 +190,11 @@ class _Walk:
         return counts
 
     def _block(self, skip: Skip, places: Ints, left: Ints) -> None:
-        """The k-th items of all records together, as long as one has any left."""
-        stepped = False
+        """Skip the n-th items of all records together, until no record has items left."""
+        tried_steps = False
         while len(places):
-            if not stepped and len(places) <= _FEW and left.max() >= _MANY:
-                left, stepped = self._step_on(places, left), True
+            if not tried_steps and len(places) <= _FEW and left.max() >= _MANY:
+                left, tried_steps = self._step_on(places, left), True
                 places, left = places[left > 0], left[left > 0]
                 continue
             part = self.cursor.part(places)
@@ -202,7 +210,7 @@ class _Walk:
                 places, left = places[going_on], left[going_on]
 
     def _step_on(self, places: Ints, left: Ints) -> Ints:
-        """Pass over items one after the other, as far as they are plain: how many are left of each record."""
+        """Skip items one by one while they are plain. Return how many items each record has left."""
         if self.step is None or self.begun is None:
             return left
         left = left.copy()
@@ -216,7 +224,7 @@ class _Walk:
                     starts.append(at)
                     at = behind
             except NotPlain:
-                pass  # what is left is passed over by who says why
+                pass  # `_block` skips the rest, and records the fault
             self.begun.append((np.full(len(starts), place), np.array(starts, np.int64)))
             self.cursor.at[place] = at
             left[number] -= len(starts)

@@ -1,6 +1,6 @@
-"""Avro's values one after the other, which is quicker where few records have very many items.
+"""Skip Avro values one by one, which is faster if few records have very many items.
 
-Nothing here says what is wrong with a value: whoever meets NotPlain reads it side by side, which does.
+This module reports no faults: if it raises NotPlain, the caller skips the value with `avro_skip`, which does.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from functools import partial
 from tidegate.schemas.avro import AvroType
 
 Step = Callable[[memoryview, int, int], int]
-"""Bytes, where a value begins, where its record ends -> the place behind the value. Raises NotPlain."""
+"""(bytes, position of a value, end of its record) -> the position behind the value. Raises NotPlain."""
 
 _MOST_NESTED = 100
 
 
 class NotPlain(Exception):
-    """The value cannot be read, or is nested deeply."""
+    """The value cannot be read, or is nested too deep."""
 
 
 class PlainSteps:
-    """How to pass over a value of each type."""
+    """The ways to skip one value of each type."""
 
     def __init__(self) -> None:
         self._steps: dict[AvroType, Step] = {}
         self._depth = 0
 
-    def of(self, type_: AvroType) -> Step:
-        """For a type that may refer to itself."""
+    def for_type(self, type_: AvroType) -> Step:
+        """Return the way to skip one value of a type, which can contain itself."""
         if type_ not in self._steps:
             self._steps[type_] = partial(self._deeper, type_)
             self._steps[type_] = self._made(type_)
         return self._steps[type_]
 
     def _deeper(self, type_: AvroType, data: memoryview, at: int, end: int) -> int:
-        """A type inside of itself, which may go on for ever."""
+        """Skip a value of a type inside of itself, which can be nested without end."""
         self._depth += 1
         try:
             if self._depth > _MOST_NESTED:
@@ -46,13 +46,13 @@ class PlainSteps:
 
     def _made(self, type_: AvroType) -> Step:
         if type_.kind == "record":
-            return partial(_record, [self.of(field.type) for field in type_.fields])
+            return partial(_record, [self.for_type(field.type) for field in type_.fields])
         if type_.kind == "union":
-            return partial(_union, [self.of(branch) for branch in type_.types])
+            return partial(_union, [self.for_type(branch) for branch in type_.types])
         if type_.kind == "array":
-            return partial(_items, self.of(type_.items))
+            return partial(_items, self.for_type(type_.items))
         if type_.kind == "map":
-            return partial(_items, entry_step(self.of(type_.items)))
+            return partial(_items, entry_step(self.for_type(type_.items)))
         size = {"null": 0, "boolean": 1, "float": 4, "double": 8, "fixed": type_.size}.get(type_.kind)
         if size is not None:
             return partial(_fixed, size)
@@ -60,7 +60,7 @@ class PlainSteps:
 
 
 def entry_step(item: Step) -> Step:
-    """A map's key, and its value."""
+    """Return the way to skip an entry of a map: its key and its value."""
     return partial(_record, [_sized, item])
 
 
@@ -111,6 +111,7 @@ def _union(branches: Sequence[Step], data: memoryview, at: int, end: int) -> int
 def _items(item: Step, data: memoryview, at: int, end: int) -> int:
     while True:
         count, at = _long(data, at, end)
+        # after a negative count, a block has its size in bytes
         if count < 0:
             _, at = _long(data, at, end)
         if abs(count) > end - at:

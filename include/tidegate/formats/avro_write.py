@@ -1,4 +1,4 @@
-"""Emissions as Avro: the bytes of whole columns, by any schema that has a place for them."""
+"""Write emissions as Avro: the bytes of whole columns, by any schema that has a field for each column."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ _MILLIS = ("timestamp-millis", "local-timestamp-millis")
 
 
 def avro_writer(schema: AvroType, columns: pa.Schema) -> Write:
-    """What writes structs of these columns as records of the schema; null for null, as for a deletion.
+    """Return what writes structs of these columns as records of the schema; null (a deletion) stays null.
 
-    Each column goes to the field of its name, and a field without a column gets its default, always. Raises
-    SchemaFault where a column has no field, or one that does not hold all of its values, and where a field
-    has neither a column nor a default. What it gives raises Unwritable for a value that has no form.
+    Each column is written to the field of its name. A field without a column always gets its default.
+
+    Raises SchemaFault if a column has no field, or one that does not hold all of its values, or if a field
+    has neither a column nor a default. The function that is returned raises Unwritable for a value that the
+    schema cannot express.
     """
     if schema.kind != "record":
         raise SchemaFault(f"the schema is `{schema.text}`, and only a record has fields for columns")
@@ -56,7 +58,7 @@ def _value(type_: AvroType, column: pa.DataType, path: str) -> Write:
 
 
 def _union(type_: AvroType, column: pa.DataType, path: str) -> Write:
-    """By the first branch that has a place for the column; nulls have their own, if there is one."""
+    """Write by the first branch that can hold the column; nulls by the branch `null`, if there is one."""
     branches = {number: branch for number, branch in enumerate(type_.types) if branch.kind != "null"}
     null = next((_branch(number) for number in range(len(type_.types)) if number not in branches), None)
     for number, branch in branches.items():
@@ -88,16 +90,17 @@ def _misfit(type_: AvroType, column: pa.DataType, path: str) -> SchemaFault:
 
 
 def _record(type_: AvroType, columns: Iterable[pa.Field], path: str) -> Write:
-    known = {column.name: (place, column.type) for place, column in enumerate(columns)}
-    strange = next((name for name in known if name not in {field.name for field in type_.fields}), None)
-    if strange is not None:
-        raise SchemaFault(f"the column `{path}.{strange}` has no field in the record `{type_.name}`")
+    by_name = {column.name: (place, column.type) for place, column in enumerate(columns)}
+    extra = next((name for name in by_name if name not in {field.name for field in type_.fields}), None)
+    if extra is not None:
+        raise SchemaFault(f"the column `{path}.{extra}` has no field in the record `{type_.name}`")
     parts: list[tuple[int, Write] | bytes] = []
     for field in type_.fields:
         inner = f"{path}.{field.name}"
-        if field.name in known:
-            place, column = known[field.name]
+        if field.name in by_name:
+            place, column = by_name[field.name]
             parts.append((place, _value(field.type, column, inner)))
+        # Avro has no optional fields: every field of the schema is in each record
         elif field.default is NO_DEFAULT:
             raise SchemaFault(f"the field `{inner}` has neither a column nor a default")
         else:
@@ -152,12 +155,14 @@ def _symbols(type_: AvroType, path: str, values: pa.StringArray) -> pa.BinaryArr
 
 def _fixed(size: int, path: str, values: pa.BinaryArray) -> pa.BinaryArray:
     if (lengths_of(values) != size).any():
-        raise Unwritable(f"`{path}` has not the {size} bytes that the schema says")
+        raise Unwritable(f"`{path}` does not have the {size} bytes that the schema requires")
     return values
 
 
 def _decimals(type_: AvroType, target: pa.DataType, path: str, values: pa.Array) -> pa.BinaryArray:
-    """Without their points, as two's complement: of `fixed` in its size, else in as few bytes as will do."""
+    """Encode decimals without their points as two's complement: `fixed` in its size, `bytes` in as few as
+    possible.
+    """
     numbers = unscaled(values.cast(target))
     if type_.kind == "bytes":
         return _with_length(
@@ -178,7 +183,7 @@ def _tagged(branch: bytes, write: Write, values: pa.Array) -> pa.BinaryArray:
 
 
 def _branch(number: int) -> bytes:
-    """Of a union, by its number."""
+    """Return the encoded number of a union's branch."""
     written: bytes = varints(zigzag(np.array([number])))[0].as_py()
     return written
 
@@ -198,7 +203,7 @@ def _lists(write: Write, values: pa.ListArray) -> pa.BinaryArray:
 
 
 def _blocks(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
-    """All items of a list are one block: how many, then each; a block of none is the end."""
+    """Write all items of a list as one block: their number, then the items. An empty block ends the list."""
     sizes = list_sizes(lists)
     block = joined(varints(zigzag(sizes)), per_list(lists, items), _END)
     return pc.if_else(pa.array(sizes > 0), block, pa.scalar(_END, pa.binary()))

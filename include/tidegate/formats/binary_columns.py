@@ -1,4 +1,4 @@
-"""Arrow columns out of what was read side by side: with checks of what a type can hold."""
+"""Build Arrow columns from values that were read side by side, and check what a type can hold."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidegate.core.calendar import beyond_calendar
 from tidegate.formats.wire import Cursor, Ints, Wire
 
 _WIDEST = 16
-"""Bytes of a decimal in Arrow."""
+"""The bytes of a decimal in Arrow."""
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
 _UUID = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def integers(wire: Wire, rows: Ints, values: Ints, type_: pa.DataType, path: str) -> pa.Array:
-    """Numbers as an integer of any width; those that do not fit are faults."""
+    """Return numbers as integers of any width; numbers that do not fit are faults of their `rows`."""
     if type_.bit_width < 64:
         least = -(2 ** (type_.bit_width - 1))
         outside = (values < least) | (values > -least - 1)
@@ -29,7 +29,7 @@ def integers(wire: Wire, rows: Ints, values: Ints, type_: pa.DataType, path: str
 
 
 def dates(wire: Wire, rows: Ints, values: Ints, path: str) -> pa.Date32Array:
-    """Days since 1970."""
+    """Return days since 1970 as dates. Days outside of the calendar are faults."""
     days = integers(wire, rows, values, pa.int32(), path).cast(pa.date32())
     return _in_calendar(wire, rows, days, path)
 
@@ -37,9 +37,11 @@ def dates(wire: Wire, rows: Ints, values: Ints, path: str) -> pa.Date32Array:
 def timestamps(
     wire: Wire, rows: Ints, values: Ints, factor: int, type_: pa.TimestampType, path: str
 ) -> pa.TimestampArray:
-    """Numbers of `factor` microseconds since 1970."""
+    """Return numbers of `factor` microseconds since 1970 as timestamps. Times outside of the calendar are
+    faults.
+    """
     most = np.iinfo(np.int64).max // factor
-    values = np.clip(values, -most, most)  # those are beyond every calendar
+    values = np.clip(values, -most, most)  # the product must not overflow; larger values are faults anyway
     times = pa.array(values * factor).cast(pa.timestamp("us")).cast(type_)
     return _in_calendar(wire, rows, times, path)
 
@@ -55,7 +57,13 @@ def _in_calendar(wire: Wire, rows: Ints, values: pa.Array, path: str) -> pa.Arra
 def decimals(
     wire: Wire, rows: Ints, spans: tuple[Ints, Ints], scale: int, type_: pa.Decimal128Type, path: str
 ) -> pa.Decimal128Array:
-    """Big-endian numbers in two's complement, of `scale` digits behind the point, without loss."""
+    """Return decimals from big-endian numbers in two's complement, without loss.
+
+    Args:
+        spans: The positions and the sizes of the numbers in the wire, in bytes.
+        scale: The number of digits behind the point.
+        type_: The column's type; a number that does not fit is a fault.
+    """
     starts, sizes = spans
     empty = sizes == 0
     if empty.any():
@@ -79,16 +87,19 @@ def decimals(
 def fitting(
     wire: Wire, rows: Ints, values: pa.Decimal128Array, type_: pa.Decimal128Type, path: str
 ) -> pa.Decimal128Array:
-    """Decimals as those of another type, without loss."""
+    """Return decimals as decimals of another type, without loss; those that do not fit are faults."""
     try:
-        values.validate(full=True)  # a cast to the same type lets 39 digits pass
+        values.validate(full=True)  # a cast to the same type does not check for 39 digits
         return values.cast(type_)
     except pa.ArrowInvalid:
         return _exact(wire, rows, unscaled(values), values.type.scale, type_, path)
 
 
 def unscaled(values: pa.Decimal128Array) -> list[int]:
-    """Decimals without their points; whatever is there for nulls. Python's decimals round to 28 digits."""
+    """Return decimals as integers without their points. For nulls, the integer has no meaning.
+
+    The integers come from Arrow's buffer, since Python's decimals round to 28 digits by default.
+    """
     buffer = values.buffers()[1] if len(values) else b""
     content = memoryview(buffer)[_WIDEST * values.offset : _WIDEST * (values.offset + len(values))]
     places = range(0, len(content), _WIDEST)
@@ -98,7 +109,7 @@ def unscaled(values: pa.Decimal128Array) -> list[int]:
 def _exact(
     wire: Wire, rows: Ints, numbers: Sequence[int], scale: int, type_: pa.Decimal128Type, path: str
 ) -> pa.Decimal128Array:
-    """Numbers without their points, one by one; those that do not fit are faults, and 0."""
+    """Return numbers without points as decimals, one by one. Those that do not fit are faults, and 0."""
     more, fewer = 10 ** max(0, type_.scale - scale), 10 ** max(0, scale - type_.scale)
     limit = 10**type_.precision * fewer
     fitting = []
@@ -112,7 +123,7 @@ def _exact(
 
 
 def uuids(wire: Wire, starts: Ints) -> pa.StringArray:
-    """Sixteen bytes each, as texts like `123e4567-e89b-12d3-a456-426614174000`."""
+    """Return texts like `123e4567-e89b-12d3-a456-426614174000` from sixteen bytes each."""
     count = len(starts)
     letters = np.full((count, 36), ord("-"), np.uint8)
     octets = wire.data[starts[:, None] + np.arange(16)]
@@ -122,12 +133,12 @@ def uuids(wire: Wire, starts: Ints) -> pa.StringArray:
 
 
 def lists(counts: Ints, items: pa.Array, type_: pa.ListType) -> pa.ListArray:
-    """So many items for each list."""
+    """Return lists with so many items each."""
     return pa.ListArray.from_arrays(offsets_of(counts), items, type=type_)
 
 
 def maps(counts: Ints, keys: pa.Array, items: pa.Array, type_: pa.MapType) -> pa.MapArray:
-    """So many entries for each map; of a key that is there twice the last counts, as in JSON."""
+    """Return maps with so many entries each. If a map has a key twice, the last entry counts, as in JSON."""
     last = _last_of_each(counts, keys)
     if last is not None:
         owners = np.repeat(np.arange(len(counts)), counts)[last]
@@ -137,7 +148,9 @@ def maps(counts: Ints, keys: pa.Array, items: pa.Array, type_: pa.MapType) -> pa
 
 
 def _last_of_each(counts: Ints, keys: pa.Array) -> npt.NDArray[np.int64] | None:
-    """The places of entries, without those that a later one of the same map and key replaces; None: all."""
+    """Return the indexes of the entries that no later entry of the same map and key replaces; None means
+    all.
+    """
     if not len(keys):
         return None
     encoded = keys.dictionary_encode() if not keys.null_count else keys.fill_null("").dictionary_encode()
@@ -151,12 +164,17 @@ def _last_of_each(counts: Ints, keys: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def offsets_of(counts: Ints) -> pa.Int32Array:
-    """Where each list begins, and where the last one ends."""
+    """Return the beginning of each list, and the end of the last one."""
     return pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
 
 def placed(count: int, places: Sequence[Ints], parts: Sequence[pa.Array], type_: pa.DataType) -> pa.Array:
-    """Parts of a column, each at its places; null where there is none."""
+    """Return a column of `count` rows from parts, each at its rows; the other rows are null.
+
+    Example::
+
+        placed(3, [np.array([0, 2])], [pa.array([1, 2])], pa.int64())  # [1, null, 2]
+    """
     if len(parts) == 1 and len(places[0]) == count:
         return parts[0]
     source = np.full(count, -1, np.int64)
@@ -168,8 +186,8 @@ def placed(count: int, places: Sequence[Ints], parts: Sequence[pa.Array], type_:
     return values.take(pa.array(source, mask=source < 0))
 
 
-def others(count: int, rows: Sequence[int] | Ints) -> Ints:
-    """All numbers below `count` but these."""
+def rows_except(count: int, rows: Sequence[int] | Ints) -> Ints:
+    """Return all numbers below `count` except these."""
     return np.delete(np.arange(count), rows)
 
 
@@ -179,14 +197,14 @@ def usable_structs(
     values: Sequence[bytes | None],
     unusable: Collection[int],
 ) -> pa.StructArray:
-    """Rows of the columns; null where there is no value, or one that is unusable."""
+    """Return structs of the columns: null where a value is None, or its row is `unusable`."""
     mask = np.fromiter((value is None for value in values), bool, len(values))
     mask[list(unusable)] = True
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=pa.array(mask))
 
 
 def left_over(wire: Wire, cursor: Cursor) -> None:
-    """Bytes behind a value are a fault: it was written by another schema."""
+    """Record a fault for each value with bytes left over: it was written by another schema."""
     for place in np.flatnonzero(cursor.at < cursor.ends):
         left = int(cursor.ends[place] - cursor.at[place])
         wire.fault(cursor.rows[[place]], f"{left} bytes are left over", "$")

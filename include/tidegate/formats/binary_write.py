@@ -1,6 +1,7 @@
-"""Bytes of whole columns, for formats that write a record as a run of bytes: each gives one text per value.
+"""Write whole columns as bytes, for formats without delimiters between fields: one binary value per row.
 
-Whoever writes a type sees no nulls: `of_present` takes them out before, and puts back what stands for them.
+Functions that write a type get no nulls: `of_present` removes them before, and inserts their replacement
+after.
 """
 
 from __future__ import annotations
@@ -16,23 +17,29 @@ import pyarrow.compute as pc
 from tidegate.formats.schemas import Unwritable
 
 Write = Callable[[pa.Array], pa.BinaryArray]
-"""What writes the values of one type: an array without nulls -> the bytes of each."""
+"""Writes the values of one type: an array without nulls -> the bytes of each value."""
 
 _SEVENS = np.arange(0, 70, 7, dtype=np.uint64)
 _LEAST = np.uint64(1) << _SEVENS[1:]
-"""From which number on a varint has two bytes, three, … ten."""
+"""The smallest numbers whose varints have two bytes, three, … ten."""
 _PLACES = np.arange(10)
 
 
 def joined(*pieces: pa.BinaryArray | bytes) -> pa.BinaryArray:
-    """The pieces of each record, one after the other; null where one is."""
+    r"""Concatenate the pieces of each record; null if one of the pieces is.
+
+    Example::
+
+        joined(b"\x02", pa.array([b"a", None], pa.binary()))  # [b"\x02a", null]
+    """
     return pc.binary_join_element_wise(*pieces, b"")
 
 
 def of_present(values: pa.Array, write: Write, absent: bytes | None) -> pa.BinaryArray:
-    """What `write` makes of the values that are not null, the only ones that it sees; `absent` for others."""
+    """Return what `write` makes of the values that are not null, and `absent` for nulls (None: null)."""
     if not values.null_count:
         return write(values)
+    # nulls are removed instead of written and masked: `required` must not see them
     is_valid = values.is_valid()
     is_null = ~is_valid.to_numpy(zero_copy_only=False)
     places = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
@@ -41,7 +48,11 @@ def of_present(values: pa.Array, write: Write, absent: bytes | None) -> pa.Binar
 
 
 def required(write: Write, path: str) -> Write:
-    """As `write`, for a place that takes no nulls; `path` is what the error calls it. Raises Unwritable."""
+    """Return a `write` that refuses nulls, for a field that cannot be null. `path` names the field in the
+    error.
+
+    Raises Unwritable, when it writes, if a value is null.
+    """
 
     def write_all(values: pa.Array) -> pa.BinaryArray:
         if values.null_count:
@@ -52,7 +63,9 @@ def required(write: Write, path: str) -> Write:
 
 
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
-    """Seven bits a byte, the lowest first; all bytes but the last have the eighth bit."""
+    """Encode numbers with seven bits per byte, the lowest first; all bytes but the last have the eighth
+    bit set.
+    """
     lengths = 1 + (numbers[:, None] >= _LEAST).sum(axis=1)
     written = ((numbers[:, None] >> _SEVENS) & np.uint64(0x7F)).astype(np.uint8)
     written |= np.where(lengths[:, None] - 1 > _PLACES, 0x80, 0).astype(np.uint8)
@@ -60,7 +73,7 @@ def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
 
 
 def integers(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Integers, days or microseconds as numbers; 0 for null."""
+    """Return integers, days or microseconds as numbers; 0 for null."""
     type_ = values.type
     if pa.types.is_date32(type_):
         values = values.cast(pa.int32())
@@ -71,34 +84,41 @@ def integers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """So that numbers near 0 are short, negative ones, too."""
+    """Map numbers to unsigned ones so that numbers near 0, also negative ones, become small.
+
+    Example::
+
+        zigzag(np.array([0, -1, 1, -2]))  # [0, 1, 2, 3]
+    """
     return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
 
 
 def fractions(values: pa.FloatingPointArray) -> pa.BinaryArray:
-    """Four or eight bytes, the lowest first."""
+    """Encode floating-point numbers with four or eight bytes, little-endian."""
     little = "<f4" if pa.types.is_float32(values.type) else "<f8"
     return fixed(np.asarray(values.to_numpy(zero_copy_only=False), little))
 
 
 def fixed(numbers: npt.NDArray[Any]) -> pa.BinaryArray:
-    """The bytes that numbers have in memory."""
+    """Return the bytes that the numbers have in memory."""
     return _of_bytes(numbers.view(np.uint8), np.full(len(numbers), numbers.itemsize))
 
 
 def texts(values: pa.Array) -> pa.BinaryArray:
-    """Texts and bytes as they are."""
+    """Return texts and bytes as binary values."""
     return values.cast(pa.binary())
 
 
 def lengths_of(pieces: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """Bytes of each; 0 for null."""
+    """Return the number of bytes of each value; 0 for null."""
     return integers(pc.binary_length(pieces))
 
 
 def per_list(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
-    """The items of each list, one after the other; of nothing for an empty list and for null. `items` are
-    those of `lists.flatten()`.
+    """Concatenate the items of each list; empty bytes for an empty list and for null.
+
+    Args:
+        items: The encoded items of `lists.flatten()`.
     """
     sizes = list_sizes(lists)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
@@ -106,12 +126,12 @@ def per_list(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def list_sizes(lists: pa.ListArray) -> npt.NDArray[np.int64]:
-    """How many items each list has; 0 for null."""
+    """Return the number of items of each list; 0 for null."""
     return integers(pc.list_value_length(lists))
 
 
 def entry_lists(maps: pa.MapArray) -> pa.ListArray:
-    """Maps as lists of structs of a key and an item."""
+    """Return maps as lists of structs with a key and an item."""
     entry = pa.struct([maps.type.key_field, maps.type.item_field])
     return maps.cast(pa.list_(pa.field("entries", entry, nullable=False)))
 

@@ -1,4 +1,4 @@
-"""Decoded JSON values to Arrow columns, and what is wrong with those that do not fit into their type."""
+"""Convert decoded JSON values to Arrow columns, and report the values that do not fit into their type."""
 
 from __future__ import annotations
 
@@ -25,22 +25,31 @@ Rows = Sequence[int]
 
 
 def attribute(place: int) -> str:
-    """The attribute of an object that has the field at a place: a name in JSON can be any text."""
+    """Return the attribute that contains the field at a place: a name in JSON can be any text, an
+    attribute cannot.
+    """
     return f"field{place}"
 
 
 class ColumnBuilder:
-    """Builds columns, and notes in `faults` why rows cannot be used: row -> why, with the path.
+    """Builds columns, and records in `faults` why rows cannot be used: row -> reason, with the path.
 
-    `values` are as msgspec gives them for the types of `json`: objects with `attribute`s, decimals raw, times
-    as text. `rows` says to which row each value belongs. What stands in a row with a fault has no meaning.
+    Values have the form that msgspec returns for the types of `json`: objects with `attribute`s, decimals
+    raw, times as text. `rows` has the row that each value belongs to. The columns of a row with a fault have
+    no meaning.
+
+    Example::
+
+        builder = ColumnBuilder()
+        columns = builder.structs(objects, type_, "$", range(len(objects)))
+        builder.faults  # {3: "Expected a decimal - at `$.price`"}
     """
 
     def __init__(self) -> None:
         self.faults: dict[int, str] = {}
 
     def structs(self, values: Sequence[Any], type_: pa.StructType, path: str, rows: Rows) -> pa.StructArray:
-        """Objects as structs, null where an object is; `path`: of the value in the record, for faults."""
+        """Build structs from objects; null where an object is None. `path` names the value in faults."""
         is_null = [value is None for value in values]
         objects = [_ABSENT if value is None else value for value in values] if any(is_null) else values
         columns = [
@@ -86,7 +95,7 @@ class ColumnBuilder:
     def _floats(
         self, values: Sequence[float | str | None], type_: pa.DataType, path: str, rows: Rows
     ) -> pa.FloatingPointArray:
-        """Numbers, or the names of those that JSON does not have."""
+        """Build numbers; infinity and NaN, which JSON does not have, are given by name."""
         try:
             return pa.array(values, type_)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -95,14 +104,14 @@ class ColumnBuilder:
     def _decimals(
         self, values: Sequence[msgspec.Raw | None], type_: pa.Decimal128Type, path: str, rows: Rows
     ) -> pa.Decimal128Array:
-        """Numbers, or texts of numbers."""
+        """Build decimals from numbers, or from texts of numbers."""
         texts = [b"null" if raw is None else bytes(raw) for raw in values]
         return self.decimals([None if t == b"null" else _unquoted(t) for t in texts], type_, path, rows)
 
     def decimals(
         self, texts: Sequence[bytes | None], type_: pa.Decimal128Type, path: str, rows: Rows
     ) -> pa.Decimal128Array:
-        """Texts of numbers, without loss; pyarrow itself makes 0 of 1e-40."""
+        """Build decimals from texts, without loss. pyarrow's own cast turns 1e-40 into 0."""
         exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
         unit = Decimal(1).scaleb(-type_.scale)
         decimals: list[Decimal | None] = [None] * len(texts)
@@ -126,7 +135,10 @@ class ColumnBuilder:
     def times(
         self, texts: pa.StringArray, type_: pa.TimestampType, path: str, rows: Rows
     ) -> pa.TimestampArray:
-        """RFC 3339, in the years 1 to 9999 of UTC, with microseconds at most: more could not be kept."""
+        """Build timestamps from RFC 3339 texts, in the years 1 to 9999 of UTC, with at most microseconds.
+
+        More digits are a fault, since the type cannot store them.
+        """
         zone = f"{_ZONE}?" if type_.tz else ""  # without a zone in the type there is none in the text
         is_time = pc.match_substring_regex(texts, f"{_TIME}{zone}$")
         example = f"`2026-01-31T10:30:00.123456{'Z' if type_.tz else ''}`"
@@ -149,7 +161,7 @@ class ColumnBuilder:
 
 
 class _Absent:
-    """Stands for an object that is null: each of its fields is."""
+    """Represents an object that is null: each of its fields is None."""
 
     def __getattr__(self, name: str) -> None:
         return None
@@ -159,7 +171,7 @@ _ABSENT = _Absent()
 
 
 def _parsed(texts: pa.StringArray, type_: pa.TimestampType) -> tuple[pa.TimestampArray, pa.BooleanArray]:
-    """Texts as times, null for those that no calendar or clock has; true where there is one, or no text."""
+    """Parse texts as times, null for times that do not exist; true for each text that is a time, or null."""
     try:
         return texts.cast(type_), pa.repeat(True, len(texts))
     except pa.ArrowInvalid:
@@ -176,12 +188,12 @@ def _exists(text: str, type_: pa.TimestampType) -> bool:
 
 
 def _unquoted(text: bytes) -> bytes:
-    """What stands in the quotes of a JSON text; anything else as it is."""
+    """Return the content of a JSON text; anything else as it is."""
     return text[1:-1] if text.startswith(b'"') else text
 
 
 def _repeated(rows: Rows, sizes: Sequence[int]) -> Rows:
-    """Each row as often as it has items."""
+    """Return each row as often as it has items."""
     return [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
 
 

@@ -1,4 +1,6 @@
-"""Confluent's wire format: a zero, the schema's id in a registry, in Protobuf which message, the value."""
+"""Confluent's wire format: a zero byte, the id of a schema in a registry, for Protobuf the message, the
+value.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,26 @@ from tidegate.schemas.pinned import PinnedSchema
 
 _PREFIX = 5
 _MOST_INDEXES = 32
-"""Messages that are declared within one another."""
+"""The allowed depth of message declarations within one another."""
 
 Indexes = tuple[int, ...]
 
 
 class Subdecoder(Protocol):
-    """What reads the values of one writer."""
+    """Reads the values of one writer."""
 
     def read(self, wire: Wire, cursor: Cursor) -> Sequence[pa.Array]:
-        """The columns of the values at the cursor's places; faults are noted in the wire."""
+        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire."""
 
 
 class ConfluentDecoder:
-    """Columns of `schema` out of records of several schemas, each with its id before it.
+    """Decodes records of several schemas to the columns of `schema`. Each record begins with the id of its
+    schema.
 
-    `decoder` makes what reads those of one schema, and of one message of it where there are `has_indexes`.
+    Args:
+        writers: id -> schema.
+        decoder: Makes the decoder of one schema, and of one message in it.
+        has_indexes: Whether each record names a message in the schema, as with Protobuf.
     """
 
     def __init__(
@@ -51,8 +57,8 @@ class ConfluentDecoder:
         self._decoders: dict[tuple[int, Indexes], Subdecoder | str] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The columns of each value; one whose schema is not known, or does not fit, is unusable."""
-        wire, cursor = Wire.of(values)
+        """Decode each value. A value whose schema is unknown, or does not fit the columns, is unusable."""
+        wire, cursor = Wire.from_values(values)
         reasons: dict[int, str] = {}
         ids, framed = _ids(wire, cursor)
         for row in np.flatnonzero(~framed).tolist():
@@ -72,7 +78,7 @@ class ConfluentDecoder:
                 else:
                     places.append(part.rows)
                     parts.append(decoder.read(wire, part))
-        reasons |= {row: malformed(why) for row, why in wire.faults.items() if row not in reasons}
+        reasons |= {row: malformed(reason) for row, reason in wire.faults.items() if row not in reasons}
         reasons = {row: reasons[row] for row in sorted(reasons) if values[row] is not None}
         columns = [
             binary_columns.placed(len(values), places, [part[at] for part in parts], column.type)
@@ -81,7 +87,7 @@ class ConfluentDecoder:
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
 
     def _messages(self, wire: Wire, cursor: Cursor) -> list[tuple[Indexes, Cursor]]:
-        """Of one schema's values those of each message; one of Avro has one."""
+        """Return the values of one schema by message; a schema of Avro has only one."""
         if not self._has_indexes:
             return [((), cursor)]
         counts = wire.longs(cursor, "$")
@@ -90,7 +96,7 @@ class ConfluentDecoder:
             wire.fault(cursor.rows[wrong], "There are no such indexes of a message", "$")
             counts = np.where(wrong, 0, counts)
         indexes: npt.NDArray[Any] = np.full((len(cursor), int(counts.max(initial=0)) + 1), -1, np.int64)
-        indexes[counts == 0, 0] = 0  # a zero alone is the first message
+        indexes[counts == 0, 0] = 0  # a count of 0 is short for the first message
         for at in range(int(counts.max(initial=0))):
             more = np.flatnonzero(counts > at)
             part = cursor.part(more)
@@ -105,7 +111,7 @@ class ConfluentDecoder:
         ]
 
     def _decoder(self, id_: int, indexes: Indexes) -> Subdecoder | str:
-        """What reads the values, or why nothing can."""
+        """Return the decoder of a message, or the reason why there can be none."""
         if (id_, indexes) not in self._decoders:
             try:
                 self._decoders[id_, indexes] = self._make(self._writers[id_], indexes)
@@ -115,7 +121,7 @@ class ConfluentDecoder:
 
 
 def _ids(wire: Wire, cursor: Cursor) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The id that each value begins with, and whether it begins with one; the cursor is then behind it."""
+    """Return each value's id and whether the value has one. The cursor is moved behind the id."""
     framed = (cursor.ends - cursor.at >= _PREFIX) & (wire.data[cursor.at] == 0)
     ids = np.zeros(len(cursor), np.int64)
     for at in range(1, _PREFIX):
@@ -126,5 +132,5 @@ def _ids(wire: Wire, cursor: Cursor) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 def _unframed(value: bytes) -> str:
     if len(value) < _PREFIX:
-        return "Expected a schema's id, and it is too short for one"
-    return f"Expected a schema's id behind a byte of 0, got a byte of {value[0]}"
+        return "Expected a schema's id, but the value is too short for one"
+    return f"Expected a byte of 0 and a schema's id, got a byte of {value[0]}"

@@ -1,9 +1,10 @@
-"""`format: csv`: a value is one row, whose fields are the source's columns in their order, without a header.
+"""`format: csv`: a value is one row, whose fields are the source's columns in their order, without a
+header.
 
-The form is RFC 4180's, with the options of `CsvDialect`: a field that begins with a quote ends with the next
-one that is not doubled, and has delimiters, line ends and quotes in between; in any other field a quote is a
-character like others. The line end that writers put behind a row may be there. A value that is no row, or
-more than one, is unusable alone: values are never joined, so that none can shift another's fields.
+The form is that of RFC 4180, with the options of `CsvDialect`: a field that begins with a quote ends with the
+next quote that is not doubled, and can contain delimiters, line ends and quotes. In any other field a quote
+is an ordinary character. A row may end with a line end. A value that is not exactly one row is unusable,
+without effect on others: values are never concatenated, so no value can shift the fields of another.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ _NEVER = "(?!)"
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """How rows are written: one character each, or None for what is not used.
+    """The form of rows.
 
-    `escape`: the character after it stands for itself, also a quote in quotes. `null_text`: a field that is
-    just that, without quotes and before escapes are taken away, is null; None: no field is.
+    Args:
+        delimiter: One character.
+        quote: One character; None if fields are never quoted.
+        escape: The character after it stands for itself, also a quote in quotes; None if there is none.
+        null_text: A field that equals it, without quotes and before escapes are resolved, is null; None: no
+            field is.
     """
 
     delimiter: str = ","
@@ -42,7 +47,12 @@ DEFAULT_DIALECT = CsvDialect()
 
 
 class CsvDecoder:
-    """Columns of `schema`, none of them nested, in the order of the fields."""
+    """Decodes rows to the columns of `schema`, in the order of the fields. Columns cannot be nested.
+
+    Example::
+
+        CsvDecoder(schema, DEFAULT_DIALECT).decode([b"1,apple"])
+    """
 
     def __init__(self, schema: pa.Schema, dialect: CsvDialect) -> None:
         self.schema = schema
@@ -52,7 +62,7 @@ class CsvDecoder:
         self._reader = _RowReader(dialect, schema.names)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The columns of each value's fields."""
+        """Decode each value; None is a tombstone. A value that is not one row of the schema is unusable."""
         texts, not_text = texts_of(values)
         reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
         fields, faults = self._fields(texts)
@@ -66,24 +76,28 @@ class CsvDecoder:
         return Decoded(struct, reasons)
 
     def _fields(self, texts: pa.StringArray) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """The fields of each text, by column, and row -> why it is no row. Of such a text, all are null."""
+        """Return the fields of each text, by column, and row -> fault. A text with a fault has null in all
+        fields.
+        """
         special = pc.match_substring_regex(texts, self._special)
         if pc.any(special).as_py():
             texts = pc.replace_substring_regex(texts, _LINE_END, "")
             special = pc.match_substring_regex(texts, self._special)
         special = pc.fill_null(special, False)
+        # most rows have no quotes or escapes, and are split in Arrow, without Python code per row
         fields, faults = self._split(pc.if_else(special, None, texts))
         if not special.true_count:
             return fields, faults
-        others, unreadable = self._reader.read(texts.filter(special).to_pylist())
+        special_fields, unreadable = self._reader.read(texts.filter(special).to_pylist())
         places = np.flatnonzero(special)
         faults |= {int(places[row]): why for row, why in unreadable.items()}
         return [
-            pc.replace_with_mask(field, special, other) for field, other in zip(fields, others, strict=True)
+            pc.replace_with_mask(field, special, replacement)
+            for field, replacement in zip(fields, special_fields, strict=True)
         ], faults
 
     def _split(self, texts: pa.StringArray) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """The fields of texts that have neither quote, escape nor line end."""
+        """Return the fields of texts without quotes, escapes and line ends, and row -> fault."""
         number = len(self.schema)
         rows = pc.split_pattern(texts, self._delimiter)
         lengths = rows.value_lengths().fill_null(0).to_numpy()
@@ -100,7 +114,7 @@ class CsvDecoder:
 
 
 class _RowReader:
-    """Reads what has quotes, escapes or line ends, by a pattern of a whole row."""
+    """Reads rows with quotes, escapes or line ends, by a regular expression for a whole row."""
 
     def __init__(self, dialect: CsvDialect, names: Sequence[str]) -> None:
         field = _field_pattern(dialect)
@@ -111,7 +125,9 @@ class _RowReader:
         self._nothing = (None,) * 2 * len(names)
 
     def read(self, texts: Sequence[str]) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """The fields of each text, by column, and row -> why it is no row. Of such a text, all are null."""
+        """Return the fields of each text, by column, and row -> fault. A text with a fault has null in all
+        fields.
+        """
         faults: dict[int, str] = {}
         parts: list[str | None] = []
         for row, text in enumerate(texts):
@@ -124,7 +140,7 @@ class _RowReader:
         return [self._column(*pair) for pair in zip(arrays, arrays, strict=True)], faults
 
     def _column(self, quoted: pa.StringArray, plain: pa.StringArray) -> pa.StringArray:
-        """What stood in quotes, and what stood without, as the texts that are meant."""
+        """Return the texts of one column, from the groups with and without quotes, with escapes resolved."""
         escape, quote, null = self._dialect.escape, self._dialect.quote, self._dialect.null_text
         if null is not None:
             plain = pc.if_else(pc.equal(plain, null), None, plain)
@@ -138,7 +154,7 @@ class _RowReader:
         return pc.coalesce(quoted, plain)
 
     def _fault(self, text: str) -> str:
-        """Why a text is not one row of as many fields as there are columns."""
+        """Return why a text is not one row with as many fields as there are columns."""
         at = number = 0
         while True:
             field = self._field.match(text, at)
@@ -163,7 +179,7 @@ class _RowReader:
 
 
 def _field_pattern(dialect: CsvDialect) -> str:
-    """Of a field, with two groups: what stands in quotes, or all of it."""
+    """Return the pattern of a field, with two groups: the content of quotes, or the whole field."""
     plain = _run(f"{_escaped(dialect.delimiter, dialect.escape)}\r\n", dialect.escape)
     if dialect.quote is None:
         return f"(?:({_NEVER})|({plain}))"
@@ -173,13 +189,13 @@ def _field_pattern(dialect: CsvDialect) -> str:
 
 
 def _run(ends: str, escape: str | None, pair: str | None = None) -> str:
-    """Of characters up to one of `ends`, which an escape or a pair takes in."""
+    """Return the pattern of characters up to one of `ends`; escapes and pairs of quotes do not end it."""
     taken_in = [*([f"{re.escape(escape)}."] if escape else []), *([pair] if pair else [])]
     return f"[^{ends}]*" + (f"(?:(?:{'|'.join(taken_in)})[^{ends}]*)*" if taken_in else "")
 
 
 def _escaped(*characters: str | None) -> str:
-    """For a pattern, also for a class in it."""
+    """Escape characters for a pattern, also within a character class."""
     return "".join(re.escape(character) for character in characters if character)
 
 

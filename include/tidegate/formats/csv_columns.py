@@ -1,4 +1,4 @@
-"""Texts to columns, as strictly as values of JSON are read: nothing is converted, rounded or trimmed."""
+"""Convert texts to columns as strictly as JSON values: nothing is converted, rounded or trimmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.formats.columns import ColumnBuilder
 from tidegate.formats.decoded import malformed
 
 _WHOLE = r"-?(?:0|[1-9][0-9]*)"
-_NAMED = ("NaN", "Infinity", "-Infinity")  # as sinks write what JSON has no number for
+_NAMED = ("NaN", "Infinity", "-Infinity")  # the names that sinks write, since JSON has no such numbers
 _FORMS: dict[str, str] = {
     "boolean": "true|false",
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _WHOLE),
@@ -37,7 +37,11 @@ _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 def column_of(texts: pa.StringArray, column: pa.Field, reasons: dict[int, str]) -> pa.Array:
-    """Texts as a column, null where one does not fit; why goes into `reasons`, if its row has none."""
+    """Return texts as a column, null where one does not fit.
+
+    Args:
+        reasons: row -> reason; gets the reason of each text that does not fit, if its row has none yet.
+    """
     if pt.is_string(column.type):
         return texts
     path = f"`{column.name}`"
@@ -62,7 +66,7 @@ def _scalars(texts: pa.StringArray, type_: pa.DataType, faults: dict[int, str], 
     _note(pc.invert(fits), f"Expected `{kind}` - at {path}", faults)
     texts = pc.if_else(fits, texts, None)
     written = texts.is_valid()
-    if pt.is_date(type_):  # Arrow has a year 0, Python has none
+    if pt.is_date(type_):  # Arrow accepts the year 0, Python's dates do not
         texts = pc.if_else(pc.starts_with(texts, "0000"), None, texts)
     values = _cast(texts, pa.float64() if pt.is_float32(type_) else type_)
     lost = pc.and_(values.is_null(), written)
@@ -74,7 +78,7 @@ def _scalars(texts: pa.StringArray, type_: pa.DataType, faults: dict[int, str], 
 
 
 def _cast(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Each text's value, null for those that the type does not have."""
+    """Return each text's value; null if the type does not have it."""
     try:
         return texts.cast(type_)
     except pa.ArrowInvalid:
@@ -89,7 +93,7 @@ def _value(text: pa.StringScalar, type_: pa.DataType) -> Any:
 
 
 def _binaries(texts: pa.StringArray, faults: dict[int, str], path: str) -> pa.BinaryArray:
-    """Out of base64."""
+    """Decode base64."""
     values: list[bytes | None] = [None] * len(texts)
     for row, text in enumerate(texts.to_pylist()):
         try:

@@ -1,9 +1,10 @@
-"""`format: debezium`: the JSON envelope of a change, with and without Connect's `schema` and `payload`.
+"""`format: debezium`: the JSON envelope of a change, with and without Kafka Connect's `schema` and
+`payload`.
 
 Creates, updates and snapshot reads give the row `after`. A deletion gives the key's columns of `before`, and
-its place in `Decoded.deletions`. Rows are read as strictly as by `format: json`; of `before`, which may lack
-what the database does not log, only the key's columns are. Of `source`, where the database says what the
-change's place in its log is, only the fields of a `sequence` are.
+its row in `Decoded.deletions`. Rows are read as strictly as by `format: json`. Of `before`, which can lack
+columns that the database does not log, only the key's columns are read. Of `source`, which contains the
+change's place in the database's log, only the fields of a `sequence` are read.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ _WITHOUT_ROW = {
 
 
 class DebeziumDecoder:
-    """Rows of `schema`. `key`: those of its columns that make the key, none where the record's own does.
+    """Decodes changes to rows of `schema`.
 
-    `sequence`: the fields of `source` that tell a change's place, for `Decoded.sequence`.
+    Args:
+        key: The columns that make the key; empty if the record's own key is used.
+        aliases: Older names of columns in records.
+        sequence: The fields of `source` that order changes, for `Decoded.sequence`.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class DebeziumDecoder:
         self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key, aliases, self._sequence))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The row of each change; one without a row that can be used has a reason."""
+        """Decode the row of each change. A change without a usable row has a reason."""
         envelopes, reasons = objects_of(self._decoder, values)
         rows: list[Any] = [None] * len(values)
         sources: list[Any] = [None] * len(values)
@@ -83,14 +87,14 @@ class DebeziumDecoder:
 
 
 class DebeziumKeyDecoder:
-    """The key's columns out of a record's own key: an object, with and without Connect's wrapper."""
+    """Decodes the key's columns from a record's own key: an object, with and without Connect's wrapper."""
 
     def __init__(self, schema: pa.Schema, aliases: OlderNames = NO_OLDER_NAMES) -> None:
         self.schema = schema
         self._columns = JsonDecoder(schema, aliases)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The columns of each key; a key without them gives nulls."""
+        """Decode the columns of each key; a key without them gives nulls."""
         return self._columns.decode([value and _unwrapped(value) for value in values])
 
 
@@ -103,7 +107,9 @@ _WRAPPER = msgspec.json.Decoder(_Wrapper)
 
 
 def _unwrapped(key: bytes) -> bytes:
-    """The payload of a key with a schema; any other key as it is: whether it can be used is seen later."""
+    """Return the payload of a key with a schema; any other key unchanged, since the decoder checks it
+    later.
+    """
     try:
         return bytes(_WRAPPER.decode(key).payload)
     except msgspec.DecodeError:
@@ -113,8 +119,11 @@ def _unwrapped(key: bytes) -> bytes:
 def _envelope_type(
     row: pa.StructType, key: Sequence[str], aliases: OlderNames, sequence: pa.StructType | None
 ) -> type[msgspec.Struct]:
-    """A class with `op`, `before`, `after`, where there is a sequence `source`, and with a change like that,
-    or none, as `payload`."""
+    """Return a class with `op`, `before`, `after`, `source` if there is a sequence, and an optional
+    `payload`.
+
+    The payload is a change of the same form.
+    """
     change: list[tuple[str, Any, Any]] = [
         ("op", str | None, None),
         ("before", object_type(row, key, aliases) | None, None),
@@ -127,7 +136,7 @@ def _envelope_type(
 
 
 def _unusable(operation: str | None, path: str) -> str:
-    """Why a change without a row cannot be used."""
+    """Return why a change without a row cannot be used."""
     if operation is None:
         return f"Expected an operation: c, u, r or d - at `{path}.op`"
     if operation == "d":

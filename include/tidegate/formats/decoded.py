@@ -1,4 +1,4 @@
-"""What a format makes of record values: columns, and for what cannot be used the reason."""
+"""The result of decoding record values: columns, and a reason for each value that cannot be used."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from tidegate.formats.reasons import Reason
 
 @dataclass(frozen=True)
 class Decoded:
-    """`columns` is a struct array with one row for each value; `reasons` maps a row to why it is unusable.
+    """Decoded values.
 
-    The row of an unusable value, and of a tombstone, is null; a tombstone has no reason. `deletions`:
-    rows whose value says that its key is deleted. They have the key's columns at most, and those can be null.
-    `sequence`: what the format itself tells of a change's place in the order, a row for each value.
+    Args:
+        columns: A struct array with one row per value. The rows of unusable values and of tombstones are
+            null.
+        reasons: row -> why the value is unusable. A tombstone has no reason.
+        deletions: Rows whose value says that its key is deleted. They have at most the key's columns, which
+            can be null.
+        sequence: The order of changes that the format itself contains, one row per value; None if it has
+            none.
     """
 
     columns: pa.StructArray
@@ -27,7 +32,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Record values to columns. It is pure, and one unusable value never touches another."""
+    """Decodes record values to columns. It is pure, and an unusable value never affects another value."""
 
     schema: pa.Schema
 
@@ -36,5 +41,10 @@ class Decoder(Protocol):
 
 
 def malformed(why: str) -> str:
-    """The reason of an unusable value, such as `malformed: Expected `int`, got `str` - at `$.id``."""
+    """Return the reason of an unusable value.
+
+    Example::
+
+        malformed("Expected `int`, got `str` - at `$.id`")  # "malformed: Expected `int`, …"
+    """
     return f"{Reason.MALFORMED}: {why}"

@@ -1,4 +1,4 @@
-"""Emissions in an envelope such as Debezium's: what was, what is, and where it comes from."""
+"""Write emissions in an envelope like Debezium's: the value before, the value now, and their source."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 from tidegate.core.json_columns import json_texts, object_texts
 
 SOURCE_TEXTS = ("connector", "name", "stage")
-"""What is the same for all emissions of a stage."""
+"""The fields of `source` that are the same for all emissions of a stage."""
 
 
 def envelope_columns(value: pa.Schema, windowed: Mapping[str, pa.DataType]) -> pa.Schema:
-    """The columns of the envelopes of values with these columns; `windowed`: those of their windows."""
+    """Return the columns of envelopes. `value`: the columns of the values; `windowed`: the columns of
+    windows.
+    """
     whole = pa.struct(list(value))
     source = {
         **dict.fromkeys(SOURCE_TEXTS, pa.string()),
@@ -31,7 +33,7 @@ def envelope_columns(value: pa.Schema, windowed: Mapping[str, pa.DataType]) -> p
 def enveloped(
     before: pa.StructArray, after: pa.StructArray, source: Mapping[str, pa.Array], at: pa.Int64Array
 ) -> pa.StructArray:
-    """The same as `envelope_texts`, as structs with the columns of `envelope_columns`."""
+    """Return the envelopes of `envelope_texts` as structs with the columns of `envelope_columns`."""
     origin = pa.StructArray.from_arrays(list(source.values()), list(source))
     parts = {"op": _operations(before, after), "before": before, "after": after, "source": origin}
     return pa.StructArray.from_arrays([*parts.values(), at], [*parts, "ts_ms"])
@@ -40,10 +42,13 @@ def enveloped(
 def envelope_texts(
     before: pa.StructArray, after: pa.StructArray, source: Mapping[str, pa.Array], at: pa.Int64Array
 ) -> pa.StringArray:
-    """`{"op": …, "before": …, "after": …, "source": {…}, "ts_ms": …}` of each emission.
+    """Return `{"op": …, "before": …, "after": …, "source": {…}, "ts_ms": …}` for each emission.
 
-    `op` is `c` where nothing was before, `d` where nothing is after, else `u`. `at`: epoch ms, when it
-    happened.
+    `op` is `c` if `before` is null, `d` if `after` is null, else `u`.
+
+    Args:
+        source: name -> column, the fields of `source`.
+        at: The instant of the emission, in epoch ms.
     """
     parts = {
         "op": json_texts(_operations(before, after)),

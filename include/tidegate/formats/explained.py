@@ -1,4 +1,4 @@
-"""Words that people see, each with what it means beside it."""
+"""Words that users see, each with its explanation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Explained(str, Enum):
     explanation: str
 
     def __new__(cls, text: str, explanation: str) -> Explained:
-        """A member that is its text."""
+        """Make a member that is its text."""
         member = str.__new__(cls, text)
         member._value_ = text
         member.explanation = explanation
         return member
 
     def __str__(self) -> str:
-        """The text itself, in every Python."""
+        """Return the text, in every version of Python."""
         return str.__str__(self)

@@ -1,4 +1,4 @@
-"""One row for each element of a column of lists, in pieces of bounded size."""
+"""Explode a column of lists: one row for each element, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import pyarrow.compute as pc
 
 PART, EMPTY = "__part", "__empty"
 _MOST_BYTES = 64 * 1024 * 1024
-"""Of rows in one piece, each counted as its whole record: that is what a row copies at most."""
+"""The bytes of rows in one piece. Each row counts as its whole record, since that is what a row copies at
+most.
+"""
 
 
 def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[pa.RecordBatch]:
-    """Rows with the elements of the column `name` in its place, with PART: the place in the list.
+    """Yield rows with the elements of the column `name` in place of the list, and PART, the index in the
+    list.
 
-    A list that is null or has no element gives one row, with a null element and EMPTY. `sizes` are the bytes
-    of the rows: one of a megabyte with ten thousand elements would be 10 GB in one piece.
+    A list that is null or empty gives one row, with a null element and EMPTY.
+
+    Args:
+        sizes: The bytes of each row's record, which limit the size of a piece: a record of a megabyte with
+            ten thousand elements would take 10 GB in one piece.
     """
     lists = rows.column(name)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
@@ -36,7 +42,7 @@ def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[p
 
 
 def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
-    """Consecutive rows, of at most `_MOST_BYTES` or alone."""
+    """Yield slices of consecutive rows with at most `_MOST_BYTES`; a larger row is alone."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

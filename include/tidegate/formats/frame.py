@@ -1,4 +1,4 @@
-"""Records to rows: columns, a canonical key and its hash, a time, and a reason where one cannot be used."""
+"""Decode records to rows: columns, canonical key and hash, time, and a reason where a row cannot be used."""
 
 from __future__ import annotations
 
@@ -48,16 +48,29 @@ _CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
 
 
 class FrameDecoder:
-    """Records of a source to rows of `schema`: internal columns, which begin with `__`, then the source's.
+    """Decodes records of a source to rows of `schema`: internal columns, whose names begin with `__`, then
+    the source's.
 
-    `__topic`, `__partition`, `__offset`: the record's position; `__turn`, its place in the partition, and
-    `__part`, its index among those exploded from one record. `__key`: the canonical key, and `__hash`, its
-    xxHash64, or that of the position where it is null, which is never the least number. `__timestamp`: epoch
-    ms. `__chain`: the hops before this one. `__reason`: null, or why the record is quarantined; the source's
-    columns are null then. `__input`: the whole of a quarantined record, and with `keeps_input` of each.
-    `__empty`: there was nothing to explode. `__sequence`, where the layout has one: a text that sorts as the
-    changes of a key do; null of a tombstone that has none. `believed_until_ms`: what is later is in the
-    future.
+    The internal columns are::
+
+        __topic, __partition, __offset  the record's position
+        __turn       its place in the partition
+        __part       its index among the elements exploded from one record
+        __key        the canonical key
+        __hash       the key's xxHash64, or that of the position if the key is null; never the least number
+        __timestamp  epoch ms
+        __tombstone  whether the row deletes its key
+        __chain      the hops before this one
+        __reason     why the record is quarantined, or null; the source's columns are null then
+        __input      the whole record, if it is quarantined or `keeps_input` is set
+        __empty      whether there was nothing to explode
+        __sequence   a text that sorts like the changes of a key, if the layout has a sequence; null of a
+                     tombstone without one
+
+    Args:
+        believed_until_ms: A later timestamp is in the future, and its record is quarantined; None believes
+            all.
+        keeps_input: Keep the whole record in each row.
     """
 
     def __init__(self, layout: RecordLayout, believed_until_ms: int | None, keeps_input: bool) -> None:
@@ -71,9 +84,10 @@ class FrameDecoder:
         self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of the records: one batch, or where a column is exploded as many as it takes."""
+        """Yield rows in the order of the records: one batch, or several if a column is exploded."""
         rows = self._read(records)
         for piece in self._exploded(rows, records.values):
+            # a replay of one exploded element must not emit the record's other elements again
             if records.parts is not None:
                 record, part = piece.column("__record"), piece.column(PART)
                 whole = piece.column("__malformed").is_valid()
@@ -81,7 +95,7 @@ class FrameDecoder:
             yield self._judged(piece, records)
 
     def _read(self, records: Records) -> pa.RecordBatch:
-        """A row for each record: its columns, and what `_judged` needs beside them."""
+        """Return a row for each record: its columns, and what `_judged` needs beside them."""
         decoded = self._values.decode(records.values)
         count = len(records.values)
         malformed = _at(decoded.reasons, count)
@@ -110,7 +124,7 @@ class FrameDecoder:
         return pa.RecordBatch.from_pydict(internal | columns | key_columns)
 
     def _columns_of_keys(self, keys: Sequence[bytes | None]) -> tuple[dict[str, pa.Array], pa.StringArray]:
-        """The columns that the records' own keys have, and why each key has none that can be used."""
+        """Return the columns of the records' own keys, and why each key cannot be used."""
         if self._own_key_columns is None:
             return {}, pa.nulls(len(keys), pa.string())
         decoded = self._own_key_columns.decode(keys)
@@ -121,21 +135,23 @@ class FrameDecoder:
     def _own_keys(
         self, keys: Sequence[bytes | None], null_value: pa.BooleanArray
     ) -> tuple[pa.StringArray, pa.BooleanArray]:
-        """The records' own keys, as far as they count, and which of them are not text.
+        """Return the records' own keys, and which of them are not text.
 
-        Where columns make the key, only that of a null value counts, which has no columns.
+        If columns make the key, only the own key of a null value counts, since a null value has no columns.
         """
         if self._layout.key:
             if self._own_key_columns is not None or not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
             keys = [key if counts else None for key, counts in zip(keys, null_value.to_pylist(), strict=True)]
         if self._layout.schemas.writers is not None:
-            keys = [_NOT_TEXT if key and key[0] == 0 else key for key in keys]  # by a schema, too
+            keys = [
+                _NOT_TEXT if key and key[0] == 0 else key for key in keys
+            ]  # the key is encoded by a schema, too, so it is not text
         texts, not_text = texts_of(keys)
         return texts, _mask(not_text, len(keys))
 
     def _chains(self, headers: Sequence[Sequence[Header] | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
-        """The chains, each of the newest of a record's headers, and which cannot be used."""
+        """Return the chain in the newest header of each record, and which chains cannot be used."""
         if not any(headers):
             return pa.nulls(len(headers), pa.string()), pa.repeat(False, len(headers))
         texts, not_text = texts_of([_chain(record_headers or ()) for record_headers in headers])
@@ -156,7 +172,7 @@ class FrameDecoder:
             yield piece.set_column(piece.schema.get_field_index(EMPTY), EMPTY, empty)
 
     def _judged(self, rows: pa.RecordBatch, records: Records) -> pa.RecordBatch:
-        """Rows of `schema`."""
+        """Return rows of `schema`, with a reason for each row that cannot be used."""
         key, timestamp = self._key(rows), self._timestamp(rows)
         reason = self._reason(rows, key, timestamp)
         usable = reason.is_null()
@@ -186,7 +202,9 @@ class FrameDecoder:
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
-        """The record's own key, or that of the columns; a null value's own in the same form."""
+        """Return the record's own key, or that of the columns; the own key of a null value in the same
+        form.
+        """
         names = self._layout.key
         own, null_value = rows.column("__own_key"), rows.column("__null_value")
         if not names:
@@ -201,7 +219,9 @@ class FrameDecoder:
         return pc.replace_with_mask(key, null_value, own)
 
     def _timestamp(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Epoch ms, of the record or of the declared column, which a tombstone does not have."""
+        """Return epoch ms, of the record or of the declared column; of the record for a tombstone, which
+        has no columns.
+        """
         recorded = rows.column("__recorded")
         if self._layout.timestamp is None:
             return recorded
@@ -211,8 +231,10 @@ class FrameDecoder:
         return pc.if_else(rows.column("__tombstone"), recorded, declared)
 
     def _reason(self, rows: pa.RecordBatch, key: pa.StringArray, timestamp: pa.Int64Array) -> pa.StringArray:
-        """Why a row cannot be used; of several reasons the first one."""
-        filled = pc.invert(rows.column(EMPTY))  # without an element nothing could have a key or a time
+        """Return why a row cannot be used; the first of several reasons counts."""
+        filled = pc.invert(
+            rows.column(EMPTY)
+        )  # a row without an element has no key and no time, which is no fault
         keyless = pc.and_(key.is_null(), filled)
         of_columns = bool(self._layout.key)
         latest = np.iinfo(np.int64).max if self._believed_until_ms is None else self._believed_until_ms
@@ -227,19 +249,23 @@ class FrameDecoder:
             (pc.greater(timestamp, latest), Reason.FUTURE_TIMESTAMP),
         ]
         if self._layout.sequence is not None:
-            unplaced = rows.column(SEQUENCE).is_null()
+            has_no_sequence = rows.column(SEQUENCE).is_null()
             if self._layout.format == "debezium":
-                unplaced = pc.and_not(unplaced, rows.column("__null_value"))  # it follows its deletion
-            cases.append((unplaced, Reason.NO_SEQUENCE))
+                has_no_sequence = pc.and_not(
+                    has_no_sequence, rows.column("__null_value")
+                )  # Debezium sends it right behind the deletion, which has the sequence
+            cases.append((has_no_sequence, Reason.NO_SEQUENCE))
         reason = rows.column("__malformed")
         for applies, text in cases:
             if applies.true_count:
-                why = str(text) if isinstance(text, Reason) else text
-                reason = pc.if_else(pc.and_(reason.is_null(), pc.fill_null(applies, False)), why, reason)
+                text_or_column = str(text) if isinstance(text, Reason) else text
+                reason = pc.if_else(
+                    pc.and_(reason.is_null(), pc.fill_null(applies, False)), text_or_column, reason
+                )
         return reason
 
     def _input(self, rows: pa.RecordBatch, records: Records, reason: pa.StringArray) -> pa.StructArray:
-        """The records of unusable rows, or of all."""
+        """Return the records of unusable rows, or of all rows."""
         if not self._keeps_input and reason.null_count == len(reason):
             return pa.nulls(len(reason), INPUT)
         selected = pa.repeat(True, len(reason)) if self._keeps_input else reason.is_valid()
@@ -257,7 +283,7 @@ class FrameDecoder:
         return inputs.take(pc.if_else(selected, pa.array(counted), None))
 
     def _parts(self, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
-        """Which part of its record each row is; null: all of it."""
+        """Return which element of its record each row is; null stands for the whole record."""
         if records.parts is not None:
             return pa.array(records.parts, pa.int32()).take(rows.column("__record"))
         if self._layout.explode is None:
@@ -277,22 +303,24 @@ def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "csv":
         return CsvDecoder(layout.columns, layout.csv)
     if layout.format == "debezium":
-        of_source = None if layout.sequence is None else layout.sequence.of_source
-        return DebeziumDecoder(layout.columns, layout.key, layout.aliases, of_source)
+        fields = None if layout.sequence is None else layout.sequence.of_source
+        return DebeziumDecoder(layout.columns, layout.key, layout.aliases, fields)
     if layout.format in ("avro", "protobuf"):
         return schemaful_decoder(layout.format, layout.columns, layout.schemas, layout.message)
     return StringDecoder() if layout.format == "string" else BytesDecoder()
 
 
 def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.Array]) -> pa.StringArray:
-    """Of each row, one text."""
+    """Return the sequence of each row as one text."""
     if decoded.sequence is not None:
         return sequence_texts(decoded.sequence.flatten())
     return sequence_texts([columns[name] for name in parts.columns])
 
 
 def _key_decoder(layout: RecordLayout) -> Decoder | None:
-    """Of a null value's key, what reads the key's columns; None where it is the one column's text."""
+    """Return what decodes a null value's key to the key's columns; None if the key is the text of one
+    column.
+    """
     if layout.key_columns.names:
         return None
     schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
@@ -302,7 +330,7 @@ def _key_decoder(layout: RecordLayout) -> Decoder | None:
 
 
 def _own_key_decoder(layout: RecordLayout) -> Decoder | None:
-    """What reads the columns of records' own keys; None: there are none."""
+    """Return what decodes the columns of the records' own keys; None if the keys have no columns."""
     if layout.key_format == "text":
         return None
     if layout.key_format == "json":
@@ -311,12 +339,12 @@ def _own_key_decoder(layout: RecordLayout) -> Decoder | None:
 
 
 def _of_key(reason: str) -> str:
-    """The reason of a value that is a key."""
+    """Return the reason of a value as the reason of a key."""
     return f"{Reason.MALFORMED_KEY}: {reason.removeprefix(f'{Reason.MALFORMED}: ')}"
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:
-    """The reason of each row that has one."""
+    """Return the reason of each row that has one; null for the others."""
     if not reasons:
         return pa.nulls(count, pa.string())
     return pa.array(map(reasons.get, range(count)), pa.string())
@@ -324,7 +352,7 @@ def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:
 
 def _mask(rows: Sequence[int], count: int) -> pa.BooleanArray:
     mask = np.zeros(count, bool)
-    mask[list(rows)] = True  # an empty tuple would be all of them
+    mask[list(rows)] = True  # a list: numpy takes an empty tuple as an index of all elements
     return pa.array(mask)
 
 
@@ -333,7 +361,7 @@ def _chain(headers: Sequence[Header]) -> bytes | None:
 
 
 def _milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
-    """Since 1970, rounded down: half a millisecond before it is before it."""
+    """Return milliseconds since 1970, rounded down, so that an instant before 1970 stays before it."""
     microseconds = times.cast(pa.int64())
     mask = times.is_null().to_numpy(zero_copy_only=False)
     return pa.array(microseconds.fill_null(0).to_numpy() // 1000, mask=mask)
@@ -342,11 +370,14 @@ def _milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
 def _hashes(
     keys: pa.StringArray, topic: pa.StringArray, partition: pa.Int32Array, offset: pa.Int64Array
 ) -> pa.Int64Array:
-    """By what rows are placed: the key's hash; rows without a key are spread by their position."""
+    """Return the key's hash, by which rows are distributed. Rows without a key are spread by their
+    position.
+    """
     if not keys.null_count:
         return key_hashes(keys)
     keyless = keys.is_null()
     topic, *numbers = (part.filter(keyless) for part in (topic, partition, offset))
     positions = pc.binary_join_element_wise(topic, *(number.cast(pa.string()) for number in numbers), "/")
-    of_positions = pc.max_element_wise(key_hashes(positions), LEAST_HASH + 1)
-    return pc.replace_with_mask(key_hashes(keys), keyless, of_positions)
+    # LEAST_HASH is reserved
+    position_hashes = pc.max_element_wise(key_hashes(positions), LEAST_HASH + 1)
+    return pc.replace_with_mask(key_hashes(keys), keyless, position_hashes)

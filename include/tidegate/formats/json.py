@@ -1,9 +1,11 @@
-"""`format: json`: one object a value, read strictly by msgspec with types made from the source's columns.
+"""`format: json`: each value is one object, read strictly by msgspec with types made from the source's
+columns.
 
-A field that is missing is null, one that is not declared is passed over, and of a name given twice the last
-counts. Nothing is converted: a number is no text and a text no number, and an integer has no point. Only a
-decimal may be given as text, too, since JSON's numbers lose digits in many programs, and `"NaN"` and infinity
-as sinks write them. What is nested deeper than MOST_NESTED is unusable, whatever the stack of who reads it.
+A missing field is null, a field that is not declared is ignored, and if a name occurs twice the last value
+counts. Nothing is converted: a number is not a text, a text is not a number, and an integer has no point. Two
+exceptions: a decimal can be a text, since many programs lose digits of JSON's numbers, and `"NaN"` and
+infinity are texts, as sinks write them. A value that is nested deeper than MOST_NESTED is unusable, whatever
+the size of the process's stack.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.text import NOT_UTF8, texts_of
 
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
-_NAMED = Literal["NaN", "Infinity", "-Infinity"]  # as sinks write what JSON has no number for
+_NAMED = Literal["NaN", "Infinity", "-Infinity"]  # as sinks write them: JSON has no such numbers
 _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_boolean, bool),
     (pt.is_float32, Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)] | _NAMED),
@@ -33,18 +35,28 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_string, str),
     (pt.is_binary, bytes),  # as base64
     (pt.is_date, date),
-    (pt.is_decimal, msgspec.Raw),  # a number or a text, each digit of which counts
+    (pt.is_decimal, msgspec.Raw),  # raw, since msgspec's float would lose digits
     (pt.is_timestamp, str),
 )
 
 
 OlderNames = Mapping[str, Sequence[str]]
-"""Column -> what it is called in older records, the newest name first."""
+"""Column -> its names in older records, the newest name first."""
 NO_OLDER_NAMES: OlderNames = {}
 
 
 class JsonDecoder:
-    """Columns of `schema`, whose types are those that a pipeline's `columns` can have."""
+    """Decodes objects to the columns of `schema`, whose types are those that a pipeline's `columns` can
+    have.
+
+    Args:
+        aliases: Older names of columns in records.
+
+    Example::
+
+        JsonDecoder(pa.schema([("id", pa.int64())])).decode([b'{"id": 1}', b"{"]).reasons
+        # {1: "malformed: Input data was truncated"}
+    """
 
     def __init__(self, schema: pa.Schema, aliases: OlderNames = NO_OLDER_NAMES) -> None:
         self.schema = schema
@@ -53,7 +65,7 @@ class JsonDecoder:
         self._decoder = msgspec.json.Decoder(object_type(self._type, aliases=aliases))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The declared fields of each value's object."""
+        """Decode the declared fields of each value's object. None is a tombstone."""
         objects, reasons = objects_of(self._decoder, values)
         objects = with_current_names(objects, self._type, self._aliases)
         return Decoded(columns_of(objects, self._type, reasons, {}), reasons)
@@ -62,13 +74,16 @@ class JsonDecoder:
 def objects_of(
     decoder: msgspec.json.Decoder[Any], values: Sequence[bytes | None]
 ) -> tuple[Sequence[Any], dict[int, str]]:
-    """An object for each value, and row -> reason. None for tombstones, and where there is a reason."""
+    """Return an object for each value, and row -> reason. The object is None for tombstones and if there
+    is a reason.
+    """
     texts, not_text = texts_of(values)
     reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
     reasons |= dict.fromkeys(rows_nested_deeper(MOST_NESTED, texts, values), malformed(_TOO_DEEP))
     decode: Callable[[Any], Any] = decoder.decode
     if not reasons:
-        with suppress(msgspec.DecodeError, TypeError):  # a value is unusable, or None
+        # usually no value is unusable or None, and `map` saves a call per row
+        with suppress(msgspec.DecodeError, TypeError):
             return list(map(decode, values)), reasons
     objects: list[Any] = [None] * len(values)
     for row, value in enumerate(values):
@@ -84,9 +99,12 @@ def objects_of(
 def columns_of(
     objects: Sequence[Any], type_: pa.StructType, reasons: dict[int, str], paths: Mapping[int, str]
 ) -> pa.StructArray:
-    """Objects of `object_type` as Arrow; what does not fit into its type becomes null, with a new reason.
+    """Return objects of `object_type` as a struct array. A value that does not fit its type is null, with
+    a reason.
 
-    `paths`: row -> where its object is in the value, if that is not `$`.
+    Args:
+        reasons: row -> reason; new reasons are added.
+        paths: row -> the path of its object in the value, if that is not `$`.
     """
     builder = ColumnBuilder()
     columns = builder.structs(objects, type_, "$", range(len(objects)))
@@ -100,33 +118,36 @@ def columns_of(
 
 
 def _explained(error: msgspec.DecodeError) -> str:
-    """The names of `_NAMED` are an enum to msgspec only."""
+    """Return msgspec's message, in which the names of `_NAMED` are an enum, as a message about numbers."""
     return re.sub(r"^Invalid enum value '(.*)'(?= - at |$)", r"Expected a number, got '\1'", str(error))
 
 
 MOST_NESTED = 500
-"""Objects and arrays within one another; well below what Python's stack takes."""
+"""The allowed depth of objects and arrays, well below what Python's stack allows."""
 _TOO_DEEP = f"it is nested more than {MOST_NESTED} deep"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*(?:"|\Z)')
-"""Once escapes are away. One that is not closed reaches to the end: what is in it is read only once."""
+"""A JSON string without escapes. One that is not closed reaches to the end, so its text is scanned only
+once.
+"""
 
 
 def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes | None]) -> Iterator[int]:
-    """The rows of values with more than so many objects and arrays within one another.
+    """Yield the rows of values with more than `most` objects and arrays within one another.
 
-    Only long values can have that many; mostly there is none. `texts` are the values. Brackets
-    need not be closed: msgspec goes as deep as those that are open, before it sees the end.
+    `texts` are the values. Brackets need not be closed: msgspec recurses for each open bracket, before it
+    reaches the end.
     """
     long = pc.greater(pc.binary_length(texts), most)
     for row in map(int, np.flatnonzero(pc.fill_null(long, False))):
         value = values[row] or b""
+        # cheap tests first: only a long value with many brackets is scanned
         if value.count(b"[") + value.count(b"{") > most and _depth(value) > most:
             yield row
 
 
 def _depth(value: bytes) -> int:
-    """How many brackets are open at most, outside of strings."""
+    """Return the largest number of open brackets, outside of strings."""
     codes = np.frombuffer(_STRING.sub(b"", _ESCAPE.sub(b"", value)), np.uint8)
     opened = np.isin(codes, list(b"[{")).astype(np.int8)
     return int(np.cumsum(opened - np.isin(codes, list(b"]}")), dtype=np.int64).max(initial=0))
@@ -135,10 +156,12 @@ def _depth(value: bytes) -> int:
 def object_type(
     type_: pa.StructType, names: Collection[str] | None = None, aliases: OlderNames = NO_OLDER_NAMES
 ) -> type[msgspec.Struct]:
-    """A class with a field for each of the struct's, and for each older name that one has in `aliases`: of
-    its objects `with_current_names` makes such as have none of these.
+    """Return a class with a field for each column of the struct, and for each older name in `aliases`.
 
-    Those that `names` does not have are null, unread.
+    `with_current_names` then merges the fields of older names into those of the columns.
+
+    Args:
+        names: Only these columns are read, the others are None; None reads all.
     """
     fields = [
         written
@@ -152,7 +175,10 @@ def object_type(
 
 
 def _written_fields(place: int, field: pa.Field, older: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
-    """What a column may be called in a value: attribute, type, and name. Of several, unset is not null."""
+    """Yield attribute, type and field of each name that a column can have in a value.
+
+    With several names the default is UNSET, to distinguish a missing field from null.
+    """
     json_type = _optional_type(field.type)
     if older and json_type is not msgspec.Raw:
         json_type |= msgspec.UnsetType
@@ -167,27 +193,29 @@ def _older_attribute(place: int, number: int) -> str:
 
 
 def with_current_names(objects: Sequence[Any], type_: pa.StructType, aliases: OlderNames) -> Sequence[Any]:
-    """The same objects, each column under its own name: that counts where the value has it, be it as null,
-    and else the newest of its older names that the value has.
+    """Return the objects with each column in the attribute of its current name.
+
+    The current name counts if the value has it, also as null; else the newest of its older names that the
+    value has.
     """
     for place, field in enumerate(type_):
         name = attribute(place)
         older = [_older_attribute(place, number) for number in range(len(aliases.get(field.name, ())))]
-        for each in objects if older else ():
-            if each is not None and getattr(each, name) is msgspec.UNSET:
-                written = (getattr(each, key) for key in older)
-                setattr(each, name, next((value for value in written if value is not msgspec.UNSET), None))
+        for record in objects if older else ():
+            if record is not None and getattr(record, name) is msgspec.UNSET:
+                written = (getattr(record, key) for key in older)
+                setattr(record, name, next((value for value in written if value is not msgspec.UNSET), None))
     return objects
 
 
 def _optional_type(type_: pa.DataType) -> Any:
-    """Null is allowed everywhere; what is left raw has it anyway."""
+    """Return the type of a column in JSON. Null is allowed everywhere; a raw value includes it."""
     json_type = _json_type(type_)
     return json_type if json_type is msgspec.Raw else json_type | None
 
 
 def _json_type(type_: pa.DataType) -> Any:
-    """What msgspec is to expect for a column of an Arrow type; `ColumnBuilder` takes what it gives."""
+    """Return the type that msgspec expects for a column; `ColumnBuilder` converts its values."""
     if pt.is_struct(type_):
         return object_type(type_)
     if pt.is_list(type_):

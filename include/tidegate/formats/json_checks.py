@@ -1,7 +1,7 @@
-"""A JSON Schema as functions that say whether a value satisfies it, if its keywords are those of most.
+"""Compile a JSON Schema to Python functions, if it has only common keywords.
 
-The library goes through the schema again for each value, which takes tens of microseconds. What stands here
-says exactly what it says, or nothing of a schema at all.
+The library interprets the schema again for each value, which takes tens of microseconds. A compiled check
+gives exactly the library's answer; a schema with any other keyword is not compiled at all.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ _BESIDE = frozenset(["format", "$ref", "required", "properties", "additionalProp
 
 
 class _Unsupported(Exception):
-    """A keyword that is the library's."""
+    """A keyword that only the library can check."""
 
 
 def compiled_check(schema: JsonSchema) -> Check | None:
-    """Whether a value, as JSON is read, satisfies the schema; None: that is the library's to say."""
+    """Return a function that checks values as JSON is read; None if only the library can check the schema.
+
+    Example::
+
+        check = compiled_check(schema)
+        is_valid = check({"id": 1}) if check else schema.validator().is_valid({"id": 1})
+    """
     try:
         return _Compiler(schema).check(schema.contents, schema.resolver)
     except _Unsupported:
@@ -43,21 +49,23 @@ class _Compiler:
         self._keywords = frozenset(schema.validator_class.VALIDATORS)
         self._hides_siblings = schema.hides_siblings
         self._root = schema.contents
-        if "const" not in self._keywords:  # before draft 6 an integer had no point, and bounds were others
+        if (
+            "const" not in self._keywords
+        ):  # before draft 6, 1.0 was not an integer, and bounds had another form
             raise _Unsupported
         self._made: dict[int, Check] = {}
         self._making: set[int] = set()
 
     def check(self, part: Any, resolver: Resolver) -> Check:
-        """A part of the schema."""
+        """Return the check of a part of the schema. Raises _Unsupported if the part has other keywords."""
         if isinstance(part, bool):
             return lambda _: part
         if id(part) in self._made:
             return self._made[id(part)]
-        if id(part) in self._making:  # it refers to itself: it is there when it is asked
+        if id(part) in self._making:  # it refers to itself: the check exists when it is called
             return lambda value: self._made[id(part)](value)
         self._making.add(id(part))
-        if "$id" in part and part is not self._root:  # references in it begin there
+        if "$id" in part and part is not self._root:  # references in it are relative to that id
             raise _Unsupported
         checks = list(self._checks(part, resolver))
         self._made[id(part)] = _all(checks)
@@ -89,7 +97,7 @@ class _Compiler:
         if "required" in part:
             yield _required(part["required"])
         if "additionalProperties" in part and part["additionalProperties"] is not True:
-            yield _others(properties, self.check(part["additionalProperties"], resolver))
+            yield _additional(properties, self.check(part["additionalProperties"], resolver))
         if properties:
             yield _properties(properties)
 
@@ -105,11 +113,15 @@ def _any(checks: list[Check]) -> Check:
     return lambda value: any(inner(value) for inner in checks)
 
 
-def _one(checks: list[Check]) -> Check:
+def _exactly_one(checks: list[Check]) -> Check:
     return lambda value: sum(inner(value) for inner in checks) == 1
 
 
-_COMBINED: Mapping[str, Callable[[list[Check]], Check]] = {"allOf": _all, "anyOf": _any, "oneOf": _one}
+_COMBINED: Mapping[str, Callable[[list[Check]], Check]] = {
+    "allOf": _all,
+    "anyOf": _any,
+    "oneOf": _exactly_one,
+}
 
 
 def _not(inner: Check) -> Check:
@@ -137,8 +149,8 @@ def _properties(properties: Mapping[str, Check]) -> Check:
     return check
 
 
-def _others(properties: Mapping[str, Check], inner: Check) -> Check:
-    """Of what `properties` does not name."""
+def _additional(properties: Mapping[str, Check], inner: Check) -> Check:
+    """Check the values that `properties` does not name."""
 
     def check(value: Any) -> bool:
         if type(value) is dict:
@@ -156,7 +168,10 @@ def _types(names: str | list[str]) -> Check:
 
 
 def _listed(values: list[Any]) -> Check:
-    """One of these, none of which is an object or an array; `true`, in Python equal to 1, is not 1."""
+    """Check that a value is one of these, none of which may be an object or an array.
+
+    In Python `True == 1`, in JSON Schema `true` is not 1, so the type is compared, too.
+    """
     if any(type(value) in (dict, list) for value in values):
         raise _Unsupported
     members = frozenset((type(value) is bool, value) for value in values)

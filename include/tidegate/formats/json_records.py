@@ -1,4 +1,4 @@
-"""Records of JSON with a schema: that of a file, or that of a registry whose id stands before each."""
+"""JSON records with a schema, from a file, or from a registry whose id is at the beginning of each value."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PREFIX = f"{Reason.MALFORMED}: "
 
 
 def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: OlderNames) -> Decoder:
-    """What reads values that satisfy the reader's schema, or without one the writer's.
+    """Return what decodes values that satisfy the reader's schema, or without one the writer's.
 
-    Raises SchemaFault.
+    Raises SchemaFault if the source has neither a schema file nor a registry, or if a schema is not usable.
     """
     if schemas.writers is None:
         if schemas.reader is None:
@@ -36,19 +36,21 @@ def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: OlderNames
 
 
 def _decoder(columns: pa.Schema, schema: PinnedSchema, aliases: OlderNames) -> Decoder:
-    from tidegate.formats.json_schema import JsonSchemaDecoder  # late: an extra
+    from tidegate.formats.json_schema import (
+        JsonSchemaDecoder,  # imported here: it needs the optional package jsonschema
+    )
 
     return JsonSchemaDecoder(columns, schema.json_schema(), aliases)
 
 
 class _FramedJson:
-    """The values behind the ids of one schema."""
+    """Decodes the values behind the ids of one schema."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def read(self, wire: Wire, cursor: Cursor) -> Sequence[pa.Array]:
-        """See `confluent.Subdecoder`."""
+        """Return the columns of the values at the cursor's positions; see `confluent.Subdecoder`."""
         spans = zip(cursor.at.tolist(), cursor.ends.tolist(), strict=True)
         decoded = self._decoder.decode([bytes(wire.data[start:end]) for start, end in spans])
         for place, reason in decoded.reasons.items():

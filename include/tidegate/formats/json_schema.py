@@ -1,4 +1,4 @@
-"""`format: json` with a schema: JSON as strictly as ever; what does not satisfy the schema is unusable."""
+"""`format: json` with a schema: strict JSON; a value that does not satisfy the schema is unusable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.formats.text import texts_of
 from tidegate.schemas.json_schema import JsonSchema
 
 MOST_NESTED = 100
-"""Objects and arrays within one another: what checks them goes as deep as they are."""
+"""The allowed depth of objects and arrays: checks recurse as deep as the value."""
 _TOO_DEEP = malformed(f"it is nested more than {MOST_NESTED} deep, which is too deep for a schema")
 _MOST_TEXT = 120
 
 
 class JsonSchemaDecoder:
-    """Columns of `schema`, out of values that satisfy `json_schema`; `aliases` as those of `JsonDecoder`."""
+    """Decodes values that satisfy `json_schema` to the columns of `schema`. `aliases`: see `JsonDecoder`."""
 
     def __init__(
         self, schema: pa.Schema, json_schema: JsonSchema, aliases: OlderNames = NO_OLDER_NAMES
@@ -35,7 +35,7 @@ class JsonSchemaDecoder:
         self._check = compiled_check(json_schema) or self._validator.is_valid
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The declared fields of each value's object."""
+        """Decode the declared fields of each value's object. None is a tombstone."""
         decoded = self._columns.decode(values)
         reasons = dict(decoded.reasons)
         for row in rows_nested_deeper(MOST_NESTED, texts_of(values)[0], values):
@@ -51,12 +51,11 @@ class JsonSchemaDecoder:
         return Decoded(_without(decoded.columns, reasons), reasons)
 
     def _reason(self, value: bytes) -> str | None:
-        """Why a value cannot be used; None: it can."""
+        """Return why a value cannot be used; None if it can."""
         try:
             document = self._read(value)
-        except (
-            msgspec.DecodeError
-        ) as error:  # such as a number beyond all bounds in a field that is no column
+        # such as a number that is too large, in a field that is not a column
+        except msgspec.DecodeError as error:
             return malformed(str(error))
         if self._check(document):
             return None
@@ -64,7 +63,9 @@ class JsonSchemaDecoder:
 
 
 def _explained(error: ValidationError) -> str:
-    """The keyword that is not satisfied, and where: nothing of the value, which may be large."""
+    """Return the keyword that is not satisfied, and the path. The value is left out, since it can be
+    large.
+    """
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     if error.validator == "required":
         missing = error.message.removesuffix(" is a required property").strip("'")
@@ -75,7 +76,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _without(columns: pa.StructArray, reasons: Mapping[int, str]) -> pa.StructArray:
-    """The columns, null in these rows."""
+    """Return the columns with nulls in these rows."""
     usable = columns.is_valid().to_numpy(zero_copy_only=False)
     usable[list(reasons)] = False
     return pa.StructArray.from_arrays(columns.flatten(), fields=list(columns.type), mask=pa.array(~usable))

@@ -1,6 +1,6 @@
-"""What a sink sends as keys and values of messages: the format, and the schema that a plan fixes.
+"""The keys and values of a sink's messages: their format, and the schema that a plan fixes.
 
-It travels to workers, which import no grammar.
+Workers get these objects, and import no grammar.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ KeyFormat = Literal["text", "json", "avro", "protobuf"]
 
 @dataclass(frozen=True)
 class SinkSchema:
-    """The schema of a sink's messages: its text, and the id that a plan fixes, which they begin with. None:
-    there is no registry, and messages are the values' bytes alone.
+    """The schema of a sink's messages.
 
-    Where a file has it: `imports`, name and text of what it refers to; of Protobuf `compiled`, what the
-    compiler has made of it (see `schemas.protobuf`), and the full name of the `message` that values are.
+    Args:
+        id: The id in the registry, which the plan fixes and each message begins with; None without a
+            registry.
+        imports: (name, text) of each schema file that the text refers to.
+        compiled: The compiled schema of a Protobuf file; see `schemas.protobuf`.
+        message: The full name of the Protobuf message that values are.
     """
 
     id: int | None
@@ -31,9 +34,12 @@ class SinkSchema:
 
 @dataclass(frozen=True)
 class Payload:
-    """The values of a sink's messages, or their keys. `owner`: the sink, where they have its own schema.
+    """The values of a sink's messages, or their keys.
 
-    `enveloped`: they tell what was before, too, as those in `debezium` always do.
+    Args:
+        with_key: Whether the values contain the key's columns.
+        owner: The sink, if its messages have their own schema.
+        enveloped: Whether the values contain the value before, as those in `debezium` always do.
     """
 
     format: SinkFormat | KeyFormat = "json"
@@ -45,7 +51,7 @@ class Payload:
 
     @property
     def column(self) -> str:
-        """The outbox's column that has them."""
+        """The outbox's column with these values."""
         name = "message_key" if self.is_key else "payload"
         if self.is_key or self.format != "json":
             name += f"_{self.format}"

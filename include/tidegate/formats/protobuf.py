@@ -1,4 +1,4 @@
-"""`format: protobuf`: one message a value."""
+"""`format: protobuf`: each value is one message."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from tidegate.schemas.protobuf import ProtoSchema
 
 
 class ProtobufDecoder:
-    """Columns of `schema` out of messages. `lenient`: a column that the message does not have is null.
+    """Decodes messages to the columns of `schema`.
 
-    Raises SchemaFault when they do not fit together.
+    Args:
+        message: The full name of the message.
+        lenient: A column that the message does not have is null; else it is an error.
+
+    Raises SchemaFault if the message and the columns do not fit together.
     """
 
     def __init__(self, schema: pa.Schema, proto: ProtoSchema, message: str, lenient: bool = False) -> None:
@@ -26,12 +30,14 @@ class ProtobufDecoder:
         self._plan = plan_message(proto, message, self._type, lenient)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The columns of each value; one that is no such message is unusable."""
-        wire, cursor = Wire.of(values)
+        """Decode the columns of each value. A value that is not such a message is unusable."""
+        wire, cursor = Wire.from_values(values)
         columns = self.read(wire, cursor)
-        reasons = {row: malformed(why) for row, why in sorted(wire.faults.items()) if values[row] is not None}
+        reasons = {
+            row: malformed(reason) for row, reason in sorted(wire.faults.items()) if values[row] is not None
+        }
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
 
     def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
-        """The columns of the messages at the cursor's places; faults are noted in the wire."""
+        """Return the columns of the messages at the cursor's positions. Faults are recorded in the wire."""
         return read_messages(wire, cursor, self._plan, "$")

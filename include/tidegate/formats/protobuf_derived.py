@@ -1,7 +1,7 @@
-"""The schema of Protobuf that follows from emitted columns.
+"""Derive a Protobuf schema from the columns that a stage emits.
 
-A field keeps its number: numbers come from the version before, new fields get the next, and those of
-fields that went are reserved. Every single value is `optional`, so null is told from 0.
+A field keeps its number: numbers come from the previous version, new fields get the next ones, and numbers of
+removed fields are reserved. Every single value is `optional`, so that null and 0 are distinguished.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tidegate.schemas.protobuf import ProtoField, ProtoMessage, ProtoSchema
 from tidegate.schemas.protobuf_columns import TIMESTAMP
 
 Numbers = Mapping[tuple[str, ...], int]
-"""Names of messages and a field in them, from the outermost in -> the field's number; also of those that
-went, by `RESERVED`."""
+"""Names of messages and a field in them, from the outermost in -> the field's number. Removed fields are
+included, with names that begin with `RESERVED`.
+"""
 
 RESERVED = "reserved "
-"""Before a number, in place of the name that a field had."""
+"""The prefix of a number, in place of the name of a removed field."""
 
 DERIVED = "derived"
-"""What a derived schema calls the message that values are."""
+"""The name of the message that values are, in a derived schema."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SCALARS = {
@@ -44,12 +45,17 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def numbers_of(text: str) -> dict[tuple[str, ...], int]:
-    """The numbers of the fields of a `.proto` file's first message, and those that it reserves."""
+    """Return the numbers of the fields of a `.proto` file's first message, and its reserved numbers.
+
+    Example::
+
+        numbers_of("message A { reserved 2; int64 id = 1; }")  # {("id",): 1, ("reserved 2",): 2}
+    """
     tokens = _TOKEN.findall(_COMMENT.sub("", text))
     numbers: dict[tuple[str, ...], int] = {}
     opened: list[str] = []
     for at, token in enumerate(tokens):
-        path = tuple(name for name in opened[1:] if name != "oneof")
+        path = tuple(message for message in opened[1:] if message != "oneof")
         if token == "{":
             kind = tokens[at - 2]
             opened.append(tokens[at - 1] if kind == "message" else kind)
@@ -64,8 +70,8 @@ def numbers_of(text: str) -> dict[tuple[str, ...], int]:
             numbers[field] = int(tokens[at + 1])
         elif token == "reserved" and tokens[at - 1] in (*"{};",):
             for number in _until_semicolon(tokens[at + 1 :]):
-                gone = (*path, f"{RESERVED}{number}")
-                numbers[gone] = int(number)
+                name = (*path, f"{RESERVED}{number}")
+                numbers[name] = int(number)
     return numbers
 
 
@@ -75,8 +81,12 @@ def _until_semicolon(tokens: list[str]) -> Iterator[str]:
 
 
 def protobuf_schema(name: str, package: str, columns: pa.Schema, before: Numbers) -> str:
-    """The `.proto` text of a message with these columns. Raises Unwritable for names and types that Protobuf
-    does not have.
+    """Return the `.proto` text of a message with these columns.
+
+    Args:
+        before: The numbers of the previous version of the schema.
+
+    Raises Unwritable if Protobuf does not have a column's name or type.
     """
     lines = list(_message(name, columns, before, (), ""))
     head = ['syntax = "proto3";', f"package {package};"]
@@ -86,12 +96,13 @@ def protobuf_schema(name: str, package: str, columns: pa.Schema, before: Numbers
 
 
 def _message(name: str, columns: Any, before: Numbers, path: tuple[str, ...], margin: str) -> Iterator[str]:
-    own = {known[-1]: number for known, number in before.items() if known[:-1] == path}
-    numbers = _numbered([column.name for column in columns], own)
+    previous = {names[-1]: number for names, number in before.items() if names[:-1] == path}
+    numbers = _numbered([column.name for column in columns], previous)
     yield f"{margin}message {name} {{"
-    gone = sorted(number for known, number in own.items() if known not in numbers)
-    if gone:
-        yield f"{margin}  reserved {', '.join(map(str, gone))};"
+    # a reader of an old version would take a new field with the same number for the removed one
+    reserved = sorted(number for field, number in previous.items() if field not in numbers)
+    if reserved:
+        yield f"{margin}  reserved {', '.join(map(str, reserved))};"
     for column in columns:
         inner = _inner(column.name)
         nested = _nested(column.type)
@@ -101,24 +112,27 @@ def _message(name: str, columns: Any, before: Numbers, path: tuple[str, ...], ma
     yield f"{margin}}}"
 
 
-def _numbered(names: list[str], known: Mapping[str, int]) -> dict[str, int]:
-    following = max(known.values(), default=0) + 1
+def _numbered(names: list[str], previous: Mapping[str, int]) -> dict[str, int]:
+    following = max(previous.values(), default=0) + 1
     numbers: dict[str, int] = {}
     for name in names:
         if not _NAME.fullmatch(name):
-            raise Unwritable(f"`{name}` is no name that Protobuf has: letters, digits and _, no digit first")
+            raise Unwritable(
+                f"`{name}` is not a valid name in Protobuf: use letters, digits and _, and no digit first"
+            )
         if _inner(name) in names:
-            raise Unwritable(f"`{_inner(name)}` would be the message of `{name}`, too")
-        if name not in known:
+            raise Unwritable(f"`{_inner(name)}` is already the name of the message for the column `{name}`")
+        if name not in previous:
+            # Protobuf reserves 19,000 to 19,999 for itself
             following = max(following, 20_000) if following in _NUMBERS_OF_PROTOBUF else following
             numbers[name], following = following, following + 1
         else:
-            numbers[name] = known[name]
+            numbers[name] = previous[name]
     return numbers
 
 
 def _inner(name: str) -> str:
-    """The name of the message that a column's values are."""
+    """Return the name of the message that a column's values are."""
     return f"{name}_type"
 
 
@@ -151,8 +165,9 @@ def _single(type_: pa.DataType, inner: str, name: str) -> str:
 
 
 def derived_schema(columns: pa.Schema, numbers: Numbers) -> ProtoSchema:
-    """What the compiler would make of the text of a message with these columns, by the numbers that the text
-    has: writing needs no compiler. The message is called DERIVED.
+    """Return what the compiler would make of the text of a message with these columns and numbers.
+
+    Writing then needs no compiler. The message is called DERIVED.
     """
     messages = {TIMESTAMP: _TIMESTAMP_MESSAGE}
     _add_message(messages, DERIVED, columns, numbers, ())

@@ -1,7 +1,8 @@
-"""What is collected of one field of Protobuf while messages are read side by side, and the column of it.
+"""Collect the occurrences of one Protobuf field while messages are read side by side, and build its
+column.
 
-A field can come anywhere in a message, and again: of a single one the last counts, messages are merged, and
-of a oneof only the member that came last is there.
+A field can occur anywhere in a message, and several times. Of a single value the last occurrence counts,
+messages are merged, and of a oneof only the member that occurred last is set.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tidegate.formats import binary_columns
 from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire, Words, unzigzag
 
 VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = range(6)
-"""How a field is written: the lowest three bits of its tag."""
+"""The wire types: the lowest three bits of a field's tag."""
 
 
 def _to_int32(raw: Words) -> npt.NDArray[np.int32]:
-    """Negative numbers are written with 64 bits."""
+    """Return 32-bit numbers: negative ones are written with 64 bits."""
     return raw.astype(np.uint32).view(np.int32)
 
 
@@ -43,24 +44,28 @@ _NUMBERS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "sfixed64": (EIGHT, lambda raw: raw.view(np.int64)),
     "double": (EIGHT, lambda raw: raw.view(np.float64)),
 }
-"""Kind -> how it is written, and its values out of what is written."""
+"""Kind -> its wire type, and what converts raw numbers to values."""
 
 _SIZES = {FOUR: 4, EIGHT: 8}
 
 
 def is_number(kind: str) -> bool:
-    """Whether a kind is one that `Numbers` collects."""
+    """Return whether `Numbers` collects fields of a kind."""
     return kind in _NUMBERS
 
 
 def wire_type(kind: str) -> int:
-    """How a kind is written."""
+    """Return the wire type of a kind."""
     return _NUMBERS[kind][0] if kind in _NUMBERS else GROUP if kind == "group" else SIZED
 
 
 @dataclass
 class Numbers:
-    """Of a field of numbers. `closed`: those of an enum of proto2; others are as if they were not there."""
+    """The values of a number field.
+
+    Args:
+        closed: The numbers of a closed enum (proto2); other numbers are ignored. None for any other field.
+    """
 
     kind: str
     path: str
@@ -71,7 +76,7 @@ class Numbers:
     parts: list[npt.NDArray[Any]] = field(default_factory=list)
 
     def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
-        """One number of each of these messages. Gives the messages in which it counts."""
+        """Read one number of each of these messages. Return the messages in which it counts."""
         written, values_of = _NUMBERS[self.kind]
         return self._add(places, values_of(_raw(wire, cursor, written, self.path)))
 
@@ -86,14 +91,14 @@ class Numbers:
         return places
 
     def take_packed(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
-        """Some numbers of each, one behind the other."""
+        """Read a packed list of numbers of each message."""
         written, values_of = _NUMBERS[self.kind]
         starts, sizes = _sized(wire, cursor, self.path)
         owners, items = _packed(wire, Cursor(cursor.rows, starts, starts + sizes), written, self.path)
         self._add(places[owners], values_of(_raw(wire, items, written, self.path)))
 
     def last(self) -> tuple[Ints, npt.NDArray[Any]]:
-        """The last number of each message that has one, and which these are."""
+        """Return the messages with a number, and the last number of each."""
         if len(self.parts) == 1:
             return self.places[0], self.parts[0]
         places, values = self.all()
@@ -103,7 +108,7 @@ class Numbers:
         return places[newest], values[newest]
 
     def all(self) -> tuple[Ints, npt.NDArray[Any]]:
-        """All numbers, in order, and the message of each."""
+        """Return the message of each number, and all numbers, in order."""
         if not self.parts:
             return np.zeros(0, np.int64), _NUMBERS[self.kind][1](np.zeros(0, _dtype(self.kind)))
         places, values = np.concatenate(self.places), np.concatenate(self.parts)
@@ -111,30 +116,32 @@ class Numbers:
         return places[order], values[order]
 
     def clear(self, places: Ints) -> None:
-        """Another member of its oneof came for these."""
-        kept = [~np.isin(part, places) for part in self.places]
-        self.parts = [part[keep] for part, keep in zip(self.parts, kept, strict=True)]
-        self.places = [part[keep] for part, keep in zip(self.places, kept, strict=True)]
+        """Remove the values of these messages, because another member of the oneof occurred later."""
+        masks = [~np.isin(part, places) for part in self.places]
+        self.parts = [part[keep] for part, keep in zip(self.parts, masks, strict=True)]
+        self.places = [part[keep] for part, keep in zip(self.places, masks, strict=True)]
 
 
 @dataclass
 class Spans:
-    """Of a field of texts, bytes or messages: where they begin and end."""
+    """The values of a field of texts, bytes or messages: where they begin and end."""
 
     path: str
     places: list[Ints] = field(default_factory=list)
     parts: list[tuple[Ints, Ints]] = field(default_factory=list)
 
     def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
-        """One of each of these messages. Gives the messages in which it counts."""
+        """Read one value of each of these messages. Return the messages in which it counts."""
         starts, sizes = _sized(wire, cursor, self.path)
         self.places.append(places)
         self.parts.append((starts, starts + sizes))
         return places
 
     def take_all(self, wire: Wire, cursor: Cursor, places: Ints, tag: bytes) -> Ints:
-        """All that stand behind one another, each after `tag`, one by one: where few messages have very many,
-        that is quicker. Gives the messages whose next one cannot be read so, and has to be taken.
+        """Read consecutive values, each behind `tag`, one by one: faster if few messages have very many
+        values.
+
+        Return the messages whose next value cannot be read in this way; `take` must read it.
         """
         data = wire.data.data
         refused = []
@@ -158,7 +165,7 @@ class Spans:
         return np.array(refused, np.int64)
 
     def all(self) -> tuple[Ints, Ints, Ints]:
-        """The message of each, in order, starts and ends."""
+        """Return the message, the start and the end of each value, in order."""
         if not self.parts:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
@@ -170,7 +177,7 @@ class Spans:
         return places[order], starts[order], ends[order]
 
     def last(self) -> tuple[Ints, Ints, Ints]:
-        """The last of each message that has one."""
+        """Return the message, the start and the end of the last value of each message that has one."""
         places, starts, ends = self.all()
         if len(self.parts) < 2 or not len(places):
             return places, starts, ends
@@ -178,7 +185,10 @@ class Spans:
         return places[newest], starts[newest], ends[newest]
 
     def merged(self, wire: Wire) -> tuple[Wire, Ints, Ints, Ints]:
-        """All of each message as one: what comes later in it replaces, or is added. The wire has them all."""
+        """Return all occurrences in a message as one: Protobuf merges messages by concatenation.
+
+        The wire that is returned contains the concatenated bytes.
+        """
         places, starts, ends = self.all()
         again = len(self.parts) > 1 and len(places) > 0 and bool((places[1:] == places[:-1]).any())
         if not again:
@@ -194,14 +204,14 @@ class Spans:
         return wire, owners, starts_once, ends_once
 
     def clear(self, places: Ints) -> None:
-        """Another member of its oneof came for these."""
-        kept = [~np.isin(part, places) for part in self.places]
-        self.parts = [(s[keep], e[keep]) for (s, e), keep in zip(self.parts, kept, strict=True)]
-        self.places = [part[keep] for part, keep in zip(self.places, kept, strict=True)]
+        """Remove the values of these messages, because another member of the oneof occurred later."""
+        masks = [~np.isin(part, places) for part in self.places]
+        self.parts = [(s[keep], e[keep]) for (s, e), keep in zip(self.parts, masks, strict=True)]
+        self.places = [part[keep] for part, keep in zip(self.places, masks, strict=True)]
 
 
 def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
-    """Pass over fields that are written as `types` say."""
+    """Skip fields with the wire types `types`."""
     for written in np.unique(types).tolist():
         places = np.flatnonzero(types == written)
         part = cursor.part(places)
@@ -212,7 +222,7 @@ def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
         elif written == SIZED:
             _sized(wire, part, path)
         else:
-            wire.fault(part.rows, "A group, or what is no field at all", path)
+            wire.fault(part.rows, "Expected a field", path)
             part.at[:] = part.ends
         cursor.put(places, part)
 
@@ -220,7 +230,7 @@ def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
 def column_of_numbers(
     wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str
 ) -> pa.Array:
-    """Numbers, or booleans, as a column's type; what does not fit is a fault of its record."""
+    """Return numbers or booleans as a column. A number that does not fit is a fault of its record."""
     if pt.is_integer(type_):
         return _integers(wire, rows, values, type_, path)
     if pt.is_decimal(type_):
@@ -240,7 +250,7 @@ def _integers(wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataTy
 
 
 def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.StringArray:
-    """The names of an enum's numbers; one without a name is its digits."""
+    """Return the names of an enum's numbers; a number without a name is written as digits."""
     by_number = dict(reversed(names))
     numbers, inverse = np.unique(values, return_inverse=True)
     texts = [by_number.get(number, str(number)) for number in numbers.tolist()]
@@ -248,7 +258,7 @@ def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.S
 
 
 def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A size of up to five bytes, and where it ends; -1: there is none."""
+    """Return a size of up to five bytes, and its end; a size of -1 if there is none."""
     size = 0
     for shift in range(0, 35, 7):
         if at >= end:
@@ -262,7 +272,7 @@ def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def tag_of(number: int, written: int) -> bytes:
-    """What stands before a field, in its shortest form."""
+    """Return the tag of a field in its shortest form."""
     tag, data = number << 3 | written, bytearray()
     while tag > 0x7F:
         data.append(tag & 0x7F | 0x80)
@@ -281,18 +291,19 @@ def _raw(wire: Wire, cursor: Cursor, written: int, path: str) -> npt.NDArray[Any
 
 
 def _sized(wire: Wire, cursor: Cursor, path: str) -> tuple[Ints, Ints]:
-    """Where a size's bytes are."""
+    """Return the start and the size of a value that begins with its size."""
     sizes: Words = wire.varints(cursor, path)
     return wire.spans(cursor, sizes.view(np.int64), path)
 
 
 def _packed(wire: Wire, spans: Cursor, written: int, path: str) -> tuple[Ints, Cursor]:
-    """Where each number in the spans begins, and in which span it is."""
+    """Return the span of each number of packed lists, and a cursor at the numbers."""
     sizes = spans.ends - spans.at
     owners = np.repeat(np.arange(len(spans)), sizes)
     begins = np.cumsum(sizes) - sizes
     within = np.arange(len(owners)) - np.repeat(begins, sizes)
     if written == VARINT:
+        # a varint ends with the first byte whose highest bit is not set
         is_last = wire.data[spans.at[owners] + within] < 0x80
         first = np.append(True, is_last[:-1])[: len(owners)] | (within == 0)
         whole = np.ones(len(spans), bool)

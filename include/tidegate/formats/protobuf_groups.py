@@ -1,4 +1,4 @@
-"""Protobuf's groups, which nobody writes any more: they are passed over, one by one."""
+"""Skip Protobuf's groups one by one. They are deprecated, so their speed does not matter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ _MOST_NESTED = 100
 
 
 class _NoField(Exception):
-    """What stands there cannot be read."""
+    """The bytes are not a field."""
 
 
 def skip_groups(wire: Wire, cursor: Cursor, groups: Ints, numbers: Ints, path: str) -> None:
-    """Move the cursor at these places behind the groups that begin there, with the numbers that they have."""
+    """Move the cursor behind the groups that begin at these places.
+
+    Args:
+        groups: Indexes into the cursor.
+        numbers: The field numbers of the groups; a group ends with its own number.
+    """
     for place in groups.tolist():
         end = int(cursor.ends[place])
         try:
@@ -23,7 +28,7 @@ def skip_groups(wire: Wire, cursor: Cursor, groups: Ints, numbers: Ints, path: s
 
 
 def _behind(wire: Wire, at: int, end: int, number: int) -> int:
-    """Where the group ends that a tag before `at` has begun."""
+    """Return the end of the group whose tag is before `at`. Raises _NoField if the group does not end."""
     open_groups = [number]
     while open_groups:
         tag, at = _varint(wire, at, end)

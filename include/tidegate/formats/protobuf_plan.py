@@ -1,4 +1,4 @@
-"""A message of Protobuf and columns → how the message is read into the columns."""
+"""Plan how a Protobuf message is read into columns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ _TIME = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
 
 
 def plan_message(schema: ProtoSchema, name: str, type_: pa.StructType, lenient: bool) -> MessagePlan:
-    """`lenient`: a column that the message does not have is null.
+    """Return the plan that reads a message into the columns of a struct.
 
-    Raises SchemaFault when a field cannot be what its column is declared as.
+    Args:
+        name: The full name of the message.
+        lenient: A column that the message does not have is null; else it is an error.
+
+    Raises SchemaFault if a field cannot have the type of its column.
     """
     return _Planner(schema, lenient).struct(schema.message(name), type_, "$")
 
@@ -28,13 +32,17 @@ class _Planner:
         self._lenient = lenient
 
     def struct(self, message: ProtoMessage, type_: pa.StructType, path: str) -> MessagePlan:
-        """A field for each column, and those that have to be watched beside them."""
+        """Return a plan with a field for each column, and fields that are read only for their effect on
+        others.
+        """
         by_name = {field.name: field for field in message.fields}
         places = {column.name: place for place, column in enumerate(type_)}
         unknown = [name for name in places if name not in by_name]
         if unknown and not self._lenient:
             raise SchemaFault(f"`{path}.{unknown[0]}` is not in the schema")
         oneofs = {field.oneof for field in message.fields if field.name in places} - {""}
+        # also fields without a column: the last member of a oneof clears the others, and a missing required
+        # field is a fault
         fields = [
             self.field(message, field, places.get(field.name), type_, path)
             for field in message.fields
@@ -54,8 +62,8 @@ class _Planner:
         )
         if place is None:
             return FieldPlan(field, None, pa.null(), path, closed=self.closed(field), rivals=rivals)
-        wanted = type_.field(place).type
-        return self.column(field, place, wanted, path, rivals)
+        column_type = type_.field(place).type
+        return self.column(field, place, column_type, path, rivals)
 
     def column(
         self, field: ProtoField, place: int, type_: pa.DataType, path: str, rivals: tuple[int, ...] = ()
@@ -80,12 +88,12 @@ class _Planner:
         return FieldPlan(field, place, type_, path, inner, named, self.closed(field), rivals)
 
     def closed(self, field: ProtoField) -> tuple[int, ...] | None:
-        """The numbers of a closed enum, the default first."""
+        """Return the numbers of a closed enum (proto2), the default first; None for another field."""
         enum = self._schema.enums[field.type] if field.kind == "enum" else None
         return tuple(number for number, _ in enum.names) if enum is not None and enum.is_closed else None
 
     def entry(self, field: ProtoField, type_: pa.MapType, path: str) -> MessagePlan:
-        """Of a map. Its parts are there, whether they are written or not."""
+        """Return the plan of a map's entry. Key and value have defaults if they are not written."""
         key, value = (
             ProtoField(part.name, part.number, part.kind, part.type)
             for part in self._schema.messages[field.type].fields

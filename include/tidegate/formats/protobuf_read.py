@@ -1,4 +1,4 @@
-"""Messages of Protobuf, read side by side into the columns that are wanted of them."""
+"""Read Protobuf messages side by side into the columns that a pipeline needs."""
 
 from __future__ import annotations
 
@@ -31,15 +31,19 @@ from tidegate.schemas.protobuf import ProtoEnum, ProtoField
 
 _LARGEST_NUMBER = 2**29 - 1
 _FEW = 32
-"""Messages whose repeated fields are read one by one."""
+"""With at most so many messages, repeated fields are read one by one."""
 
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """How a field is read. `place`: of its column; None: it is read for its oneof, or its presence alone.
+    """The plan for reading one field.
 
-    `message`: of a message; `enum`: of an enum, where its names are wanted. `rivals`: the numbers of the
-    other members of its oneof.
+    Args:
+        place: The index of its column; None if the field is read only for its oneof or its presence.
+        message: The plan of its message, if it is one.
+        enum: The enum, if its names are needed.
+        closed: The numbers of a closed enum.
+        rivals: The field numbers of the other members of its oneof.
     """
 
     field: ProtoField
@@ -54,8 +58,12 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class MessagePlan:
-    """`fields`: by their numbers. `form`: `struct`; `wrapper`, of one value; `timestamp`; `entry`, of a map.
-    `missing`: the places of columns that the message does not have.
+    """The plan for reading a message.
+
+    Args:
+        fields: In any order.
+        form: `struct`, `wrapper` (of one value), `timestamp`, or `entry` (of a map).
+        missing: The indexes of columns that the message does not have.
     """
 
     fields: tuple[FieldPlan, ...]
@@ -65,7 +73,14 @@ class MessagePlan:
 
 
 def read_messages(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> list[pa.Array]:
-    """A column for each field that has a place; one row for each place of the cursor."""
+    """Return a column for each field with a place, with one row for each position of the cursor.
+
+    Args:
+        cursor: The beginnings and ends of messages in the wire.
+        path: The message's path, for faults.
+
+    Faults are recorded in the wire; nothing is raised on the content of records.
+    """
     return _columns(wire, cursor.rows, plan, _collect(wire, cursor, plan, path))
 
 
@@ -86,33 +101,34 @@ def _columns(
 
 
 def _collect(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> dict[int, Numbers | Spans]:
-    """What there is of each field. They are looked for in the order in which they are mostly written, so that
-    one round is mostly enough.
+    """Return the occurrences of each field: field number -> values.
+
+    Fields are searched in the order in which writers usually write them, so that one round is usually enough.
     """
-    found: dict[int, Numbers | Spans] = {
+    collectors: dict[int, Numbers | Spans] = {
         field.field.number: Numbers(field.field.kind, field.path, field.closed)
         if is_number(field.field.kind)
         else Spans(field.path)
         for field in plan.fields
     }
     tags = _Tags(wire, cursor, path)
-    known = np.array(sorted(found), np.int64)
+    planned = np.array(sorted(collectors), np.int64)
     while True:
         for field in plan.fields:
             while len(places := tags.at(field.field.number)):
-                _take(wire, cursor, field, found, tags, places)
+                _take(wire, cursor, field, collectors, tags, places)
                 if not field.field.is_repeated:
                     break
         places = np.flatnonzero(tags.numbers)
         if not len(places):
-            return found
-        unknown = places[~np.isin(tags.numbers[places], known)]
+            return collectors
+        unknown = places[~np.isin(tags.numbers[places], planned)]
         if len(unknown):
             tags.skip(unknown)
 
 
 class _Tags:
-    """Before each place the number of the field that comes next, and how it is written; 0: the end."""
+    """The number and the wire type of the next field at each position; the number 0 stands for the end."""
 
     def __init__(self, wire: Wire, cursor: Cursor, path: str) -> None:
         self._wire, self._cursor, self._path = wire, cursor, path
@@ -121,11 +137,11 @@ class _Tags:
         self.read(np.arange(len(cursor)))
 
     def at(self, number: int) -> Ints:
-        """The places where this field comes next."""
+        """Return the positions whose next field has this number."""
         return np.flatnonzero(self.numbers == number)
 
     def read(self, places: Ints) -> None:
-        """What comes next at these places."""
+        """Read the next tags at these positions."""
         cursor = self._cursor
         more = cursor.at[places] < cursor.ends[places]
         if not more.all():
@@ -136,23 +152,23 @@ class _Tags:
         numbers = tags >> 3
         wrong = (numbers <= 0) | (numbers > _LARGEST_NUMBER)
         if wrong.any():
-            self._wire.fault(part.rows[wrong], "What stands there is no field", self._path)
+            self._wire.fault(part.rows[wrong], "Expected a field", self._path)
             part.at[wrong] = part.ends[wrong]
             numbers = np.where(wrong, 0, numbers)
         self.numbers[places], self.types[places] = numbers, tags & 7
         cursor.put(places, part)
 
     def skip(self, places: Ints) -> None:
-        """Pass over the fields that come next at these places."""
+        """Skip the next fields at these positions."""
         part = self._cursor.part(places)
         types = self.types[places]
         groups = np.flatnonzero(types == GROUP)
         if len(groups):
             skip_groups(self._wire, part, groups, self.numbers[places], self._path)
-        others = np.flatnonzero(types != GROUP)
-        rest = part.part(others)
-        skip(self._wire, rest, types[others], self._path)
-        part.put(others, rest)
+        not_groups = np.flatnonzero(types != GROUP)
+        rest = part.part(not_groups)
+        skip(self._wire, rest, types[not_groups], self._path)
+        part.put(not_groups, rest)
         self._cursor.put(places, part)
         self.read(places)
 
@@ -161,16 +177,19 @@ def _take(
     wire: Wire,
     cursor: Cursor,
     field: FieldPlan,
-    found: dict[int, Numbers | Spans],
+    collectors: dict[int, Numbers | Spans],
     tags: _Tags,
     places: Ints,
 ) -> None:
-    """The field's next occurrence at these places; where it is written in another way it is unknown."""
+    """Read the field's next occurrence at these positions. If its wire type is unexpected, it is an
+    unknown field.
+    """
     types = tags.types[places]
     expected = wire_type(field.field.kind)
-    collected = found[field.field.number]
+    collected = collectors[field.field.number]
     fitting = types == expected
     if not fitting.all():
+        # proto3 packs repeated numbers, proto2 does not; parsers must accept both
         packed = (
             places[types == SIZED]
             if isinstance(collected, Numbers) and field.field.is_repeated
@@ -181,9 +200,9 @@ def _take(
             collected.take_packed(wire, part, packed)
             cursor.put(packed, part)
             tags.read(packed)
-        others = places[~fitting & (types != SIZED)] if len(packed) else places[~fitting]
-        if len(others):
-            tags.skip(others)
+        other_types = places[~fitting & (types != SIZED)] if len(packed) else places[~fitting]
+        if len(other_types):
+            tags.skip(other_types)
         places = places[fitting]
         if not len(places):
             return
@@ -194,7 +213,7 @@ def _take(
     part = cursor if len(places) == len(cursor) else cursor.part(places)
     counted = collected.take(wire, part, places)
     for rival in field.rivals:
-        found[rival].clear(counted)
+        collectors[rival].clear(counted)
     if part is not cursor:
         cursor.put(places, part)
     tags.read(places)
@@ -229,7 +248,7 @@ def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans
     if field.field.presence != "implicit" or len(places) == len(rows):
         return binary_columns.placed(len(rows), [places], [values], field.type)
     nothing = np.zeros(len(rows) - len(places), np.int64)
-    absent = binary_columns.others(len(rows), places)
+    absent = binary_columns.rows_except(len(rows), places)
     defaults = _of_spans(wire, rows[absent], field, nothing, nothing, field.type)
     return binary_columns.placed(len(rows), [places, absent], [values, defaults], field.type)
 
@@ -286,8 +305,8 @@ def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> p
     parts = _collect(wire, entries, field.message, field.path)
     keys, items = _columns(wire, entries.rows, field.message, parts)
     value = parts[field.message.fields[1].field.number]
-    if isinstance(value, Numbers) and value.unnamed:  # an entry without a value that counts is none
-        named = binary_columns.others(len(places), np.concatenate(value.unnamed))
+    if isinstance(value, Numbers) and value.unnamed:  # an entry with an unknown enum number is dropped
+        named = binary_columns.rows_except(len(places), np.concatenate(value.unnamed))
         places, keys, items = places[named], keys.take(pa.array(named)), items.take(pa.array(named))
     counts = np.bincount(places, minlength=len(rows))
     return binary_columns.maps(counts, pc.fill_null(keys, ""), items, field.type)
@@ -296,7 +315,7 @@ def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> p
 def _timestamps(
     wire: Wire, rows: Ints, columns: Sequence[pa.Array], type_: pa.TimestampType, path: str
 ) -> pa.Array:
-    """Seconds and nanoseconds since 1970, down to whole microseconds."""
+    """Return timestamps from seconds and nanoseconds since 1970, rounded down to microseconds."""
     seconds, nanos = (column.to_numpy() for column in columns)
     wrong = (nanos < 0) | (nanos > 999_999_999)
     if wrong.any():

@@ -1,4 +1,6 @@
-"""Emissions as Protobuf: the bytes of whole columns, by any message that has a field for each of them."""
+"""Write emissions as Protobuf: the bytes of whole columns, by any message that has a field for each
+column.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _WIRE = {
     **dict.fromkeys(("fixed32", "sfixed32", "float"), _FOUR),
     **dict.fromkeys(("string", "bytes", "message"), _LENGTH),
 }
-"""How a field's bytes end; of any other kind it is a varint."""
+"""The wire type of a kind; all other kinds are varints."""
 _FITTING: dict[str, tuple[pa.DataType, ...]] = {
     "bool": (pa.bool_(),),
     "string": (pa.string(),),
@@ -53,23 +55,34 @@ _FITTING: dict[str, tuple[pa.DataType, ...]] = {
         ("int64", "sint64", "sfixed64", "uint64", "fixed64"), (pa.int8(), pa.int16(), pa.int32(), pa.int64())
     ),
 }
-"""Kind -> the columns whose values are values of it, but for those that are text; see `_is_text`."""
+"""Kind -> the columns that it can hold, except columns that are written as text; see `_is_text`."""
 _UNSIGNED = ("uint32", "uint64", "fixed32", "fixed64")
 _NOTHING = b""
 
 
 def protobuf_writer(schema: ProtoSchema, message: str, columns: pa.Schema) -> Write:
-    """What writes structs of these columns as messages of this full name; null for null, as for a deletion.
+    """Return what writes structs of these columns as messages; null (a deletion) stays null.
 
-    Each column goes to the field of its name. Where a field has no presence, null is its default. Raises
-    SchemaFault where a column has no field, or one that does not hold all of its values, and for a `required`
-    field without a column. What it gives raises Unwritable for a value that has no form.
+    Each column is written to the field of its name. If a field has no presence, null is written as its
+    default.
+
+    Args:
+        message: The full name of the message.
+
+    Raises SchemaFault if a column has no field, or one that does not hold all of its values, or if a
+    `required` field has no column. The function that is returned raises Unwritable for a value that the
+    message cannot express.
     """
     return partial(of_present, write=_Writers(schema).message(message, columns, "$"), absent=None)
 
 
 def message_indexes(schema: ProtoSchema, message: str) -> bytes:
-    """What Confluent's wire format has between a schema's id and a message of this full name."""
+    r"""Return the bytes between a schema's id and a message in Confluent's wire format.
+
+    Example::
+
+        message_indexes(schema, "first.Message")  # b"\x00": the first message has a short form
+    """
     path = schema.path(message)
     if path == (0,):
         return b"\x00"
@@ -78,30 +91,30 @@ def message_indexes(schema: ProtoSchema, message: str) -> bytes:
 
 
 class _Writers:
-    """Of a schema. `path` is what faults call a place."""
+    """Makes writers for a schema. `path` names a place in faults."""
 
     def __init__(self, schema: ProtoSchema) -> None:
         self._schema = schema
 
     def message(self, name: str, columns: Iterable[pa.Field], path: str) -> Write:
-        known = {column.name: (place, column.type) for place, column in enumerate(columns)}
+        by_name = {column.name: (place, column.type) for place, column in enumerate(columns)}
         fields = self._schema.message(name).fields
-        _require_places(self._schema.message(name), known, name, path)
+        _require_places(self._schema.message(name), by_name, name, path)
         parts = [
-            (known[field.name][0], self._field(field, known[field.name][1], f"{path}.{field.name}"))
+            (by_name[field.name][0], self._field(field, by_name[field.name][1], f"{path}.{field.name}"))
             for field in fields
-            if field.name in known
+            if field.name in by_name
         ]
         oneofs = [
-            [known[field.name][0] for field in fields if field.oneof == oneof and field.name in known]
+            [by_name[field.name][0] for field in fields if field.oneof == oneof and field.name in by_name]
             for oneof in sorted({field.oneof for field in fields if field.oneof})
         ]
 
         def write(values: pa.StructArray) -> pa.BinaryArray:
-            found = values.flatten()
+            arrays = values.flatten()
             for places in oneofs:
-                _require_one([found[place] for place in places], path)
-            return joined(*(write_field(found[place]) for place, write_field in parts), b"")
+                _require_one([arrays[place] for place in places], path)
+            return joined(*(write_field(arrays[place]) for place, write_field in parts), b"")
 
         return write
 
@@ -126,7 +139,7 @@ class _Writers:
         return lambda values: joined(tag, _with_length(plain(values)))
 
     def _plain(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
-        """The value alone, without its length."""
+        """Return what writes the value without its length."""
         kind = field.kind
         if kind == "message":
             return self._inner(field, column, path)
@@ -179,7 +192,7 @@ class _Writers:
         return write
 
     def _default(self, field: ProtoField) -> bytes:
-        """How a value that is not written would be: its bytes, with the tag."""
+        """Return the bytes of the default value with its tag, to compare written values with."""
         wire, number = _wire(field.kind), 0
         if field.kind == "enum":
             number = self._schema.enums[field.type].names[0][0]
@@ -189,9 +202,9 @@ class _Writers:
 
 def _require_places(message: ProtoMessage, columns: Iterable[str], name: str, path: str) -> None:
     names = {field.name for field in message.fields}
-    strange = next((column for column in columns if column not in names), None)
-    if strange is not None:
-        raise SchemaFault(f"the column `{path}.{strange}` has no field in the message `{name}`")
+    extra = next((column for column in columns if column not in names), None)
+    if extra is not None:
+        raise SchemaFault(f"the column `{path}.{extra}` has no field in the message `{name}`")
     missing = (f.name for f in message.fields if f.presence == "required" and f.name not in set(columns))
     if (first := next(missing, None)) is not None:
         raise SchemaFault(f"the field `{path}.{first}` is required, and has no column")
@@ -209,7 +222,7 @@ def _require_one(members: list[pa.Array], path: str) -> None:
 
 
 def _is_text(column: pa.DataType) -> bool:
-    """Of what Protobuf has no type for, and which is written as text."""
+    """Return whether a column is written as text, because Protobuf has no type for it."""
     return bool(pt.is_decimal(column) or pt.is_date(column) or (pt.is_timestamp(column) and not column.tz))
 
 
@@ -244,7 +257,7 @@ def _numbers(enum: ProtoEnum, name: str, path: str, values: pa.StringArray) -> p
 
 
 def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
-    """Seconds and the nanoseconds after them, each only where it is not 0."""
+    """Write seconds and nanoseconds, each only if it is not 0."""
     seconds, rest = np.divmod(integers(values), 1_000_000)
     pieces = [
         pc.if_else(
@@ -259,6 +272,7 @@ def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
 
 def _unless_default(default: bytes, write: Write, values: pa.Array) -> pa.BinaryArray:
     written = write(values)
+    # proto3 does not write the default of a field without presence
     is_default = pc.equal(written, pa.scalar(default, pa.binary()))
     return pc.if_else(is_default, pa.scalar(_NOTHING, pa.binary()), written)
 

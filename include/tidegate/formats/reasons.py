@@ -1,4 +1,4 @@
-"""Why a record, or an emission, is in quarantine: what stands there beside it."""
+"""The reasons why a record, or an emission, is in quarantine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from tidegate.formats.explained import Explained
 
 
 class Reason(Explained):
-    """A reason, as it is written, with what it means. Of several, the first one in this list counts.
+    """A reason with its explanation. If several apply, the first one in this list counts.
 
-    In quarantine some have a detail behind a colon: `malformed: Expected …`.
+    Some have a detail after a colon: `malformed: Expected …`.
     """
 
-    MALFORMED = "malformed", "The value is not what its format and columns say; behind a colon stands why."
+    MALFORMED = "malformed", "The value does not match its format or columns; the detail follows the colon."
     UNKNOWN_SCHEMA = (
         "unknown_schema",
-        "No version of the source's subjects in the registry has this id, which stands behind a colon.",
+        "No version of the source's subjects in the registry has this id; the id follows the colon.",
     )
     MALFORMED_SOURCE_CHAIN = (
         "malformed_source_chain",
@@ -24,7 +24,7 @@ class Reason(Explained):
     KEY_NOT_TEXT = "key_not_text", "The record's key is not UTF-8."
     MALFORMED_KEY = (
         "malformed_key",
-        "The record's key is not what `key_format` and `key_columns` say; behind a colon stands why.",
+        "The record's key does not match `key_format` or `key_columns`; the detail follows the colon.",
     )
     TOMBSTONE_WITHOUT_KEY = (
         "tombstone_without_key",
@@ -37,17 +37,20 @@ class Reason(Explained):
     FUTURE_TIMESTAMP = "future_timestamp", "The timestamp is more than a day past the batch's clock."
     NO_SEQUENCE = (
         "no_sequence",
-        "A part of the declared `sequence` is null, or the value is, so that its place is not known.",
+        "A part of the declared `sequence` is null, or the value is, so its place in the order is unknown.",
     )
-    CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` has no answer for it."
-    RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it in, or keep its value."
-    FUNCTION_FAILED = core.FUNCTION_FAILED, "A stage's `python` function raised on it, or gave no answer."
+    CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` cannot be evaluated on it."
+    RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it into its state, or store the value."
+    FUNCTION_FAILED = (
+        core.FUNCTION_FAILED,
+        "A stage's `python` function raised an error on it, or returned no boolean.",
+    )
     EXPECTATION = (
         "expectation",
-        "Not a record but a value that breaks an expectation; behind a colon stands which.",
+        "Not a record, but a value that breaks an expectation; the expectation follows the colon.",
     )
-    TOO_LARGE = "too_large", "Not a record but an emission, larger than a Kafka sink takes."
+    TOO_LARGE = "too_large", "Not a record, but an emission that is larger than a Kafka sink accepts."
     REFUSED_TIMESTAMP = (
         "refused_timestamp",
-        "Not a record but an emission, whose timestamp the output topic does not take.",
+        "Not a record, but an emission whose timestamp the output topic does not accept.",
     )

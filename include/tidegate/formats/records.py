@@ -1,4 +1,4 @@
-"""Records of Kafka as they come, and what a source says they are made of."""
+"""Records of Kafka as they are consumed, and the layout that a source declares for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ SOURCE_HEADER = "tidegate-source"
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one topic-partition, in the order of their offsets. Timestamps are epoch ms.
+    """Records of one topic-partition, in the order of their offsets.
 
-    `parts`, of records that were in quarantine: the place of the one element of the exploded list that is
-    meant; None: all. `replayed_from`: the topic that stands first in their chains; None: none does.
+    Args:
+        timestamps: Epoch ms.
+        parts: For replayed records: the index of the one element of the exploded list that is replayed; None:
+            all.
+        replayed_from: The topic that comes first in the source chains of replayed records; None for other
+            records.
     """
 
     topic: str
@@ -37,8 +41,11 @@ class Records:
 
 @dataclass(frozen=True)
 class SequenceParts:
-    """The parts of a change's sequence, the most significant first: columns of its row, or, of Debezium,
-    fields of `source` in Arrow's types.
+    """The parts of a change's sequence, the most significant first.
+
+    Args:
+        columns: Columns of the row.
+        of_source: For Debezium, fields of `source`, with their types.
     """
 
     columns: tuple[str, ...] = ()
@@ -47,15 +54,22 @@ class SequenceParts:
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """What the records of a source are made of, in Arrow's types. It can be pickled.
+    """The layout of a source's records, in Arrow's types. It can be pickled.
 
-    `key`: the columns of the key, none for the record's own. `timestamp`: a column of epoch ms or of
-    timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
-    in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
-    `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`. `csv`: how rows of CSV are written.
-    `aliases`: the older names that columns have in records, the newest first. `sequence`: what tells a
-    change's place in the order of its key's changes. `key_columns` are read from the record's own key, in
-    `key_format`, by `key_schemas`; `text` has none.
+    Args:
+        key: The columns of the key; empty for the record's own key.
+        timestamp: A column of epoch ms or of timestamps; None for the record's own timestamp.
+        explode: A column of lists, each of whose elements becomes a row. In `key` and `timestamp` it is the
+            element.
+        rooted: Whether source chains must begin with a position.
+        schemas: The schemas of Avro, Protobuf and JSON; see `schemaful_decoder`.
+        message: The Protobuf message; see `schemaful_decoder`.
+        aliases: Column -> its names in older records, the newest first.
+        csv: How rows of CSV are written.
+        sequence: The parts that order the changes of a key.
+        key_format: The format of the record's own key; `text` has no columns.
+        key_columns: The columns that are read from the record's own key.
+        key_schemas: The schemas of the record's own key.
     """
 
     format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
@@ -73,8 +87,8 @@ class RecordLayout:
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     row_columns: pa.Schema = field(init=False)
-    """The columns of a row: `columns`, with the element in place of the list that is exploded, and those of
-    the record's own key.
+    """The columns of a row: `columns`, with the element in place of an exploded list, and those of the
+    record's own key.
     """
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Records that come out of quarantine: what of each is meant, and how others know them for new ones."""
+"""Records that are replayed from quarantine: which part of each is replayed, and their source chains."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import pyarrow.compute as pc
 
 
 def replayed_topic(topic: str, seq: int) -> str:
-    """The topic that stands first in the chain of what batch `seq` replays of `topic`.
+    """Return the topic that comes first in the source chains of what batch `seq` replays of `topic`.
 
-    Who drops what it had already by the first entry of chains (`deduplicate: root`) takes these for new: no
-    other record came from such a topic, and within one replay offsets still rise.
+    A consumer with `deduplicate: root` drops records by the first entry of their chain. It accepts these as
+    new: no other record comes from such a topic, and within one replay offsets still rise.
+
+    Example::
+
+        replayed_topic("stock", 7)  # "stock.replay-7"
     """
     return f"{topic}.replay-{seq}"
 
@@ -20,19 +24,22 @@ def replayed_topic(topic: str, seq: int) -> str:
 def with_replayed_root(
     topic: str, partition: pa.Int32Array, offset: pa.Int64Array, chain: pa.StringArray
 ) -> pa.StringArray:
-    """Chains, each with a position in `topic` in front of the hops that it has."""
+    """Return chains with a position in `topic` before the hops that they have."""
     numbers = [number.cast(pa.string()) for number in (partition, offset)]
     root = pc.binary_join_element_wise(pa.scalar(topic), *numbers, "/")
     return pc.if_else(chain.is_null(), root, pc.binary_join_element_wise(root, chain, ";"))
 
 
 def meant_rows(
-    wanted: Sequence[int | None], record: pa.Int64Array, part: pa.Int32Array, whole: pa.BooleanArray
+    wanted_parts: Sequence[int | None], record: pa.Int64Array, part: pa.Int32Array, whole: pa.BooleanArray
 ) -> pa.BooleanArray:
-    """Which of exploded rows are meant, where of each record only one element may be.
+    """Return which of the exploded rows are replayed.
 
-    `wanted`: of each record the place of that element, or None for all; `record`, `part`: of each row its
-    record's number and its place; `whole`: rows that stand for all of a record.
+    Args:
+        wanted_parts: Per record, the index of the element that is replayed; None for all elements.
+        record: Per row, the index of its record.
+        part: Per row, its index in the exploded list.
+        whole: Per row, whether it stands for the whole record.
     """
-    place = pa.array(wanted, pa.int32()).take(record)
+    place = pa.array(wanted_parts, pa.int32()).take(record)
     return pc.or_(whole, pc.fill_null(pc.equal(place, part), True))

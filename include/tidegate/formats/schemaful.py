@@ -1,4 +1,4 @@
-"""What decodes a source's records by their schemas: one from a file, or one for each id of a registry."""
+"""Make the decoder of records with schemas: one schema from a file, or one for each id of a registry."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ from tidegate.schemas.protobuf import ProtoSchema
 def schemaful_decoder(
     format_: str, columns: pa.Schema, schemas: SourceSchemas, message: str | None
 ) -> Decoder:
-    """Raises SchemaFault when the columns do not fit the file's schema."""
+    """Return the decoder of a source's records.
+
+    Args:
+        message: The full name of the Protobuf message; None for Avro.
+
+    Raises SchemaFault if the columns do not fit the file's schema.
+    """
     if schemas.writers is None:
         return file_decoder(format_, columns, schemas.reader, message)
     if schemas.reader is not None:
-        file_decoder(format_, columns, schemas.reader, message)  # as they have to be, whoever writes
+        file_decoder(format_, columns, schemas.reader, message)  # checked now: it must fit any writer
     pinned = {writer.id: writer.schema for writer in schemas.writers}
     if format_ == "avro":
         reader = schemas.reader.avro() if schemas.reader else None
@@ -36,7 +42,10 @@ def schemaful_decoder(
 def file_decoder(
     format_: str, columns: pa.Schema, schema: PinnedSchema | None, message: str | None
 ) -> AvroDecoder | ProtobufDecoder:
-    """For records that are written by the file's schema itself. Raises SchemaFault."""
+    """Return the decoder of records that are written by the file's schema.
+
+    Raises SchemaFault if there is no schema, or if the columns do not fit it.
+    """
     if schema is None:
         raise SchemaFault("the source has neither a schema file nor a registry")
     if format_ == "avro":
@@ -59,7 +68,7 @@ def _proto_decoder(
     schema: PinnedSchema,
     indexes: tuple[int, ...],
 ) -> Subdecoder:
-    """By the reader's numbers where there is a file, else by those of the writer's message."""
+    """Return a decoder by the field numbers of the file, or else by those of the writer's message."""
     writer = schema.protobuf()
     name = writer.at(indexes)
     if name is None:

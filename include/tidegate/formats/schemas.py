@@ -1,4 +1,6 @@
-"""A schema of records, as files and registries have it: its text, and what the text refers to by name."""
+"""A schema of records, as files and registries store it: its text, and the texts that it refers to by
+name.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
-"""What a schema's text is written in, as registries call it."""
+"""The language of a schema's text, as registries call it."""
 
 WIRE_PREFIX = struct.Struct(">bI")
-"""What Confluent's wire format has before a record's bytes: a zero, and the schema's id in a registry."""
+"""The first bytes of a record in Confluent's wire format: a zero, and the schema's id in a registry."""
 
 
 class Unwritable(Exception):
-    """A column's name, type or value has no form in a format; the text says which and why."""
+    """A format cannot express a column's name, type or value. The text says which and why."""
 
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """A schema's text. `imports`: the texts that it refers to, also by way of others, by the names that they
-    are referred to: of Avro a type's full name, of Protobuf an import's path. What comes later may refer to
-    what comes before.
+    """A schema's text.
+
+    Args:
+        imports: name -> text of all schemas that it refers to, directly or not. The name is the full name of
+            an Avro type, or the path of a Protobuf import. Later texts can refer to earlier ones.
     """
 
     kind: SchemaKind

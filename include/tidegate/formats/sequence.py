@@ -1,4 +1,4 @@
-"""What a change says of its place in the order of its key's changes, as one text that sorts as it does."""
+"""Encode a change's place in the order of its key's changes as one text that sorts in this order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import pyarrow.types as pt
 from tidegate.core.emit.in_sequence import SEPARATOR
 
 _DIGITS = 19
-"""Of the largest bigint; days and microseconds have no more."""
+"""The digits of the largest bigint; days and microseconds have no more."""
 _ESCAPE = "\x01"
-"""In texts it stands before what would sort otherwise: itself and SEPARATOR."""
+"""Escapes itself and SEPARATOR in texts, which would sort in another order."""
 
 
 def sequence_texts(parts: Sequence[pa.Array]) -> pa.StringArray:
-    """The parts of each row's sequence, the most significant first, as one text; null where one of them is.
+    """Return the parts of each row's sequence as one text; null if one of the parts is null.
 
-    Parts are whole numbers, decimals without a fraction, texts, dates or timestamps. Of the same types two
-    texts compare as two sequences do; all integers are one type.
+    Args:
+        parts: The most significant first: integers, decimals without a fraction, texts, dates or timestamps.
+
+    For parts of the same types, texts compare as the sequences do; all integers are one type.
     """
     texts = [_text(part) for part in parts]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, SEPARATOR)
@@ -37,14 +39,16 @@ def _text(part: pa.Array) -> pa.StringArray:
 
 
 def _escaped(text: pa.StringArray) -> pa.StringArray:
-    """Its order is that of code points, also beside other parts."""
+    """Escape a text so that it sorts by code points, also if other parts follow."""
     escaped = pc.replace_substring(text, _ESCAPE, _ESCAPE + "\x02")
     return pc.replace_substring(escaped, SEPARATOR, _ESCAPE + _ESCAPE)
 
 
 def _number_texts(number: pa.Array, digits: int) -> pa.StringArray:
-    """With leading zeros. Of those below 0, which are rare, what they are above the least there can be,
-    behind a sign that sorts before digits.
+    """Return numbers with leading zeros.
+
+    A number below 0, which is rare, is written as its distance from the least number, behind a sign that
+    sorts before digits.
     """
     if not pc.any(pc.less(number, 0)).as_py():
         return pc.utf8_lpad(number.cast(pa.string()), digits, "0")

@@ -1,4 +1,4 @@
-"""`format: string`: the whole value is one text, in UTF-8. `format: bytes`: the value as it is."""
+"""`format: string`: the whole value is one UTF-8 text. `format: bytes`: the value is used unchanged."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ NOT_UTF8 = "it is not UTF-8"
 
 
 class StringDecoder:
-    """One column, `value`, of type string."""
+    """Decodes values to one column, `value`, of type string."""
 
     schema = pa.schema([pa.field("value", pa.string())])
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Text for each value that is UTF-8; the others are null, with a reason."""
+        """Decode each value as UTF-8; a value that is not UTF-8 is null, with a reason."""
         texts, not_text = texts_of(values)
         return Decoded(_as_struct(texts, self.schema), dict.fromkeys(not_text, malformed(NOT_UTF8)))
 
 
 class BytesDecoder:
-    """One column, `value`, of type binary: the value as it is."""
+    """Decodes values to one column, `value`, of type binary."""
 
     schema = pa.schema([pa.field("value", pa.binary())])
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """The values themselves; none is unusable."""
+        """Return the values unchanged; each value can be used."""
         return Decoded(_as_struct(pa.array(values, pa.binary()), self.schema))
 
 
 def texts_of(values: Sequence[bytes | None]) -> tuple[pa.StringArray, list[int]]:
-    """The values as texts, and the rows of those that are not UTF-8: they, too, are null.
+    r"""Return the values as texts, and the rows that are not UTF-8, whose texts are null.
 
-    One look at all of the values when there is none.
+    Example::
+
+        texts_of([b"a", b"\xff", None])  # (["a", None, None], [1])
     """
     try:
+        # Arrow checks all values at once; they are checked one by one only if a value is not UTF-8
         return pa.array(values, pa.binary()).cast(pa.string()), []
     except pa.ArrowInvalid:
         texts = [value if value is None or _is_utf8(value) else None for value in values]

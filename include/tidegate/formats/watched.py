@@ -1,4 +1,4 @@
-"""The watchdog of decoders: whatever a decoder raises costs one record, and never a batch."""
+"""Protect a batch from errors in decoders: an unexpected error makes one record unusable, never the batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tidegate.formats.decoded import Decoded, Decoder, malformed
 
 
 class WatchedDecoder:
-    """A decoder that never raises on what records hold.
+    """A decoder that never raises on the content of records.
 
-    A decoder is written to give a reason for every value that it cannot use. Where one raises all the same,
-    the block is decoded again, in halves, until the values that it raises on are alone: they are unusable,
-    and the name of the exception is the reason. MemoryError is not the value's fault: it is raised.
+    A decoder must return a reason for every value that it cannot use. If it raises an error instead, the
+    block is decoded again in halves, until the values that cause the error are alone. They are unusable, and
+    the reason is the error's name.
+
+    Raises MemoryError, which is not the fault of a value.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -40,7 +42,7 @@ class WatchedDecoder:
 
 
 def _joined(first: Decoded, second: Decoded, middle: int) -> Decoded:
-    """Two halves of a block as one; the second begins at `middle`."""
+    """Join the results of two halves of a block; the second begins at row `middle`."""
     sequence = None
     if first.sequence is not None and second.sequence is not None:
         sequence = pa.concat_arrays([first.sequence, second.sequence])

@@ -1,4 +1,4 @@
-"""A record whole, on its way into quarantine: as it travels through Spark, and as quarantine keeps it."""
+"""Whole records on their way into quarantine: as they travel through Spark, and as quarantine stores them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ INPUT = pa.struct(
     [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        # packed: a list that is null in most rows makes Spark's look at an Arrow batch's size quadratic
+        # packed, since Spark's size check of an Arrow batch is quadratic for a list that is mostly null
         pa.field("headers", pa.binary()),
         pa.field("reason", pa.string()),
         pa.field("part", pa.int32()),
         pa.field("recorded", pa.int64()),
     ]
 )
-"""A record whole, and why it cannot be used. Headers are packed (`pack_headers`); null: it has none. `part`:
-the place of the one element of the exploded list that cannot be used; null: none of the record can be;
-EMISSION: it is no record, but what a stage has emitted. `recorded`: the record's own timestamp in Kafka,
-epoch ms; null of an emission.
+"""A whole record, and why it cannot be used.
+
+`headers` is packed by `pack_headers`, and null if there are none. `part` is the index of the one element of
+the exploded list that cannot be used; null if the whole record cannot be used; EMISSION if it is not a
+record, but an emission. `recorded` is the record's own timestamp in Kafka, in epoch ms; null for an emission.
 """
 
 EMISSION = -1
-"""In place of a part."""
+"""The `part` of an emission."""
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Headers as quarantine keeps them."""
+"""Headers as quarantine stores them."""
 
 _PACKER = msgspec.msgpack.Encoder()
 _UNPACKER = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
 
 
 def pack_headers(headers: Sequence[Header] | None) -> bytes | None:
-    """A record's headers as one value; None where there are none."""
+    """Pack a record's headers into one value; None if there are none."""
     return _PACKER.encode(headers) if headers else None
 
 
 def unpack_headers(packed: pa.BinaryArray) -> pa.ListArray:
-    """Headers of `HEADERS` out of what `pack_headers` has made of each record's."""
+    """Unpack what `pack_headers` has made of each record's headers, to an array of `HEADERS`."""
     if packed.null_count == len(packed):
         return pa.nulls(len(packed), HEADERS)
     return pa.array(

@@ -1,11 +1,11 @@
-"""Binary values read side by side: one array operation reads one field of all records.
+"""Read binary values side by side: one array operation reads one field of all records.
 
-Avro and Protobuf write a record as a run of bytes without names or places, so where a field is, is known only
-when what is before it has been read. Record by record that is a loop in Python for each field; field by field
-it is a few operations of numpy for each field of thousands of records.
+Avro and Protobuf write a record without names or positions, so the position of a field is known only after
+the fields before it have been read. Record by record, that is a loop in Python for each field; field by
+field, it is a few operations of numpy for each field of thousands of records.
 
-Nothing here raises on what is written in records: what cannot be read is noted as a fault of its record, and
-reading goes on with something harmless in its place, always within the record's bytes.
+Nothing here raises an error on the content of records. A value that cannot be read is recorded as a fault of
+its record, and reading continues with a harmless value in its place, always within the record's bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ _SEVENS = (
     (_U64(0x00003FFF00003FFF), _U64(0x3FFF00003FFF0000), _U64(2)),
     (_U64(0x000000000FFFFFFF), _U64(0x0FFFFFFF00000000), _U64(4)),
 )
-"""Masks and shifts that bring the seven bits of each byte together, in pairs, fours and eights."""
+"""Masks and shifts that join the seven bits of each byte, in pairs, fours and eights."""
 
 
 @dataclass
 class Cursor:
-    """Places in the bytes that are read next. `rows`: to which record each belongs; `ends`: where that ends,
-    or the part of it that is being read. `at` moves while it is read, and is never past its end.
+    """The positions in the bytes that are read next.
+
+    Args:
+        rows: The record of each position.
+        at: The positions, which move while values are read, and never beyond `ends`.
+        ends: The ends of the records, or of the parts of them that are read.
     """
 
     rows: Ints
@@ -49,31 +53,38 @@ class Cursor:
         return len(self.at)
 
     def part(self, places: npt.NDArray[Any]) -> Cursor:
-        """Some of them, which move by themselves: see `put`."""
+        """Return some of the positions as a cursor that moves independently; `put` moves this one, too."""
         return Cursor(self.rows[places], self.at[places], self.ends[places])
 
     def put(self, places: npt.NDArray[Any], part: Cursor) -> None:
-        """Move to where a part has come."""
+        """Move these positions to those of a part."""
         self.at[places] = part.at
 
 
 class Wire:
-    """The bytes of many values in a row. `faults`: row -> why it cannot be used, with the path."""
+    r"""The concatenated bytes of many values. `faults`: row -> why its record cannot be used, with the
+    path.
+
+    Example::
+
+        wire, cursor = Wire.from_values([b"\x02", b"\x04"])
+        wire.longs(cursor, "$.n")  # [1, 2]
+    """
 
     def __init__(self, data: npt.NDArray[np.uint8], size: int) -> None:
         self.data = data
         self.size = size
-        """Bytes without the padding, which lets a word be read at the last byte."""
+        """The number of bytes without the padding, which allows to read a word at the last byte."""
         self.faults: dict[int, str] = {}
         self.depth = 0
-        """Of values within one another, while they are read."""
+        """The depth of values within one another, while they are read."""
         self._words: Words = np.ndarray(size + 1, "<u8", data, strides=(1,))
         self._halves = np.ndarray(size + 1, "<u4", data, strides=(1,))
         self._binary = pa.py_buffer(data)
 
     @classmethod
-    def of(cls, values: Sequence[bytes | None]) -> tuple[Wire, Cursor]:
-        """The bytes of values, and a cursor at the beginning of each; of None there are no bytes."""
+    def from_values(cls, values: Sequence[bytes | None]) -> tuple[Wire, Cursor]:
+        """Return the bytes of values, and a cursor at the beginning of each. None has no bytes."""
         array = pa.array(values, pa.binary())
         offsets = _offsets_of(array)
         size = int(offsets[-1])
@@ -84,14 +95,16 @@ class Wire:
         return cls(data, size), cursor
 
     def fault(self, rows: npt.NDArray[np.int64], why: str, path: str) -> None:
-        """Note of records why they cannot be used; the first reason counts."""
+        """Record why records cannot be used; the first fault of a record counts."""
         for row in rows.tolist():
             self.faults.setdefault(row, f"{why} - at `{path}`")
 
     # numbers
 
     def varints(self, cursor: Cursor, path: str) -> Words:
-        """Seven bits to a byte, the lowest first; the highest bit says that another byte follows."""
+        """Read numbers with seven bits per byte, the lowest first; the highest bit says that another byte
+        follows.
+        """
         first = self.data[cursor.at]
         values: Words = first.astype(np.uint64)
         long = np.flatnonzero(first > 0x7F)
@@ -105,11 +118,11 @@ class Wire:
         return values
 
     def _long_varints(self, cursor: Cursor, path: str) -> tuple[Words, Ints]:
-        """Those of more than one byte, and their sizes."""
+        """Return the numbers of more than one byte, and their sizes."""
         words = self._words[cursor.at]
         stops = ~words & _CONTINUED
         lowest = stops & (~stops + _U64(1))
-        values = words & (lowest ^ (lowest - _U64(1)))  # of nine bytes or more there is no stop: all of it
+        values = words & (lowest ^ (lowest - _U64(1)))  # nine bytes or more have no stop bit in the word
         for low, high, shift in _SEVENS:
             values = (values & low) | ((values & high) >> shift)
         with np.errstate(divide="ignore"):
@@ -121,7 +134,7 @@ class Wire:
         return values, sizes
 
     def _huge_varints(self, cursor: Cursor, values: Words, path: str) -> tuple[Words, Ints]:
-        """Those of nine and ten bytes; `values` are their first eight."""
+        """Return the numbers of nine and ten bytes, and their sizes; `values` are their first eight bytes."""
         ninth, tenth = self.data[cursor.at + 8], self.data[cursor.at + 9]
         values = values | ((ninth & 0x7F).astype(np.uint64) << _U64(56))
         ten = ninth > 0x7F
@@ -132,19 +145,19 @@ class Wire:
         return values, np.where(ten, 10, 9)
 
     def longs(self, cursor: Cursor, path: str) -> Ints:
-        """Varints whose lowest bit is the sign (zigzag)."""
+        """Read varints whose lowest bit is the sign (zigzag)."""
         return unzigzag(self.varints(cursor, path))
 
     def words(self, cursor: Cursor, path: str) -> Words:
-        """Eight bytes, the lowest first."""
+        """Read eight bytes, little-endian."""
         return self._fixed(cursor, self._words, 8, path)
 
     def halves(self, cursor: Cursor, path: str) -> npt.NDArray[np.uint32]:
-        """Four bytes, the lowest first."""
+        """Read four bytes, little-endian."""
         return self._fixed(cursor, self._halves, 4, path)
 
     def octets(self, cursor: Cursor, path: str) -> npt.NDArray[np.uint8]:
-        """One byte."""
+        """Read one byte."""
         return self._fixed(cursor, self.data, 1, path)
 
     def _fixed(self, cursor: Cursor, view: npt.NDArray[Any], size: int, path: str) -> npt.NDArray[Any]:
@@ -154,7 +167,7 @@ class Wire:
         return values
 
     def _stop_at_ends(self, cursor: Cursor, values: npt.NDArray[Any], path: str) -> None:
-        """What went past its end has not been there: it is 0."""
+        """Replace values that go beyond the end of their record by 0, and record a fault."""
         over = cursor.at > cursor.ends
         if over.any():
             self.fault(cursor.rows[over], EARLY_END, path)
@@ -164,7 +177,7 @@ class Wire:
     # bytes
 
     def spans(self, cursor: Cursor, sizes: Ints | int, path: str) -> tuple[Ints, Ints]:
-        """So many bytes each: where they begin, and how many there are; then the cursor is behind them."""
+        """Return start and size of so many bytes each, and move the cursor behind them."""
         starts = cursor.at.copy()
         sizes = np.broadcast_to(np.asarray(sizes, np.int64), starts.shape)
         wrong = (sizes < 0) | (sizes > cursor.ends - starts)
@@ -178,7 +191,7 @@ class Wire:
         return starts, np.asarray(sizes)
 
     def binary(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
-        """Copies of spans. They mostly lie one behind the other, and are then copied in one go."""
+        """Return copies of spans. Usually they do not overlap, and are copied at once."""
         count = len(starts)
         if not count:
             return pa.array([], pa.binary())
@@ -186,7 +199,9 @@ class Wire:
         if (starts[1:] < ends[:-1]).any():
             pairs = zip(starts.tolist(), ends.tolist(), strict=True)
             return pa.array([bytes(self.data[start:end]) for start, end in pairs], pa.binary())
-        bounds = np.empty(2 * count, np.int32)  # between two spans is one that nobody takes
+        bounds = np.empty(
+            2 * count, np.int32
+        )  # the gaps between spans are values, too, and are left out below
         bounds[::2], bounds[1::2] = starts, ends
         spans = pa.BinaryArray.from_buffers(
             pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), self._binary]
@@ -194,7 +209,7 @@ class Wire:
         return spans.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def texts(self, rows: Ints, values: pa.BinaryArray, path: str) -> pa.StringArray:
-        """UTF-8 as text; what is not, is null and a fault."""
+        """Return UTF-8 as text; other bytes are null, and a fault."""
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
@@ -203,7 +218,10 @@ class Wire:
             return texts
 
     def joined(self, pieces: Sequence[Sequence[tuple[int, int]]]) -> tuple[Wire, Ints, Ints]:
-        """Bytes that lie apart, brought together behind all others: the wire with them, starts and ends."""
+        """Concatenate bytes from several positions behind all other bytes.
+
+        Return a wire that contains them, and their starts and ends.
+        """
         texts = [b"".join(bytes(self.data[start:end]) for start, end in spans) for spans in pieces]
         sizes = np.array([len(text) for text in texts], np.int64)
         ends = self.size + np.cumsum(sizes)
@@ -216,7 +234,7 @@ class Wire:
 
 
 def unzigzag(values: Words) -> Ints:
-    """0, 1, 2, 3 … as 0, -1, 1, -2 …"""
+    """Return 0, 1, 2, 3 … as 0, -1, 1, -2 …"""
     signed: Ints = ((values >> _U64(1)) ^ (~(values & _U64(1)) + _U64(1))).view(np.int64)
     return signed
 

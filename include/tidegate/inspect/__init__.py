@@ -1,4 +1,6 @@
-"""What only looks, and prints nothing: what streams hold and sent, how a batch went; what is wrong."""
+"""Code that only reads and prints nothing: the state of streams, what they sent, how a batch went, what is
+wrong.
+"""
 
 from tidegate.inspect.bisect import Bisection, first_broken, first_failing
 from tidegate.inspect.catalog import CatalogEntry, catalog_entries

@@ -1,4 +1,4 @@
-"""The first batch of which something is broken."""
+"""Find the first batch in which something is broken."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ Fails = Callable[[int], bool]
 
 @dataclass(frozen=True)
 class Bisection:
-    """`first`: the batch that was looked for; None: none is broken. `looked_at`: how many were evaluated."""
+    """The result of a search.
+
+    Args:
+        first: The first batch that fails; None if none does.
+        looked_at: The number of batches that were evaluated.
+    """
 
     first: int | None
     looked_at: int
 
 
 def first_failing(seqs: Sequence[int], fails: Fails) -> Bisection:
-    """The first of `seqs` that fails, each looked at by itself, until one does: a batch that fails says
-    nothing of the next one.
+    """Return the first of `seqs` that fails, evaluating one after the other.
+
+    Use it if a batch that fails says nothing about the next one.
     """
     for number, seq in enumerate(seqs, start=1):
         if fails(seq):
@@ -27,14 +33,22 @@ def first_failing(seqs: Sequence[int], fails: Fails) -> Bisection:
 
 
 def first_broken(seqs: Sequence[int], fails: Fails) -> Bisection:
-    """The first of `seqs`, which rise, that fails, if all after it do, too; by halving, from both ends.
+    """Return the first of `seqs` that fails by bisection, if all batches after it fail, too.
 
-    None where the last one does not fail. Where what was broken was mended in between and broken again, it is
-    the first of one of these times: the one before it does not fail, unless it is the first of all.
+    The result has no batch if the last one does not fail. If the defect was repaired in between and came
+    back, the result is the first batch of one of these times: the batch before it does not fail, unless it is
+    the first of all.
+
+    Args:
+        seqs: In rising order.
+
+    Example::
+
+        first_broken(range(1, 100), lambda seq: seq >= 42).first  # 42
     """
     if not seqs or not fails(seqs[-1]):
         return Bisection(None, min(len(seqs), 1))
-    # before `low` all is well, as far as is known; `high` fails
+    # invariant: `high` fails, and no batch before `low` is known to fail
     low, high, looked_at = 0, len(seqs) - 1, 1
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Which pipelines there are: those of the folder's files, and generations that only the ledger has."""
+"""The catalog of pipelines: those in the folder's files, and generations that only the ledger has."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """What one DAG is about. `name` is its file's, without .yaml.
+    """The subject of one DAG.
 
-    `streams`: first the file's own, then generations of its pipeline that no file has any more; a stream may
-    never have been planned. `pipeline` is None, and `problems` says why, where the file has mistakes; there
-    is neither where no file has a generation of the pipeline, which is then called by the pipeline's name.
-    `has_generation` is False where a file with mistakes does not say which generation it is of.
+    Args:
+        name: The name of the file without .yaml; or of the pipeline, if no file has a generation of it.
+        streams: First the file's own stream, then generations of its pipeline that no file has any more. A
+            stream may never have been planned.
+        pipeline: None if the file has mistakes, or if there is no file.
+        problems: The mistakes of the file.
+        has_generation: False if a file with mistakes does not say which generation it has.
     """
 
     name: str
@@ -34,7 +37,7 @@ class CatalogEntry:
     has_generation: bool = True
 
     def is_file_of(self, stream: Stream) -> bool:
-        """Return whether the file has a stream, or may have it once its mistakes are corrected."""
+        """Return whether the file has a stream, or can have it after its mistakes are corrected."""
         if self.pipeline is None and not self.problems:
             return False
         own = self.streams[:1]
@@ -47,7 +50,7 @@ class CatalogEntry:
 
 
 def catalog_entries(app: App) -> list[CatalogEntry]:
-    """All of them, by name. A folder whose files are unchanged is not read again.
+    """Return all entries by name. A folder whose files have not changed is not parsed again.
 
     Raises LedgerUnavailable.
     """
@@ -77,14 +80,14 @@ def _is_of(entry: CatalogEntry, stream: Stream) -> bool:
 
 
 def _stamp(folder: Path) -> Stamp:
-    """What changes when a file does."""
+    """Return a value that changes if a file changes."""
     stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.yaml"))]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 @lru_cache(maxsize=4)
 def _dag_id_prefix(folder: Path, _: Stamp) -> str:
-    """None where the defaults have mistakes: then there is no DAG either."""
+    """Return the prefix of DAG ids; "" if the defaults have mistakes, since there is no DAG then."""
     with suppress(PipelineInvalid):
         return load_defaults(folder).dag_id_prefix
     return ""

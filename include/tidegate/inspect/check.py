@@ -1,4 +1,6 @@
-"""Suites over what is committed: emissions of any batch, or the state as of one. Nothing is written."""
+"""Evaluate suites over committed data: the emissions of any batch, or the state as of a batch. Writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +27,42 @@ from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
 from tidegate.spec.kernel import kernel_stage
 
 Evaluate = Callable[[Audit], Verdict]
-"""`quality.gate.check`, or the same in another process."""
+"""`quality.gate.check`, in this process or another."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a suite found: of batch `seq`, or, where `is_state`, of all state after it. `of`: what of the
-    stage was looked at, as in a pipeline file.
+    """The verdict of a suite.
+
+    Args:
+        seq: The batch; if `is_state`, the batch after which the state was read.
+        audited: The rows that were checked, as in a pipeline file: `values`, `emissions` or `state`.
     """
 
     seq: int
     is_state: bool
     suite: str
     stage: str
-    of: str
+    audited: str
     verdict: Verdict
 
     @property
     def failed(self) -> tuple[ExpectationResult, ...]:
-        """What is not met, or could not be evaluated, whatever its severity."""
+        """The expectations that are not met or could not be evaluated, of any severity."""
         return self.verdict.failed()
 
 
 class Checker:
-    """Evaluates checks of one stream, by the suites as their files are now, or as a check was planned.
+    """Evaluates checks of one stream, by the suites in their files as they are now, or as a check was
+    planned.
 
-    `only`: types of expectations, or `type(columns)`; empty: all. The built-in expectations are of a batch:
-    over a whole state they are left out. What checks raises SettingsInvalid, LakeDamaged, LakeUnavailable,
-    LedgerUnavailable, StateGivenUp.
+    Built-in expectations apply to batches, and are left out for a state.
+
+    Args:
+        only: Types of expectations, or `type(columns)`; empty for all.
+
+    Methods raise SettingsInvalid, LakeDamaged, LakeUnavailable, LedgerUnavailable, StateGivenUp. Raises
+    SettingsInvalid itself if no suite has an expectation of `only`.
     """
 
     def __init__(
@@ -76,7 +86,9 @@ class Checker:
             )
 
     def batch(self, seq: int) -> list[Checked]:
-        """The checks over what a committed batch has written."""
+        """Evaluate the checks over what a committed batch has written. Raises SettingsInvalid if there is
+        no such batch.
+        """
         committed = dict(self._app.ledger.committed(self._stream, seq - 1))
         if seq not in committed:
             raise _no_such_batch(self._app, self._stream, seq)
@@ -85,7 +97,9 @@ class Checker:
             return [self._of_batch(seq, manifest, check, suite) for check, suite in self._suites]
 
     def state(self, seq: int) -> list[Checked]:
-        """The checks over all state after a batch: a row of each key (and window) that is not gone."""
+        """Evaluate the checks over the state after a batch: one row for each live key (and window). Raises
+        StateGivenUp.
+        """
         with needed_by(state_named(self._stream, seq)):
             manifests = self._app.ledger.state_manifests(self._stream, seq)
             state = state_after(self._app, self._stream, manifests)
@@ -100,7 +114,7 @@ class Checker:
             )
         files = manifest.files_of("state" if check.of == "state" else "outbox", stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
-        parameters, facts = self._known(seq, pipeline, stage, suite)
+        parameters, facts = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)
         return Checked(seq, False, check.suite, stage.name, check.of, self._evaluate(audit))
 
@@ -108,17 +122,19 @@ class Checker:
         pipeline, stage = self._planned(seq, check)
         files = state.get(stage.name, ())
         is_bounded = kernel_stage(pipeline, stage).bound is not None
-        rows = StateRows.of(audited_rows(pipeline, check, self._store, files), is_bounded)
+        rows = StateRows.from_files(audited_rows(pipeline, check, self._store, files), is_bounded)
         suite = _some(suite, lambda spec: spec.type not in BUILTIN_TYPES)
-        parameters, _ = self._known(seq, pipeline, stage, suite)
+        parameters, _ = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules)
         return Checked(seq, True, check.suite, stage.name, check.of, self._evaluate(audit))
 
-    def _known(
+    def _parameters_and_facts(
         self, seq: int, pipeline: Pipeline, stage: Stage, suite: Suite
     ) -> tuple[Mapping[str, float], StageFacts | None]:
-        """The suite's parameters, and what its built-in expectations know of the batch: nothing of one that
-        has left the ledger but for its commit.
+        """Return the suite's parameters, and the facts about the batch that its built-in expectations
+        need.
+
+        Both are empty if the ledger has only the commit of the batch, since its plan has expired.
         """
         plan, attempt = self._app.ledger.plan(self._stream, seq), self._app.ledger.attempt(self._stream, seq)
         if plan is None or attempt is None:
@@ -131,8 +147,8 @@ class Checker:
         return parameters, stage_facts(self._app, plan, attempt, pipeline, stage, needs)
 
     def _planned(self, seq: int, check: QualityCheck) -> tuple[Pipeline, Stage]:
-        """The pipeline as the batch was planned, or the head, where the plan has left the ledger; and the
-        stage that a check is of.
+        """Return the pipeline and the stage of a check, as the batch was planned; as the head, if the plan
+        has expired.
         """
         ledger = self._app.ledger
         plan = ledger.plan(self._stream, seq) or ledger.plan(self._stream, ledger.head(self._stream).seq)
@@ -154,14 +170,18 @@ class Checker:
 def requested_checks(
     own: Sequence[QualityCheck], suites: Sequence[str], stage: str | None, of_state: bool
 ) -> tuple[QualityCheck, ...]:
-    """What is to be checked: the pipeline's `own` checks, or `suites`, each of `stage` (None: the last).
+    """Return the checks to evaluate.
 
-    `of_state`: of the whole state; of its own checks then those that are of state. Raises SettingsInvalid
-    where that is nothing.
+    Args:
+        own: The checks of the pipeline file, which are used if `suites` is empty.
+        suites: Suites to evaluate on `stage` (None: the last stage) instead.
+        of_state: Evaluate the suites on the whole state; of the file's own checks only those of the state.
+
+    Raises SettingsInvalid if there is no such check.
     """
     if suites:
-        of = "state" if of_state else "values"
-        return tuple(whole_stage(suite, stage, of) for suite in dict.fromkeys(suites))
+        audited = "state" if of_state else "values"
+        return tuple(whole_stage(suite, stage, audited) for suite in dict.fromkeys(suites))
     checks = [check for check in own if not of_state or check.of == "state"]
     checks = [check for check in checks if stage is None or check.stage == stage]
     if not checks:
@@ -172,17 +192,22 @@ def requested_checks(
     return tuple(checks)
 
 
-def whole_stage(suite: str, stage: str | None, of: str = "values") -> QualityCheck:
-    """A check that stands in no file: of a stage, None the last, whatever sinks it has."""
+def whole_stage(suite: str, stage: str | None, audited: str = "values") -> QualityCheck:
+    """Return a check that is in no file: of all rows of a stage (None: the last), whatever sinks it has.
+
+    Args:
+        audited: The rows, as a pipeline file names them in `of`: `values`, `emissions` or `state`.
+    """
     return QualityCheck.model_construct(
-        suite=suite, stage=stage, sink=None, of=of, on_failure="stop", modules=()
+        suite=suite, stage=stage, sink=None, of=audited, on_failure="stop", modules=()
     )
 
 
 def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> list[int]:
-    """The committed batches from `first` to `last`, both included, that the ledger still has the plans of.
+    """Return the committed batches from `first` to `last`, both included, whose plans the ledger still
+    has.
 
-    None: from the oldest, or to the newest. Raises SettingsInvalid where there is none, LedgerUnavailable.
+    None stands for the oldest, or the newest. Raises SettingsInvalid if there is none, LedgerUnavailable.
     """
     head = app.ledger.head(stream).seq
     stop = min(head, last if last is not None else head)
@@ -197,7 +222,10 @@ def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int
 
 
 def kept_states(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> range:
-    """The batches after which the state can be read, from `first` to `last`. Raises as `committed_seqs`."""
+    """Return the batches from `first` to `last` after which the state can still be read.
+
+    Raises SettingsInvalid if there is none, LedgerUnavailable.
+    """
     snapshots = app.ledger.snapshots(stream)
     oldest = max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
     head = app.ledger.head(stream).seq
@@ -215,7 +243,7 @@ def _no_such_batch(app: App, stream: Stream, seq: int) -> SettingsInvalid:
 
 
 def _suite(app: App, check: QualityCheck, only: Sequence[str]) -> Suite:
-    """The suite as its file is now, or as the check was planned with it."""
+    """Return the suite as its file is now, or as the check was planned with it."""
     suite = checked_suite(check, app.settings.expectations, ()).suite
     return _some(suite, lambda spec: not only or not {spec.type, _title(spec)}.isdisjoint(only))
 

@@ -1,4 +1,4 @@
-"""The conditions of streams, by what the ledger, the pipeline files and, where it was asked, Kafka say."""
+"""Derive the conditions of streams from the ledger, the pipeline files and, if it was asked, Kafka."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tidegate.ledger.stream_condition import (
 
 @dataclass(frozen=True)
 class Tried:
-    """What a dry run of `plan` came to just now: its error, or None. It is newer than what is noted of that
-    step.
+    """The result of a dry run of `plan` just now: its error, or None. It is newer than the failure in the
+    ledger.
     """
 
     error: TidegateError | None = None
@@ -32,7 +32,11 @@ class Tried:
 def stream_condition(
     app: App, stream: Stream, lag: int | None = None, tried: Tried | None = None
 ) -> StreamCondition:
-    """Return the condition of a stream now. `lag` is in offsets, None: not known.
+    """Return the condition of a stream now.
+
+    Args:
+        lag: In offsets; None if it is unknown.
+        tried: The result of a dry run, which replaces the recorded failure of `plan`.
 
     Raises LedgerUnavailable.
     """
@@ -42,10 +46,10 @@ def stream_condition(
 
 
 def troubled_streams(app: App) -> set[Stream]:
-    """Return the streams whose condition asks something of people, without asking Kafka.
+    """Return the streams whose condition requires a person, without asking Kafka.
 
-    However many streams there are, only those are looked at closely of which the heads and the notes of
-    failures say that there may be something. Raises LedgerUnavailable.
+    Only streams with a recorded failure, a clock that is ahead or an old open plan are examined, so the cost
+    does not depend on the number of streams. Raises LedgerUnavailable.
     """
     candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
     stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()

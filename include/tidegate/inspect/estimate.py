@@ -1,4 +1,4 @@
-"""How large each stage's state is, and how large the next batch can make it at most."""
+"""Estimate the size of each stage's state, and the largest size that it can have after the next batch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.window import HoppingWindow
 
 MEASURED_ROWS = 10_000
-"""With fewer rows than this on disk, files are mostly overhead: the default is taken instead."""
+"""With fewer rows in files, the files are mostly overhead, and a default size per row is used."""
 
 DEFAULT_BYTES_PER_ROW = 15.0
-"""Of a boolean value under a key of two columns, as `python -m benchmarks.state` measures it."""
+"""The size of a boolean value under a key of two columns, as `python -m benchmarks.state` measures it."""
 
 DEFAULT_BYTES_PER_HASH = 85.0
-"""The same where only a hash is kept and hardly two are the same: a hash does not compress."""
+"""The same, if only a hash is stored: hashes are distinct and do not compress."""
 
 
 @dataclass(frozen=True)
 class StateEstimate:
-    """The state of one stage now, and at most after the next batch.
+    """The size of one stage's state now, and at most after the next batch.
 
-    `rows` are keys, and windows of keys; `stored_rows` also counts the versions of them on disk that later
-    batches replaced. `bytes_per_row` is that of the files if `measured`, else a default. `rows_at_most` and
-    `bytes_at_most` take every waiting record for a key of its own, an exploded record for one.
+    Args:
+        rows: Keys, or keys and windows.
+        stored_rows: The rows in files, which include versions that later batches replaced.
+        bytes_per_row: Measured in the files if `measured`, else a default.
+        rows_at_most: The rows if each waiting record has a key of its own; an exploded record counts as one.
+        bytes_at_most: The bytes of these rows.
     """
 
     stage: str
@@ -46,16 +49,16 @@ class StateEstimate:
 
 
 def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstimate]:
-    """The state of each stage, for a plan that is not committed yet. Raises LakeUnavailable."""
+    """Return the size of each stage's state, for a plan that is not committed yet. Raises LakeUnavailable."""
     head = app.ledger.head(plan.stream)
     last = app.ledger.plan(plan.stream, head.seq) if head.seq else None
-    known = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
+    planned_stages = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
     stored = state_after(app, plan.stream, app.ledger.state_manifests(plan.stream))
     return [
         _estimate(
             pipeline,
             stage,
-            read_state(app, plan.stream, stage=stage.name).num_rows if stage.name in known else 0,
+            read_state(app, plan.stream, stage=stage.name).num_rows if stage.name in planned_stages else 0,
             stored.get(stage.name, ()),
             plan.span,
         )

@@ -1,4 +1,4 @@
-"""Whether streams can go on, and what resolves it where they cannot: what doctor says of pipelines."""
+"""Examine whether streams can continue, and which command helps if not: the part of `doctor` on pipelines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tidegate.spec import Pipeline, with_digests
 
 
 class FindingState(Enum):
-    """What a finding comes to."""
+    """The outcome of a finding."""
 
     OK = "ok"
     WAIT = "wait"
-    """Not wrong, and not done either."""
+    """Not wrong, but not finished."""
     RETRY = "retry"
     """The last try failed, and a retry can help."""
     WRONG = "WRONG"
-    """It stays so until somebody acts."""
+    """It stays wrong until somebody acts."""
 
 
 _STATES = {
@@ -41,7 +41,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, what it comes to, and in words what there is, with the command that resolves it."""
+    """A thing that was examined, its outcome, and a text with the command that helps."""
 
     check: str
     state: FindingState
@@ -49,7 +49,9 @@ class Finding:
 
 
 def check(name: str, examine: Callable[[], str]) -> Finding:
-    """What `examine` finds; a TidegateError is what is wrong."""
+    """Return the finding of `examine`, which returns a text; if it raises a TidegateError, the finding is
+    wrong.
+    """
     try:
         return Finding(name, FindingState.OK, examine())
     except TidegateError as error:
@@ -57,12 +59,14 @@ def check(name: str, examine: Callable[[], str]) -> Finding:
 
 
 def error_text(error: TidegateError) -> str:
-    """An error's class and sentences."""
+    """Return an error's class and message."""
     return f"{type(error).__name__}: {error}"
 
 
 def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
-    """A pipeline's file, source, sinks and condition. It asks Kafka and the sinks, and writes nothing."""
+    """Yield findings on a pipeline's file, source, sinks and condition. Asks Kafka and the sinks, and
+    writes nothing.
+    """
     stream, title = stream_of(pipeline), f"pipeline {name}"
     try:
         check_owner(app, stream)
@@ -89,20 +93,22 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
 
 
 def examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
-    """A generation that is only in the ledger: it has no DAG, and no other command tells of it."""
+    """Yield findings on a generation that only the ledger has: it has no DAG, and no other command shows
+    it.
+    """
     text = f"batch {app.ledger.head(stream).seq} is the last, and no pipeline file has it any more"
     yield from _without_pipeline(app, stream, text)
 
 
 def examine_broken(app: App, stream: Stream, file: str) -> Iterator[Finding]:
-    """A generation that is left to its own file, which has a mistake."""
+    """Yield findings on a generation whose own file has a mistake."""
     head = app.ledger.head(stream).seq
-    text = f"batch {head} is the last, and its file {file} has a mistake: it goes on when that is corrected"
+    text = f"batch {head} is the last, and its file {file} has a mistake: it continues when that is corrected"
     yield from _without_pipeline(app, stream, text)
 
 
 def examine_files(app: App, stream: Stream) -> Iterator[Finding]:
-    """Every byte of the files that a stream's next batches need."""
+    """Yield findings on each byte of the files that a stream's next batches need."""
     name = f"files of {stream.pipeline}, generation {stream.generation}"
     try:
         number, damaged = damaged_files(app, stream)
@@ -116,8 +122,9 @@ def examine_files(app: App, stream: Stream) -> Iterator[Finding]:
 
 
 def examine_progress_topics(app: App, pipelines: Iterable[Pipeline]) -> Iterator[Finding]:
-    """What is not good about the topics of progress records, of which each cluster with a sink has one;
-    nothing if all is, or no broker is set.
+    """Yield findings on the topics of progress records: each cluster with a sink has one.
+
+    Yields nothing if all topics are well, or no broker is set.
     """
     sinks = [sink for pipeline in pipelines for sink in pipeline.outputs]
     for cluster in sorted({cluster for sink in sinks for cluster in sink.connections}, key=str):
@@ -138,7 +145,7 @@ def _progress_topic(app: App, connection: str | None) -> Iterator[Finding]:
 
 
 def _failing_pipeline(app: App, stream: Stream, name: str, error: TidegateError) -> Iterator[Finding]:
-    """A pipeline whose next plan would fail, now."""
+    """Yield findings on a pipeline whose next plan would fail now."""
     condition = stream_condition(app, stream, tried=Tried(error))
     yield Finding(f"pipeline {name}", FindingState.WRONG, f"{condition.condition.label}: {error_text(error)}")
     yield from _causes(name, condition, but=type(error).__name__)
@@ -160,14 +167,16 @@ def _of_stream(title: str, name: str, condition: StreamCondition, text: str) -> 
 
 
 def _causes(name: str, condition: StreamCondition, but: str) -> Iterator[Finding]:
-    """Why a stream is in its condition, `but` an error that is named already."""
+    """Yield the causes of a stream's condition, except the error `but`, which was already reported."""
     for cause in condition.causes:
         if cause.error != but:
             yield Finding(f"batches of {name}", _STATES[cause.condition.urgency], cause.text)
 
 
 def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
-    """A dry plan finds what would halt the next run. Returns a sentence, and the plan."""
+    """Return a sentence on a plan that was made without storing it, and the plan. Raises what would halt
+    the next run.
+    """
     check_sinks(app, pipeline)
     head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
@@ -190,7 +199,7 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
 
 
 def _after(head: Head, plan: Plan) -> Head:
-    """Where the stream will be when a planned batch is through that has read its records already."""
+    """Return the head as it will be after an open plan that has already read its records."""
     return replace(
         head,
         offsets={**head.offsets, **plan.ends},

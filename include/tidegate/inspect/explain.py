@@ -1,4 +1,6 @@
-"""Which committed batches an explanation is about, and what each of them started from. Writes nothing."""
+"""Find the committed batches that an explanation needs, and the state that each started from. Writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one batch did with a key; `changed` are the batches that changed its state, oldest first."""
+    """The actions of one batch on a key.
+
+    Args:
+        events: The events of the key's records, in order.
+        changed: All batches that changed the key's state, the oldest first.
+    """
 
     plan: Plan
     key: str
@@ -44,10 +51,16 @@ def explain(
     offsets: OffsetRange | None = None,
     stage: str | None = None,
 ) -> list[Explanation]:
-    """What committed batches did with a key: batch `seq`, or those that read `offsets`, or the newest.
+    """Explain what committed batches did with a key.
 
-    Raises SettingsInvalid for a batch, offsets, a stage or a key that there is not, OffsetsLost when Kafka no
-    longer has the records, and what `engine.explain` raises.
+    Args:
+        seq: Only this batch; None for the newest.
+        offsets: The batches that read these offsets, instead of `seq`.
+        stage: Only this stage; None for all.
+        open_session: Number of records -> Spark session.
+
+    Raises SettingsInvalid if the batch, offsets, stage or key does not exist; OffsetsLost if Kafka no longer
+    has the records; and what `engine.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
     for plan in plans:
@@ -84,10 +97,11 @@ def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | Non
 
 
 def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
-    """The batches that read some of the offsets, oldest first. Looks through the plans, newest first."""
+    """Return the plans of the batches that read some of the offsets, the oldest first."""
     head = app.ledger.head(stream)
     plans: list[Plan] = []
     covered: list[OffsetRange] = []
+    # from the newest on, since offsets that people ask about are usually recent
     for seq in range(head.seq, 0, -1):
         plan = app.ledger.plan(stream, seq)
         if plan is None:
@@ -141,7 +155,7 @@ def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
 
 
 def _require_records(app: App, plan: Plan) -> None:
-    """All records that the batch read must still be there, in the same topics. Raises OffsetsLost."""
+    """Check that Kafka still has all records that the batch read, in the same topics. Raises OffsetsLost."""
     read = [range_ for range_ in plan.ranges if range_.span]
     with app.log(planned_pipeline(plan).source.connection) as log:
         views = {topic: log.view(topic) for topic in {range_.topic for range_ in read}}
@@ -197,8 +211,10 @@ def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
 
 
 def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:
-    """The batches that changed the key's state, in one stage or in any: all whose changelogs are kept, and of
-    those before them the last."""
+    """Return the batches that changed the key's state in one stage, or in any.
+
+    These are all batches whose changelogs still exist, and the last one before them.
+    """
     manifests, store, seqs = _readable_manifests(app, stream), app.lake(stream).store, set[int]()
     for spec_stage in pipeline.stages:
         is_bounded = kernel_stage(pipeline, spec_stage).bound is not None
@@ -210,7 +226,7 @@ def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, ke
 
 
 def _readable_manifests(app: App, stream: Stream) -> list[Manifest]:
-    """The oldest state that can be read, and the changelogs since."""
+    """Return the manifests of the oldest state that can be read, and of the changelogs since."""
     given_up = [snapshot.seq for snapshot in app.ledger.snapshots(stream) if snapshot.given_up_at is not None]
     oldest = max(given_up, default=0)
     base = app.ledger.state_manifests(stream, oldest) if oldest else []
@@ -220,7 +236,7 @@ def _readable_manifests(app: App, stream: Stream) -> list[Manifest]:
 
 
 def _example(app: App, stream: Stream, plan: Plan) -> str:
-    """A key that there is, to show how keys are written."""
+    """Return an existing key, to show how keys are written."""
     state = state_after(app, stream, app.ledger.state_manifests(stream))
     for stage in planned_pipeline(plan).stages:
         for file in state.get(stage.name, ())[:1]:

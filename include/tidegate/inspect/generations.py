@@ -1,4 +1,4 @@
-"""What would change for consumers if another generation took charge."""
+"""Compute what would change for consumers if another generation took charge."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tidegate.protocol.outputs import NO_WINDOW, consumed, emissions_by_reason, 
 
 @dataclass(frozen=True)
 class SinkDifference:
-    """What a sink would hold of one generation, and of the other. `emissions`: by reason, of the old and of
-    the new one.
+    """The differences between what a sink would contain of two generations.
+
+    Args:
+        emissions: Reason -> number of emissions, of the old and of the new generation.
     """
 
     sink: str
@@ -28,7 +30,7 @@ class SinkDifference:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Keys (and windows) by what becomes of them: same, changed, added, removed."""
+        """The number of keys (and windows) that are the same, changed, added and removed."""
         entries = self.entries
         return {
             "same": entries.same,
@@ -38,7 +40,7 @@ class SinkDifference:
         }
 
     def examples(self, most: int) -> list[dict[str, Any]]:
-        """Some of each kind, as far as they go."""
+        """Return at most `most` rows, with some of each kind."""
         entries = self.entries
         kinds = {"changed": entries.changed, "added": entries.added, "removed": entries.removed}
         rows = [
@@ -55,7 +57,9 @@ class SinkDifference:
 
 @dataclass(frozen=True)
 class GenerationDifference:
-    """Of two generations, folded up to the last batches at which both have read the same."""
+    """The differences between two generations, up to the last batches after which both have read the same
+    records.
+    """
 
     old: Stream
     new: Stream
@@ -65,12 +69,14 @@ class GenerationDifference:
 
     @property
     def sides(self) -> str:
-        """What is compared, for people."""
+        """The two sides of the comparison, for people."""
         return f"{self.new} after batch {self.new_seq} against {self.old} after batch {self.old_seq}"
 
 
 def compare_generations(app: App, old: Stream, new: Stream) -> GenerationDifference:
-    """Compare what both have sent, or would have. Raises Halted where they have no point in common."""
+    """Compare what both generations have sent, or would have. Raises Halted if they have no point in
+    common.
+    """
     old_seq, new_seq = common_point(app, old, new)
     names = dict.fromkeys([*_sinks(app, old), *_sinks(app, new)])
     return GenerationDifference(

@@ -1,4 +1,4 @@
-"""How far streams are behind what Kafka has now, asked once for all of them."""
+"""Compute how far streams are behind Kafka, with one request for all of them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from tidegate.ledger.report import lag
 from tidegate.settings import Settings
 
 TIMEOUT_MS = 2_000
-"""How long somebody who looks at a page waits for a broker that does not answer."""
+"""How long a page waits for a broker that does not answer."""
 
 
 @dataclass(frozen=True)
 class Lags:
-    """What Kafka has now of each stream's topics. `error` says why that is not known of some, or of all: they
-    have no ends, and their lag is None.
+    """The ends of each stream's topics in Kafka now.
+
+    Args:
+        stable_ends: The last stable offsets; streams whose ends are unknown are missing, and their lag is
+            None.
+        error: Why the ends of some or all streams are unknown.
     """
 
     stable_ends: Mapping[Stream, Offsets] = field(default_factory=dict)
     error: TidegateError | None = None
 
     def ends_of(self, head: Head) -> Offsets:
-        """Up to where the topics of a stream can be read."""
+        """Return the offsets up to which the topics of a stream can be read."""
         return self.stable_ends.get(head.stream, {})
 
-    def of(self, head: Head) -> int | None:
-        """Offsets that a stream has not read yet; None where nobody knows: before its first batch, without a
-        broker, and where a topic is missing.
+    def lag_of(self, head: Head) -> int | None:
+        """Return the number of offsets that a stream has not read yet.
+
+        Return None if it is unknown: before the first batch, without a broker, and if a topic is missing.
         """
         ends = self.ends_of(head)
         if not head.topic_ids or {topic for topic, _ in ends} != set(head.topic_ids):
@@ -42,9 +47,9 @@ class Lags:
 def current_lags(
     settings: Settings, heads: Sequence[tuple[Head, str | None]], timeout_ms: int = TIMEOUT_MS
 ) -> Lags:
-    """Up to where the topics of these heads can be read now; each with the connection of its Kafka cluster.
+    """Return the ends of the topics of these heads, each given with the connection of its Kafka cluster.
 
-    It raises nothing: see `Lags.error`.
+    Raises nothing: see `Lags.error`.
     """
     ends: dict[Stream, Offsets] = {}
     error: TidegateError | None = None

@@ -1,4 +1,4 @@
-"""A suite proposed from history: from a sample of emissions and the counts of the batches that are kept."""
+"""Propose a suite from history: from a sample of emissions and the counts of batches that still exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.quality.audit import Audit
 from tidegate.quality.audited import audited_rows
 from tidegate.quality.builtin import BUILTIN_TYPES, BatchCounts, needs_of
 from tidegate.quality.builtin.facts import batch_counts
-from tidegate.quality.proposals import Proposal, of_columns, of_stage
+from tidegate.quality.proposals import Proposal, propose_for_columns, propose_for_stage
 from tidegate.quality.rows import TableRows
 from tidegate.quality.suite import parse_suite
 from tidegate.spec import Pipeline, Stage
@@ -40,7 +40,8 @@ _READ = (KEY, TIMESTAMP, *WINDOW, KEY_COLUMNS, VALUE)
 class Learned:
     """A proposed suite of a stage, from `rows` emissions of batches `first` to `last`.
 
-    `refuted`: what did not hold on all of what was seen, and is not in the suite.
+    Args:
+        refuted: Proposals that did not hold on all of the sample, and are not in the suite.
     """
 
     stage: str
@@ -51,7 +52,7 @@ class Learned:
     refuted: tuple[Proposal, ...]
 
     def suite(self, name: str) -> dict[str, Any]:
-        """As a suite file has it."""
+        """Return the suite as a file stores it. `name` is its name in the file."""
         source = f"{self.rows:,} emissions of the stage {self.stage}, batches {self.first} to {self.last}"
         expectations = [proposal.written for proposal in self.proposals]
         return {"name": name, "expectations": expectations, "meta": {"learned": source}}
@@ -65,11 +66,18 @@ def learn_suite(
     batches: int = 20,
     rows: int = 100_000,
 ) -> Learned:
-    """A suite that the newest `batches` pass, as far as they were looked at: their counts, and about `rows`
-    emissions of them together, in whole row groups or the first part of one, evenly from their files.
+    """Propose a suite that the newest batches pass.
 
-    `stage`: default the last. Batches whose emissions had other columns, or types, are only counted. Raises
-    SettingsInvalid where there is no batch, or no emissions of the stage are kept; LakeDamaged,
+    The proposals are based on the batches' counts, and on a sample of emissions: whole row groups, or their
+    first rows, evenly from all files. A batch whose emissions have other columns or types contributes only
+    its counts.
+
+    Args:
+        stage: The stage; None for the last.
+        batches: The number of batches.
+        rows: The approximate number of emissions in the sample.
+
+    Raises SettingsInvalid if there is no batch, or no emissions of the stage are stored; LakeDamaged,
     LakeUnavailable, LedgerUnavailable.
     """
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
@@ -77,10 +85,10 @@ def learn_suite(
     samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
     looked_at = _alike([sample.rows.in_memory for sample in samples if sample.rows is not None])
     proposals = [
-        *of_stage(
+        *propose_for_stage(
             kernel_stage(pipeline, chosen), [sample.counts for sample in samples], _drops_late(pipeline)
         ),
-        *of_columns(looked_at, pipeline.key_of(chosen)),
+        *propose_for_columns(looked_at, pipeline.key_of(chosen)),
     ]
     refuted = _refuted(app, samples, pipeline, chosen, proposals, evaluate)
     return Learned(
@@ -94,7 +102,9 @@ def learn_suite(
 
 
 def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> None:
-    """Write a suite file; without `overwrite` only where there is none. Raises SettingsInvalid."""
+    """Write a suite file. Raises SettingsInvalid if it exists, unless `overwrite` is set, or if it cannot
+    be written.
+    """
     text = json.dumps(suite, indent=2, ensure_ascii=False) + "\n"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +112,7 @@ def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> N
             opened.write(text)
     except FileExistsError as error:
         raise SettingsInvalid(
-            f"{file} is there already", "Name another suite with --suite, or give --force to replace it."
+            f"{file} already exists", "Name another suite with --suite, or give --force to replace it."
         ) from error
     except OSError as error:
         raise SettingsInvalid(
@@ -113,8 +123,9 @@ def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> N
 
 @dataclass(frozen=True)
 class _Sample:
-    """A batch: its counts, and some of its emissions as a suite sees them, without deletions; None: those of
-    the stage were not kept.
+    """A batch: its counts, and some of its emissions as a suite sees them, without deletions.
+
+    `rows` is None if the emissions of the stage were not stored.
     """
 
     plan: Plan
@@ -124,7 +135,9 @@ class _Sample:
 
 
 def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeline, Stage]:
-    """Of the newest batch. Raises SettingsInvalid where its emissions are not kept."""
+    """Return pipeline and stage of the newest batch. Raises SettingsInvalid if its emissions are not
+    stored.
+    """
     plan = app.ledger.plan(stream, seq)
     assert plan is not None, "`committed_seqs` gives batches that have one"
     pipeline = planned_pipeline(plan)
@@ -156,11 +169,11 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
     with needed_by(batch_named(stream, seq)):
         files = app.manifest(stream, attempt.manifest).files_of("outbox", stage)
         audited = audited_rows(pipeline, whole_stage("", stage), store, files)
-        return _Sample(plan, attempt, counts, TableRows.of(audited, _parts(store, files, rows)))
+        return _Sample(plan, attempt, counts, TableRows.from_stored(audited, _parts(store, files, rows)))
 
 
 def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Table]:
-    """About so many emissions that are no deletions, of row groups evenly from the files."""
+    """Yield about `rows` emissions that are not deletions, from row groups spread evenly over the files."""
     groups = list(_row_groups(store, files))
     if not groups:
         return
@@ -175,7 +188,7 @@ def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Ta
 
 
 def _row_groups(store: Store, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, int, int]]:
-    """File, number in it, and rows of each row group."""
+    """Yield the file, the number and the rows of each row group."""
     for file in files:
         with open_data(store, file) as parquet:
             for group in range(parquet.num_row_groups):
@@ -183,7 +196,7 @@ def _row_groups(store: Store, files: Sequence[DataFile]) -> Iterator[tuple[DataF
 
 
 def _alike(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Those with the columns, and their types, that the newest one has in which there are emissions."""
+    """Return the tables with the same columns and types as the newest table that has rows."""
     newest = next((table for table in reversed(tables) if table.num_rows), None)
     return [] if newest is None else [table for table in tables if table.schema.equals(newest.schema)]
 
@@ -196,12 +209,12 @@ def _refuted(
     proposals: Sequence[Proposal],
     evaluate: Evaluate,
 ) -> set[int]:
-    """The numbers of the proposals that do not hold on a batch, as Great Expectations says itself."""
+    """Return the numbers of the proposals that do not hold on a batch, by Great Expectations itself."""
     written: dict[str, Any] = {
         "name": "proposed",
         "expectations": [proposal.written for proposal in proposals],
     }
-    suite = parse_suite(json.dumps(written), "What is proposed", others=BUILTIN_TYPES)
+    suite = parse_suite(json.dumps(written), "The proposed suite", additional_types=BUILTIN_TYPES)
     needs = needs_of(written["expectations"])
     refuted: set[int] = set()
     for sample in samples:

@@ -1,4 +1,4 @@
-"""What batches read and wrote, as catalogs of lineage want to know it."""
+"""What batches read and wrote, for catalogs of lineage."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tidegate.sinks.dataset import Dataset, topic_dataset
 
 @dataclass(frozen=True)
 class TopicRead:
-    """A topic that batches have read. `columns` are name -> type, as the pipeline declares them; `ranges`
-    partition -> [start, end) of all batches together.
+    """A topic that batches have read.
+
+    Args:
+        columns: name -> type, as the pipeline declares them.
+        ranges: partition -> [start, end) of all batches together.
     """
 
     dataset: Dataset
@@ -28,8 +31,11 @@ class TopicRead:
 
 @dataclass(frozen=True)
 class SinkWritten:
-    """A sink of batches. `columns` are name -> type, without a type where nothing was emitted; `records` are
-    those that it has of the batches.
+    """A sink that batches have written to.
+
+    Args:
+        columns: name -> type; without a type if nothing was emitted.
+        records: The number of messages or rows that the sink has of the batches.
     """
 
     dataset: Dataset
@@ -40,14 +46,17 @@ class SinkWritten:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Of batches of a stream that follow each other."""
+    """The lineage of consecutive batches of a stream."""
 
     topics: Sequence[TopicRead] = ()
     sinks: Sequence[SinkWritten] = ()
 
 
 def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
-    """What is known of these batches so far, the oldest first. Raises SettingsInvalid, PlanUnreadable, …"""
+    """Return the lineage of these batches, as far as they exist, the oldest first.
+
+    Raises SettingsInvalid, PlanUnreadable, LakeDamaged, LakeUnavailable.
+    """
     plans = [plan for seq in seqs if (plan := app.ledger.plan(stream, seq)) is not None]
     if not plans:
         return Lineage()
@@ -78,7 +87,9 @@ def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
 
 
 def _columns(sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:
-    """The key's columns, if the sink wants them, and the emitted ones; none of what is in quarantine."""
+    """Return the key's columns, if the sink sends them, and the emitted ones; none for the topic of dead
+    letters.
+    """
     if not sink.gets_emissions:
         return {}
     outbox = sink.outbox(plan, attempt) if attempt is not None else None

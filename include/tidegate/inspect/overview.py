@@ -1,4 +1,4 @@
-"""What a page, or a person, wants to know of a stream at a glance, and in detail."""
+"""The overview and the details of a stream, for pages and people."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ _HELD_BACK = ("suppression-buffer-records", "suppression-buffer-bytes")
 
 @dataclass(frozen=True)
 class StreamOverview:
-    """A stream at a glance. `status` is None, and there is no `last` batch, before the first plan; `lag` is
-    None where nobody knows it; `last` is the newest committed batch.
+    """A stream at a glance.
+
+    Args:
+        status: None before the first plan.
+        last: The newest committed batch; None before the first plan.
+        lag: In offsets; None if it is unknown.
     """
 
     stream: Stream
@@ -37,11 +41,13 @@ class StreamOverview:
 
 @dataclass(frozen=True)
 class StreamDetails:
-    """A stream in detail.
+    """A stream in detail. Batches are sorted by age, the newest first.
 
-    `recent` are the newest batches, at most CHARTED_BATCHES; `page` those that were asked for; both have the
-    newest first, and `has_more` says whether older ones follow. `metrics` are stage -> metric -> value after
-    the newest committed batch.
+    Args:
+        recent: The newest batches, at most CHARTED_BATCHES.
+        page: The batches that were requested.
+        has_more: Whether there are batches before those of the page.
+        metrics: stage -> metric -> value after the newest committed batch.
     """
 
     overview: StreamOverview
@@ -53,9 +59,9 @@ class StreamDetails:
 
 
 def overviews(app: App, streams: Sequence[Stream]) -> tuple[list[StreamOverview], Lags]:
-    """Streams at a glance, in the same order, and what Kafka has of them; it is asked once.
+    """Return streams at a glance, in the same order, and their lags. Kafka is asked once.
 
-    Raises LedgerUnavailable. A broker that is down is no error: see `Lags.error`.
+    A broker that is down is no error: see `Lags.error`. Raises LedgerUnavailable.
     """
     statuses = {status.stream: status for status in app.ledger.stream_statuses(streams)}
     heads = [(status.head, _source_cluster(app, status.head)) for status in statuses.values()]
@@ -64,16 +70,16 @@ def overviews(app: App, streams: Sequence[Stream]) -> tuple[list[StreamOverview]
 
 
 def _source_cluster(app: App, head: Head) -> str | None:
-    """The connection of the Kafka cluster that the head's batch has read from."""
+    """Return the connection of the Kafka cluster that the head's batch has read from."""
     try:
         plan = app.ledger.plan(head.stream, head.seq) if head.seq else None
         return source_connection(plan.spec_compiled, str(head.stream)) if plan is not None else None
     except TidegateError:
-        return None  # which is among the stream's problems
+        return None  # the stream's condition shows the error
 
 
 def details(app: App, stream: Stream, before: int | None = None, limit: int = 25) -> StreamDetails:
-    """A stream in detail, with at most `limit` batches before batch `before` (None: from the newest on).
+    """Return a stream in detail, with at most `limit` batches before batch `before` (None: the newest).
 
     Raises LedgerUnavailable, PlanUnreadable, Halted.
     """
@@ -91,7 +97,7 @@ def details(app: App, stream: Stream, before: int | None = None, limit: int = 25
 
 
 def stage_metrics(app: App, stream: Stream, seq: int) -> dict[str, dict[str, float]]:
-    """Stage -> metric -> value of a batch; the stage of what is the whole batch's is ''."""
+    """Return stage -> metric -> value of a batch; metrics of the whole batch have the stage ''."""
     by_stage: dict[str, dict[str, float]] = defaultdict(dict)
     for (stage, name), value in app.ledger.metrics(stream, seq).items():
         by_stage[stage][name] = value
@@ -99,9 +105,10 @@ def stage_metrics(app: App, stream: Stream, seq: int) -> dict[str, dict[str, flo
 
 
 def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, str], float]:
-    """(stage, metric) -> value of how a stream stands now, whatever becomes of the batch at work: `condition`
-    (see `Urgency`), `lag` and `age_seconds` as far as they are known, and what each stage holds back after
-    the head's batch.
+    """Return (stage, metric) -> value of a stream now, independent of the batch that is running.
+
+    These are `condition` (see `Urgency`), `lag` and `age_seconds` if they are known, and what each stage
+    holds back after the head's batch.
     """
     statuses = app.ledger.stream_statuses([stream])
     if not statuses:
@@ -114,7 +121,7 @@ def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, s
     }
     if status.newest_ms is not None:
         metrics["", "age_seconds"] = (now_ms - status.newest_ms) / 1000
-    lag = current_lags(app.settings, [(status.head, _source_cluster(app, status.head))]).of(status.head)
+    lag = current_lags(app.settings, [(status.head, _source_cluster(app, status.head))]).lag_of(status.head)
     metrics |= condition_metric(stream_condition(app, stream, lag))
     return metrics if lag is None else metrics | {("", "lag"): float(lag)}
 
@@ -127,8 +134,8 @@ def condition_metric(condition: StreamCondition) -> dict[tuple[str, str], float]
 def samples_of(
     app: App, stream: Stream, entries: Iterable[HistoryEntry], limit: int = SAMPLES
 ) -> tuple[list[QuarantineSample], TidegateError | None]:
-    """Quarantined records of these batches, in their order; and why there are none, if the lake does not give
-    them.
+    """Return some quarantined records of these batches, in order, and the error if the lake cannot be
+    read.
     """
     try:
         return quarantine_samples(app, stream, _quarantines(app, stream, entries), limit), None
@@ -137,17 +144,19 @@ def samples_of(
 
 
 def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> list[ReasonSummary] | None:
-    """The quarantine of these batches by reason; None: it is too much, or the lake does not give it."""
+    """Return the quarantine of these batches by reason; None if it is too large or the lake cannot be
+    read.
+    """
     try:
         return quarantine_summary(app, stream, _quarantines(app, stream, entries))
     except (LakeDamaged, LakeUnavailable):
-        return None  # `samples_of` says why
+        return None  # `samples_of` returns the error
 
 
 def _quarantines(
     app: App, stream: Stream, entries: Iterable[HistoryEntry]
 ) -> Iterator[tuple[int, ManifestRef]]:
-    """The manifests of those batches that are committed and have something in quarantine still."""
+    """Yield the manifests of committed batches whose quarantine still exists and is not empty."""
     expired = app.ledger.expired_quarantine(stream).seq
     for entry in entries:
         if (
@@ -167,7 +176,7 @@ def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags)
     try:
         entries = batch_history(app.ledger, stream, status.head.seq + 1, limit=1) if status.head.seq else []
     except TidegateError:
-        entries = []  # which is among its problems
+        entries = []  # the stream's condition shows the error
     last = entries[0] if entries else None
-    lag = lags.of(status.head)
+    lag = lags.lag_of(status.head)
     return StreamOverview(stream, status, last, lag, stream_condition(app, stream, lag))

@@ -1,4 +1,4 @@
-"""Quarantine by conditions and in pieces: however much there is, memory has a row group of it at a time."""
+"""Read quarantine by filters and in pieces: memory holds one row group at a time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from tidegate.ledger import Stream
 
 @dataclass(frozen=True)
 class QuarantineFilter:
-    """Which records of a quarantine are asked for: those that meet all that is given.
+    """A filter of quarantined records; a record must meet all conditions that are given.
 
-    `reasons`: names of `formats.reasons.Reason`; `first_batch`, `last_batch`: both included; `since_ms`,
-    `until_ms`: the records' timestamps (epoch ms), the end not included: a record without a timestamp is in
-    no such interval. Empty, or None: any. Raises SettingsInvalid for a reason that there is not.
+    Args:
+        reasons: Names of `formats.reasons.Reason`; empty for any.
+        first_batch: Included.
+        last_batch: Included.
+        since_ms: The earliest timestamp of a record, in epoch ms. A record without a timestamp is in no
+            interval.
+        until_ms: The end of the timestamps, not included.
+
+    Raises SettingsInvalid for a reason that does not exist.
     """
 
     reasons: Collection[str] = ()
@@ -34,17 +40,17 @@ class QuarantineFilter:
     until_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a reason that is none."""
-        known = [str(reason) for reason in Reason]
-        unknown = sorted(set(map(str, self.reasons)) - set(known))
+        """Refuse a reason that does not exist."""
+        reasons = [str(reason) for reason in Reason]
+        unknown = sorted(set(map(str, self.reasons)) - set(reasons))
         if unknown:
             raise SettingsInvalid(
-                f"Quarantine knows no reason {', '.join(unknown)}", f"Its reasons are: {', '.join(known)}."
+                f"Quarantine has no reason {', '.join(unknown)}", f"Its reasons are: {', '.join(reasons)}."
             )
 
     @property
     def condition(self) -> RowCondition:
-        """What is asked of each row."""
+        """The condition on each row."""
         return RowCondition(
             frozenset(map(str, self.reasons)),
             frozenset(self.topics),
@@ -54,7 +60,7 @@ class QuarantineFilter:
         )
 
     def has_batch(self, seq: int) -> bool:
-        """Whether records of this batch are asked for."""
+        """Return whether the filter includes records of this batch."""
         return (self.first_batch is None or seq >= self.first_batch) and (
             self.last_batch is None or seq <= self.last_batch
         )
@@ -64,8 +70,11 @@ ALL = QuarantineFilter()
 
 
 def iter_quarantine(app: App, stream: Stream, where: QuarantineFilter = ALL) -> Iterator[pa.Table]:
-    """All records, whole: the oldest batch first, those of a batch in no particular order. Each table has at
-    most a row group's rows, with the columns of `lake.quarantine.QUARANTINE`. Raises as `list_quarantine`.
+    """Yield all matching records with all columns of `lake.quarantine.QUARANTINE`, a row group at a time.
+
+    The oldest batch comes first; the records of a batch are in no particular order.
+
+    Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     for seq, files in quarantine_batches(app, stream, where):
         with needed_by(batch_named(stream, seq)):
@@ -78,9 +87,7 @@ def iter_quarantine(app: App, stream: Stream, where: QuarantineFilter = ALL) -> 
 def quarantine_batches(
     app: App, stream: Stream, where: QuarantineFilter, newest_first: bool = False
 ) -> Iterator[tuple[int, Sequence[DataFile]]]:
-    """The batches that are asked for and have something in quarantine, with its files: as far as it is
-    kept.
-    """
+    """Yield the matching batches whose quarantine exists and is not empty, with its files."""
     expired = app.ledger.expired_quarantine(stream).seq
     committed = app.ledger.committed(stream, max(expired, (where.first_batch or 1) - 1))
     for seq, manifest in reversed(committed) if newest_first else committed:
@@ -94,7 +101,7 @@ def quarantine_batches(
 def groups_of(
     app: App, stream: Stream, files: Sequence[DataFile], condition: RowCondition
 ) -> Iterator[RowGroup]:
-    """The row groups of a batch that may have records that are asked for."""
+    """Yield the row groups of a batch that can contain matching records."""
     store = app.lake(stream).store
     for file in files:
         yield from row_groups(store, file, condition)

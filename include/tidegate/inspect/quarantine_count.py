@@ -1,4 +1,4 @@
-"""How much is in quarantine, and why."""
+"""Count quarantined records by reason, topic or batch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ _TOTALS = {
     "first_timestamp_ms": "min",
     "last_timestamp_ms": "max",
 }
-"""What is counted, and how two counts of the same become one."""
+"""The totals, and the function that merges two totals of the same group."""
 
 
 @dataclass(frozen=True)
 class QuarantineCount:
-    """How many records in quarantine have the same `reason`, `topic` and `batch`, as far as they are counted
-    by these (else None), with the first and last batch that has one, and the first and last of their
-    timestamps (epoch ms; None: they have none).
+    """The number of records with the same `reason`, `topic` and `batch`; None for what is not counted by.
+
+    Args:
+        first_batch: The first batch with such a record.
+        last_batch: The last batch with such a record.
+        first_timestamp_ms: The earliest timestamp of such a record, in epoch ms; None if they have none.
+        last_timestamp_ms: The latest timestamp.
     """
 
     reason: str | None
@@ -48,10 +52,10 @@ class QuarantineCount:
 def count_quarantine(
     app: App, stream: Stream, where: QuarantineFilter = ALL, by: Sequence[CountedBy] = ("reason",)
 ) -> list[QuarantineCount]:
-    """How many records there are, by reason, topic, batch or several of these, in the order of these.
+    """Count matching records by reason, topic, batch or several of these; the counts are sorted by them.
 
-    Neither keys nor values are read. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable; SettingsInvalid
-    where `by` is none of these.
+    Neither keys nor values are read. Raises SettingsInvalid if `by` has another name, LakeDamaged,
+    LakeUnavailable, LedgerUnavailable.
     """
     columns = _columns_of(by)
     parts = [_counted_schema(columns).empty_table()]
@@ -80,7 +84,7 @@ def _counted_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def _totals(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """A count of some rows, each on its own at first."""
+    """Return the totals of some rows."""
     parts = {"reason": reason_codes(rows["reason"]), "topic": rows["topic"], "batch": rows["seq"]}
     ones = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     totals = (ones, rows["seq"], rows["seq"], rows["timestamp"], rows["timestamp"])
@@ -89,7 +93,7 @@ def _totals(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def _merged(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """Counts of the same as one count."""
+    """Merge totals of the same group."""
     merged = (
         pa.concat_tables(parts).group_by(list(columns), use_threads=False).aggregate(list(_TOTALS.items()))
     )

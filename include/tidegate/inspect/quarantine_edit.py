@@ -1,8 +1,8 @@
-"""One edit for many records in quarantine: `$.quantity = integer($.quantity)`.
+"""Edit many quarantined records with one expression: `$.quantity = integer($.quantity)`.
 
-An edit assigns to a place in a record's value, which has to be JSON, or to its `key`. What it assigns is a
-JSON literal, what stands at another place, a conversion of that, or `nothing`, which takes the place away.
-Numbers keep their digits. There is no more to it on purpose: an edited file can be anything.
+An edit assigns to a place in a record's value, which must be JSON, or to its `key`. The right side is a JSON
+literal, another place, a conversion of another place, or `nothing`, which removes the place. Numbers keep
+their digits. The language is small on purpose: an exported file can be edited in any way.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SYNTAX = 'Write for example `$.quantity = 5`, `$.id = integer($.id)`, `$.note =
 
 
 class _Unfit(Exception):
-    """Why an edit has no answer for a record."""
+    """The edit cannot be applied to a record."""
 
 
 @dataclass(frozen=True)
 class _Assignment:
-    """`place` is None for the key."""
+    """An assignment. `place` is None for the key."""
 
     text: str
     place: Place | None
@@ -43,17 +43,24 @@ class _Assignment:
 
 @dataclass(frozen=True)
 class ValueEdit:
-    """Edits that are made of each record, one after the other."""
+    """Edits that are applied to each record, in order.
+
+    Example::
+
+        ValueEdit.parse(["$.quantity = integer($.quantity)"]).apply(rows)
+    """
 
     assignments: tuple[_Assignment, ...]
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> ValueEdit:
-        """Raises SettingsInvalid."""
+        """Parse edits. Raises SettingsInvalid if a text is not an edit."""
         return cls(tuple(map(_assignment, texts)))
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Rows of a quarantine with the edits made. Raises SettingsInvalid at a record that they fit not."""
+        """Return quarantined rows with the edits applied. Raises SettingsInvalid at a record that they do
+        not fit.
+        """
         keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
         positions = zip(*(rows[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
         for number, position in enumerate(positions):
@@ -135,7 +142,7 @@ def _at(document: Any, place: Place) -> Any:
 
 
 def _with(document: Any, place: Place, value: Any) -> Any:
-    """The document with a value at a place, whose parent has to be there; other places are not touched."""
+    """Return the document with a value at a place whose parent exists."""
     if not place:
         return value
     *parents, last = place
@@ -204,7 +211,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _text(document: Any) -> str:
-    """JSON, with numbers in the digits that they were read with, as far as they count."""
+    """Return JSON in which numbers keep the digits that they were read with."""
     if isinstance(document, dict):
         fields = (f"{json.dumps(name, ensure_ascii=False)}:{_text(part)}" for name, part in document.items())
         return "{" + ",".join(fields) + "}"

@@ -1,4 +1,4 @@
-"""Records in quarantine as a file that other programs read, whole: JSON lines or Parquet."""
+"""Export quarantined records to a file that other programs can read: JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ EXPORTED = pa.schema(
         *((name, QUARANTINE.field(name).type) for name in ("key", "value", "headers")),
     ]
 )
-"""What an exported record has. `topic`, `partition` and `offset` identify it in Kafka, and `part` the element
-of its exploded list, if only that cannot be used; `timestamp` is epoch ms; `reason` is the name of a
-`formats.reasons.Reason`, and `detail` what is said beside it, or null.
+"""The columns of an exported record.
+
+`topic`, `partition` and `offset` identify it in Kafka, and `part` the element of its exploded list, if only
+that element cannot be used. `timestamp` is epoch ms. `reason` is the name of a `formats.reasons.Reason`, and
+`detail` the text after it, or null.
 """
 
 
@@ -45,29 +47,35 @@ def export_quarantine(
     overwrite: bool = False,
     open_only: bool = False,
 ) -> int:
-    """Write records to `path`: JSON lines (`.jsonl`, see `exported_objects`) or Parquet (`.parquet`, with the
-    columns of `EXPORTED`); gives how many. The oldest batch comes first, a batch's in no particular order.
-    `open_only`: without what was replayed or discarded.
+    """Write records to a file, and return their number.
 
-    The file is written beside `path` under another name, and gets its own when it is whole; after an error
-    what was at `path` is still there. Raises SettingsInvalid for another ending, for a file that is there
-    already without `overwrite`, and where it cannot be written; LakeDamaged, LakeUnavailable,
-    LedgerUnavailable.
+    The oldest batch comes first; the records of a batch are in no particular order. The file is written under
+    another name and renamed when it is complete, so an error leaves an existing file unchanged.
+
+    Args:
+        path: Its ending decides the format: `.jsonl` (see `exported_objects`) or `.parquet` (columns of
+            `EXPORTED`).
+        overwrite: Replace an existing file.
+        open_only: Leave out records that were replayed or discarded.
+
+    Raises SettingsInvalid for another ending, for an existing file without `overwrite`, and if the file
+    cannot be written;
+    LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     write = _WRITERS.get(path.suffix)
     if write is None:
         raise SettingsInvalid(
-            f"{path} ends with none of {', '.join(_WRITERS)}", "Name a file with one of these endings."
+            f"{path} does not end with {' or '.join(_WRITERS)}", "Name a file with one of these endings."
         )
     if path.exists() and not overwrite:
-        raise SettingsInvalid(f"{path} is there already", "Name another file, or give --force to replace it.")
+        raise SettingsInvalid(f"{path} already exists", "Name another file, or give --force to replace it.")
     with _renamed_to(path) as partial:
         rows = iter_open(app, stream, where) if open_only else iter_quarantine(app, stream, where)
         return write(partial, map(exported, rows))
 
 
 def exported(rows: pa.Table) -> pa.Table:
-    """Rows of a quarantine with the columns of `EXPORTED`."""
+    """Return rows of a quarantine with the columns of `EXPORTED`."""
     parts = {
         "batch": rows["seq"],
         "reason": reason_codes(rows["reason"]),
@@ -78,9 +86,10 @@ def exported(rows: pa.Table) -> pa.Table:
 
 
 def exported_objects(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows of `exported` as objects for JSON: `key`, `value` and each header's `value` are text where they
-    are UTF-8, else base64, which `key_encoding` and `value_encoding` say: `utf-8`, `base64`, null for null.
-    Headers stand in their order, repeated ones too.
+    """Yield rows of `exported` as objects for JSON.
+
+    `key`, `value` and the `value` of each header are text if they are UTF-8, else base64. `key_encoding` and
+    `value_encoding` say which: `utf-8`, `base64`, or null for null. Headers keep their order, and can repeat.
     """
     for row in rows.to_pylist():
         headers = row.pop("headers") or ()
@@ -103,7 +112,9 @@ def _encoded(name: str, value: bytes | None) -> dict[str, str | None]:
 
 @contextmanager
 def _renamed_to(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file that gets its own if nothing fails, and is removed otherwise."""
+    """Yield the path of a temporary file that is renamed to `path` if nothing fails, and removed
+    otherwise.
+    """
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
     try:
         yield partial
@@ -140,7 +151,9 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def _flush(file: Any) -> None:
-    """What has the file's own name outlives a crash."""
+    """Flush a file to disk before it is renamed, so that a crash never leaves an incomplete file with the
+    final name.
+    """
     file.flush()
     os.fsync(file.fileno())
 

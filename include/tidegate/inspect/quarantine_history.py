@@ -1,4 +1,4 @@
-"""What became of records in quarantine: of those that are shown, and of one, from the beginning on."""
+"""The status of quarantined records, and the history of one record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.ledger import Resolution, Stream
 
 
 class Status(str, Enum):
-    """What became of a record in quarantine."""
+    """The status of a quarantined record."""
 
     OPEN = "open"
     REPLAYED = "replayed"
@@ -27,13 +27,13 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A record's status, and the resolution that it is of; None: it is open."""
+    """A record's status, and the resolution that decided it; None if the record is open."""
 
     resolution: Resolution | None
 
     @property
     def status(self) -> Status:
-        """In one word."""
+        """The status."""
         if self.resolution is None:
             return Status.OPEN
         return Status.DISCARDED if self.resolution.seq is None else Status.REPLAYED
@@ -47,8 +47,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class RecordEvent:
-    """Something that happened to a record. `at`: epoch seconds, None where the ledger does not say; `batch`:
-    that which put it into quarantine, or replays it. `part`: see `formats.INPUT`.
+    """An event in the history of a record.
+
+    Args:
+        at: Epoch seconds; None if the ledger does not have it.
+        batch: The batch that put the record into quarantine, or replayed it.
+        part: See `formats.INPUT`.
     """
 
     what: str
@@ -60,25 +64,27 @@ class RecordEvent:
 
 
 class Decisions:
-    """What became of records, as the ledger knows it at one instant. Raises LakeDamaged, LakeUnavailable."""
+    """The resolutions of records, as the ledger has them at one instant. Raises LakeDamaged,
+    LakeUnavailable.
+    """
 
     def __init__(self, app: App, stream: Stream) -> None:
         self._records = ResolvedRecords(app, stream, app.ledger)
 
-    def of(self, rows: pa.Table) -> list[Decision]:
-        """Of rows with the columns `IDENTITY`, in their order."""
+    def decisions_on(self, rows: pa.Table) -> list[Decision]:
+        """Return the decision on each row, in order; the rows need the columns `IDENTITY`."""
         resolutions = self._records.resolutions
         return [
             Decision(resolutions.get(number)) for number in self._records.of_quarantined(rows).to_pylist()
         ]
 
     def open_mask(self, rows: pa.Table) -> pa.BooleanArray:
-        """Which of these rows are open."""
+        """Return which of these rows are open."""
         return pc.equal(self._records.of_quarantined(rows), OPEN)
 
 
 def iter_open(app: App, stream: Stream, where: QuarantineFilter) -> Iterator[pa.Table]:
-    """As `iter_quarantine`, without what was replayed or discarded."""
+    """Yield what `iter_quarantine` yields, without records that were replayed or discarded."""
     decisions = Decisions(app, stream)
     for rows in iter_quarantine(app, stream, where):
         rows = rows.filter(decisions.open_mask(rows))
@@ -87,21 +93,22 @@ def iter_open(app: App, stream: Stream, where: QuarantineFilter) -> Iterator[pa.
 
 
 def count_by_status(app: App, stream: Stream, where: QuarantineFilter) -> dict[Status, int]:
-    """How many records there are of each status. Neither keys nor values are read."""
+    """Return the number of records of each status. Neither keys nor values are read."""
     decisions, counts = Decisions(app, stream), dict.fromkeys(Status, 0)
     for seq, files in quarantine_batches(app, stream, where):
         with needed_by(batch_named(stream, seq)):
             for group in groups_of(app, stream, files, where.condition):
-                for decision in decisions.of(group.matching(where.condition, IDENTITY)):
+                for decision in decisions.decisions_on(group.matching(where.condition, IDENTITY)):
                     counts[decision.status] += 1
     return counts
 
 
 def record_history(app: App, stream: Stream, topic: str, partition: int, offset: int) -> list[RecordEvent]:
-    """What happened to a record, the oldest first; nothing: it was never in quarantine.
+    """Return the events of a record, the oldest first; empty if it was never in quarantine.
 
-    Its resolutions are told of as long as the ledger has them; that is for good. Raises LakeDamaged,
-    LakeUnavailable, LedgerUnavailable.
+    The ledger keeps resolutions forever, so they are included even if the quarantine has expired.
+
+    Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     where = QuarantineFilter(topics=(topic,), partitions=(partition,))
     condition = RowCondition(topics=frozenset([topic]), partitions=frozenset([partition]), offset=offset)
@@ -111,7 +118,7 @@ def record_history(app: App, stream: Stream, topic: str, partition: int, offset:
         with needed_by(batch_named(stream, seq)):
             for group in groups_of(app, stream, files, condition):
                 rows = group.matching(condition, (*IDENTITY, "reason"))
-                for row, decision in zip(rows.to_pylist(), decisions.of(rows), strict=True):
+                for row, decision in zip(rows.to_pylist(), decisions.decisions_on(rows), strict=True):
                     if seq not in committed_at:
                         committed_at[seq] = _committed_at(app, stream, seq)
                     put = RecordEvent("quarantined", committed_at[seq], seq, row["part"], None, row["reason"])

@@ -1,4 +1,4 @@
-"""An exported and edited file back as rows of quarantine: what is to be replayed, as it stands there."""
+"""Read an exported and edited file back as quarantined rows, to replay them as the file has them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _BYTES = 16 * 1024 * 1024
 
 
 def iter_exported(path: Path) -> Iterator[pa.Table]:
-    """The records of a file that `export_quarantine` has written, with the columns of
-    `lake.quarantine.QUARANTINE`; at most 4,096 lines or a row group at a time.
+    """Yield the records of a file that `export_quarantine` has written, with the columns of `QUARANTINE`.
 
-    Key, value, headers and timestamp may be edited. Raises SettingsInvalid for a file that cannot be read,
-    and names the line of JSON that is no exported record.
+    Each table has at most 4,096 lines or one row group. Key, value, headers and timestamp can be edited.
+
+    Raises SettingsInvalid if the file cannot be read; the error names the line that is not an exported
+    record.
     """
     try:
         if path.suffix == ".jsonl":
@@ -102,7 +103,9 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _decoded(document: dict[str, Any], name: str) -> bytes | None:
-    """Text, base64 or null, as `<name>_encoding` says; text where an edit has left that null."""
+    """Decode text, base64 or null, as `<name>_encoding` says; a missing encoding, after an edit, means
+    text.
+    """
     text, encoding = document[name], document.get(f"{name}_encoding")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The newest records in quarantine, as many as are asked for."""
+"""List the newest quarantined records."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ _PLACE = ("file", "group", "row")
 _PLACES = pa.schema(
     [*(QUARANTINE.field(name) for name in POSITION), *((name, pa.int64()) for name in _PLACE)]
 )
-"""A record's position, and where it stands: the number of the file in its batch, of the row group in the
-file, of the row in the row group.
+"""A record's position in Kafka, and its place: the number of the file in its batch, of the row group in the
+file, and of the row in the row group.
 """
 
 
 def list_quarantine(
     app: App, stream: Stream, where: QuarantineFilter = ALL, limit: int = 50, max_bytes: int | None = None
 ) -> Iterator[pa.Table]:
-    """At most `limit` records: the newest batch first, those of a batch by position. Each table has rows of
-    one batch, with the columns of `lake.quarantine.QUARANTINE`.
+    """Yield at most `limit` records, the newest batch first; the records of a batch are sorted by
+    position.
 
-    Positions decide which records these are; values are read only of row groups that have one of them, and
-    older batches only if the newer ones do not suffice. `max_bytes`: longer keys and values are cut to it.
+    Each table has rows of one batch, with the columns of `lake.quarantine.QUARANTINE`. Positions are read
+    first; values are read only from row groups with a chosen record, and older batches only if the newer ones
+    have too few records.
 
-    Raises LakeDamaged, LakeUnavailable, LedgerUnavailable; SettingsInvalid for a limit below 1.
+    Args:
+        max_bytes: Longer keys and values are cut to this length; None does not cut.
+
+    Raises SettingsInvalid for a limit below 1; LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
     if limit < 1:
         raise SettingsInvalid(f"A list of {limit} records has none", "Ask for 1 or more.")
@@ -51,12 +55,14 @@ def list_quarantine(
 
 
 def _first_places(store: Store, files: Sequence[DataFile], condition: RowCondition, limit: int) -> pa.Table:
-    """Where the first `limit` records of a batch stand, by position; of one position by place."""
+    """Return the places of the first `limit` records of a batch by position; records with the same
+    position by place.
+    """
     places = _PLACES.empty_table()
     for number, file in enumerate(files):
         for group in row_groups(store, file, condition):
-            found = _places_in(number, group, condition)
-            places = pa.concat_tables([places, found])
+            rows = _places_in(number, group, condition)
+            places = pa.concat_tables([places, rows])
             places = places.sort_by([(name, "ascending") for name in _PLACES.names]).slice(0, limit)
     return places
 
@@ -72,7 +78,7 @@ def _places_in(file: int, group: RowGroup, condition: RowCondition) -> pa.Table:
 
 
 def _rows_at(store: Store, files: Sequence[DataFile], places: pa.Table, max_bytes: int | None) -> pa.Table:
-    """The whole rows at these places, in the order of the places; each row group is read once."""
+    """Return the rows at these places, in the order of the places. Each row group is read once."""
     parts = [(QUARANTINE.empty_table(), pa.array([], pa.int64()))]
     order = pa.array(range(places.num_rows), pa.int64())
     for number in pc.unique(places["file"]).to_pylist():
@@ -88,7 +94,7 @@ def _rows_at(store: Store, files: Sequence[DataFile], places: pa.Table, max_byte
 
 
 def _cut(rows: pa.Table, max_bytes: int | None) -> pa.Table:
-    """The rows with keys and values of at most so many bytes."""
+    """Return the rows with keys and values of at most `max_bytes` bytes."""
     if max_bytes is None:
         return rows
     for name in ("key", "value"):

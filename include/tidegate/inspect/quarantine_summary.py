@@ -1,4 +1,6 @@
-"""The quarantine of some batches at a glance: by reason how many records there are, and how many are open."""
+"""Summarize the quarantine of some batches: the number of records by reason, and how many of them are
+open.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from tidegate.lake.quarantine import IDENTITY, RowCondition, reason_codes, row_g
 from tidegate.ledger import ManifestRef, Stream
 
 MOST_RECORDS = 200_000
-"""More are not counted while somebody waits for a page."""
+"""The most records that are counted while somebody waits for a page."""
 
 
 @dataclass(frozen=True)
 class ReasonSummary:
-    """So many `records` have this reason; `open` of them are neither replayed nor discarded."""
+    """The number of records with a reason. `open` of them are neither replayed nor discarded."""
 
     reason: str
     records: int
@@ -31,7 +33,8 @@ class ReasonSummary:
 def quarantine_summary(
     app: App, stream: Stream, manifests: Iterable[tuple[int, ManifestRef]]
 ) -> list[ReasonSummary] | None:
-    """Of these batches, the most frequent reason first; None: there are more than MOST_RECORDS.
+    """Return the summary of these batches, the most frequent reason first; None for more than MOST_RECORDS
+    records.
 
     Neither keys nor values are read. Raises LakeDamaged, LakeUnavailable.
     """

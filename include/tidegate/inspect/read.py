@@ -1,4 +1,4 @@
-"""What only reads: state, emissions and quarantine of committed batches, as Arrow, without a JVM."""
+"""Read state, emissions and quarantine of committed batches, as Arrow, without a JVM."""
 
 from __future__ import annotations
 
@@ -22,19 +22,24 @@ from tidegate.spec.kernel import kernel_stage
 def read_state(
     app: App, stream: Stream, as_of: int | None = None, stage: str | None = None, key: str | None = None
 ) -> pa.Table:
-    """One row per key, and window where there are windows, that is not gone; by key and window.
+    """Return one row per live key, and window if there are windows, sorted by key and window.
 
-    Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
-    `emitted` (what last went out) or, in a stage that keeps hashes only, `digest`; how many records are held
-    back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
-    default the head. `stage`: default the last. `key`: only its rows, of which few are read.
+    The columns are `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (the folded
+    value) and `emitted` (the value last emitted), or `digest` in a stage that stores only hashes; `pending`,
+    the number of records that are held back, and `due_at`, until when; and the position that last changed the
+    row.
+
+    Args:
+        as_of: The seq of a batch; None for the head.
+        stage: None for the last stage.
+        key: Return only its rows, for which few rows are read.
 
     Raises SettingsInvalid, StateGivenUp, LakeDamaged, LakeUnavailable.
     """
-    found = _stage(app, stream, stage)
-    if found is None:
+    planned = _stage(app, stream, stage)
+    if planned is None:
         return pa.table({})
-    pipeline, chosen = found
+    pipeline, chosen = planned
     seq = app.ledger.head(stream).seq if as_of is None else as_of
     with needed_by(state_named(stream, seq)):
         state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
@@ -46,14 +51,19 @@ def read_state(
 
 
 def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:
-    """What a stage sent out, of one batch or of all, by batch, key and order. `stage`: default the last.
+    """Return the emissions of a stage, of one batch or of all, sorted by batch, key and order.
 
-    Raises SettingsInvalid, also for a stage whose emissions only the next one gets: they are not kept.
+    Args:
+        seq: None for all batches.
+        stage: None for the last stage.
+
+    Raises SettingsInvalid, also for a stage whose emissions only the next stage gets, since they are not
+    stored.
     """
-    found = _stage(app, stream, stage)
-    if found is None:
+    planned = _stage(app, stream, stage)
+    if planned is None:
         return pa.table({})
-    pipeline, chosen = found
+    pipeline, chosen = planned
     if chosen.name not in pipeline.published_stages:
         raise SettingsInvalid(
             f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
@@ -66,7 +76,9 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
-    """Input that could not be used, whole, by position."""
+    """Return the input that could not be used, with all columns, by position. Raises LakeDamaged,
+    LakeUnavailable.
+    """
     rows = _committed_rows(app, stream, "quarantine", "", seq)
     if not rows.num_rows:
         return pa.table({})
@@ -74,7 +86,7 @@ def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Tabl
 
 
 def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
-    """A stage by its name, the last without one, as planned last; None before the first plan."""
+    """Return a stage by its name (None: the last), as last planned; None before the first plan."""
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
     if plan is None:
         return None
@@ -86,7 +98,7 @@ def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage]
 
 
 def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:
-    """What batch `seq` wrote, or all batches."""
+    """Return what batch `seq` wrote; None: all batches."""
     tables = []
     for committed_seq, manifest in app.ledger.committed(stream):
         if seq in (None, committed_seq):

@@ -27,9 +27,12 @@ _IDENTIFIED = pa.schema([QUARANTINE.field(name) for name in IDENTITY])
 class QuarantineSample:
     """A record, or an emission, that could not be used.
 
-    `key` and `value` are text of at most MAX_CHARACTERS characters, None where there is none; bytes that are
-    no UTF-8 are escaped. `value_size` is the whole value's length: bytes, or characters of a text.
-    `status`: open, or what became of it.
+    Args:
+        key: Text of at most MAX_CHARACTERS characters; None if there is none. Bytes that are not UTF-8 are
+            escaped.
+        value: As `key`.
+        value_size: The length of the whole value: bytes, or characters of a text.
+        status: Open, or how it was resolved.
     """
 
     seq: int
@@ -47,8 +50,9 @@ class QuarantineSample:
 def quarantine_samples(
     app: App, stream: Stream, manifests: Iterable[tuple[int, ManifestRef]], limit: int
 ) -> list[QuarantineSample]:
-    """The first `limit` rows of these batches' quarantine, batch by batch. No more files are opened than that
-    takes. Raises LakeDamaged, LakeUnavailable.
+    """Return the first `limit` rows of these batches' quarantine, batch by batch.
+
+    No more files are opened than necessary. Raises LakeDamaged, LakeUnavailable.
     """
     store, samples = app.lake(stream).store, list[QuarantineSample]()
     decisions = Decisions(app, stream)
@@ -58,7 +62,7 @@ def quarantine_samples(
         with needed_by(batch_named(stream, seq)):
             files = app.manifest(stream, manifest).files_of("quarantine", "")
             rows = list(_first_rows(store, files, limit - len(samples)))
-            decided = decisions.of(pa.Table.from_pylist(rows, _IDENTIFIED))
+            decided = decisions.decisions_on(pa.Table.from_pylist(rows, _IDENTIFIED))
             samples += [_sample(seq, row, str(decision)) for row, decision in zip(rows, decided, strict=True)]
     return samples
 
@@ -94,7 +98,7 @@ def _sample(seq: int, row: dict[str, Any], status: str) -> QuarantineSample:
 
 
 def _cut(value: str | bytes | None) -> str | None:
-    """Text of a bounded length; what is cut away is never decoded."""
+    """Return text of a bounded length. The part that is cut off is not decoded."""
     if value is None:
         return None
     if isinstance(value, bytes):

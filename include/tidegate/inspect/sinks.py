@@ -1,4 +1,4 @@
-"""What doctor finds out about the sinks of a pipeline file."""
+"""Examine the sinks of a pipeline file, for `doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.spec import Pipeline
 
 
 def check_sinks(app: App, pipeline: Pipeline) -> None:
-    """Find what would keep the next batch from being published to the sinks of a pipeline file.
+    """Check that nothing prevents publishing the next batch to the sinks of a pipeline file.
 
     Raises what `OpenSink.check_settings` and `OpenSink.check_target` raise.
     """
@@ -19,5 +19,5 @@ def check_sinks(app: App, pipeline: Pipeline) -> None:
 
 
 def sink_warnings(app: App, pipeline: Pipeline) -> list[str]:
-    """A sentence for all that a batch may run into. Raises TopicMissing, BrokerUnavailable."""
-    return [told for sink in app.sinks(stream_of(pipeline), pipeline) for told in sink.warnings()]
+    """Return a sentence for each problem that a batch may meet. Raises TopicMissing, BrokerUnavailable."""
+    return [warning for sink in app.sinks(stream_of(pipeline), pipeline) for warning in sink.warnings()]

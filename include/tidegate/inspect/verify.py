@@ -1,4 +1,4 @@
-"""Whether all files that a stream goes on from are as they were written."""
+"""Verify all files that a stream's next batches need."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tidegate.ledger import LedgerReader, ManifestRef, Stream
 def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
     """Read every byte that the next batch, and the publication of the last one, need.
 
-    Gives how many files there are, and what is wrong with those that are missing, short or changed, manifests
-    included, and what needs them. Raises LakeUnavailable, LedgerUnavailable.
+    Return the number of files, and an error for each file or manifest that is missing, short or changed. The
+    error says what needs the file.
+
+    Raises LakeUnavailable, LedgerUnavailable.
     """
     head = app.ledger.head(stream).seq
     of_state = app.ledger.state_manifests(stream, head)
@@ -40,7 +42,7 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
 
 
 def _attempts(ledger: LedgerReader, stream: Stream, head: int) -> dict[int, ManifestRef]:
-    """The manifests of the last batch, and of one that is computed already."""
+    """Return the manifests of the last batch, and of the next one if it is already computed."""
     attempts = {seq: ledger.attempt(stream, seq) for seq in (head, head + 1) if seq}
     return {seq: attempt.manifest for seq, attempt in attempts.items() if attempt is not None}
 

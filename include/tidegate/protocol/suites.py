@@ -82,4 +82,4 @@ def was_stopped(earlier: Iterable[QualityResult]) -> bool:
 def _parsed(check: QualityCheck, text: str, folder: Path) -> Suite:
     default = _DEFAULT_SEVERITIES.get(check.on_failure, Severity.CRITICAL)
     place = f"The suite {folder / check.suite}.json"
-    return parse_suite(text, place, default, others=None if check.modules else BUILTIN_TYPES)
+    return parse_suite(text, place, default, additional_types=None if check.modules else BUILTIN_TYPES)

@@ -1,4 +1,4 @@
-"""The Great Expectations edge. `gate` and what it stands on import it, which takes seconds."""
+"""Run Great Expectations on a batch. Importing `gate`, and what it imports, takes seconds."""
 
 from tidegate.quality.beside import CheckBeside
 

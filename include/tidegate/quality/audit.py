@@ -1,4 +1,4 @@
-"""What there is to evaluate: a suite, the rows, and where the results go. It can be pickled."""
+"""An audit: a suite, the rows that it is evaluated on, and the place of the results. It can be pickled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from tidegate.quality.suite import Suite
 
 @dataclass(frozen=True)
 class PagePlace:
-    """Where Data Docs show a check of a batch: below `root`, a folder or a bucket.
+    """The place of a check's page in Data Docs.
 
-    `day` is that of the batch's clock; `number` the check's place among the pipeline's, `try_number`
-    the batch's try, all from 1 on.
+    Args:
+        root: A folder or a bucket that contains the whole site.
+        day: The day of the batch's clock, in UTC.
+        number: The check's place among the checks of the pipeline, from 1 on.
+        try_number: The batch's try, from 1 on.
     """
 
     root: str
@@ -30,17 +33,21 @@ class PagePlace:
 
     @property
     def folder(self) -> str:
-        """Of the day, below the root."""
+        """The folder of the day, below the root: `orders/g1/2026-01-31`."""
         return f"{self.pipeline}/g{self.generation}/{self.day.isoformat()}"
 
 
 @dataclass(frozen=True)
 class Audit:
-    """A suite over rows. `title` is the suite's name and what it is evaluated on.
+    """A suite that is evaluated over rows.
 
-    `parameters`: name -> value, for `$PARAMETER` in the suite. `modules`: those whose expectations it may
-    have, which have to be trusted. `facts`: what built-in expectations know of the batch. `place`: None, no
-    page is written.
+    Args:
+        title: The suite's name and what it is evaluated on, for people.
+        rows: The rows; they are read only when the audit is evaluated.
+        parameters: name -> value, for `$PARAMETER` in the suite.
+        modules: Modules whose expectations the suite may have. They are imported, so they must be trusted.
+        facts: What built-in expectations need of the batch; None for a suite without such expectations.
+        place: Where the page is written; None writes no page.
     """
 
     title: str

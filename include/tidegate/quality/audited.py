@@ -1,4 +1,4 @@
-"""What a check looks at: rows of a batch's files, as a flat table, read in parts."""
+"""The rows that a check is evaluated on: rows of a batch's files, as a flat table, read in parts."""
 
 from __future__ import annotations
 
@@ -19,31 +19,41 @@ if TYPE_CHECKING:
     from tidegate.spec import Pipeline, QualityCheck, Stage
 
 DELETED = "deleted"
-"""Of emissions: whether it is a deletion, whose emitted columns are all null."""
+"""Column of emissions: whether the emission is a deletion, whose emitted columns are all null."""
 
-HELD, EMITTED = "value", "emitted"
-"""Structs of a state row: what is folded so far, shown as `value.x`, and what last went out, `emitted.x`."""
+FOLDED, EMITTED = "value", "emitted"
+"""Structs of a state row: the value folded so far, shown as `value.x`, and the value last emitted,
+`emitted.x`.
+"""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a column comes from: a stored column, or a field of one that is a struct."""
+    """The origin of a column that a suite names: a stored column, or a field of a stored struct.
+
+    Example::
+
+        Origin("value", "price").path  # "value.price"
+    """
 
     column: str
     field: str | None = None
 
     @property
     def path(self) -> str:
-        """As Parquet names it."""
+        """The column's path as Parquet names it."""
         return self.column if self.field is None else f"{self.column}.{self.field}"
 
 
 @dataclass(frozen=True)
 class AuditedRows:
-    """Rows of some files under the names that suites use. It can be pickled.
+    """Rows of some files under the names that suites use. They can be pickled.
 
-    `columns`: name -> where it comes from, in their order. `schema` has their types. `only_values`: rows of
-    which `value` is null, deletions, are left out. `shows_deleted`: a column `deleted` is added.
+    Args:
+        columns: name -> origin, in the order in which the suite sees the columns.
+        schema: The types of these columns, and of `deleted` where it is shown.
+        only_values: Leave out deletions, which are rows whose `value` is null.
+        shows_deleted: Add a boolean column `deleted`.
     """
 
     store: Store
@@ -55,13 +65,16 @@ class AuditedRows:
 
     @property
     def most_rows(self) -> int:
-        """How many rows there are, deletions that are left out included."""
+        """The number of rows in the files. Deletions that are left out are counted, too."""
         return sum(file.rows for file in self.files)
 
     def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows, a row group of a file at a time, always in the same order; `names`: only these columns.
+        """Yield the rows, a row group of a file at a time, always in the same order.
 
-        No more is read than is asked for. Raises LakeDamaged, LakeUnavailable.
+        Args:
+            names: Read and return only these columns; None returns all.
+
+        Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
         """
         requested = self.schema.names if names is None else list(names)
         for file in self.files:
@@ -74,14 +87,16 @@ class AuditedRows:
                     yield self._shown(rows, requested)
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
-        """All rows at once."""
+        """Return all rows in memory, with the columns `names` (None: all). Raises as `parts` does."""
         requested = self.schema.names if names is None else list(names)
         schema = pa.schema([self.schema.field(name) for name in requested])
         return pa.concat_tables([schema.empty_table(), *self.parts(requested)])
 
     def _stored(self, paths: Sequence[str], requested: Sequence[str]) -> list[str]:
-        """What has to be read of a file: whether a value is null, any of its leaves tells."""
+        """Return the Parquet paths to read from a file."""
         origins = [self.columns[name].path for name in requested if name in self.columns]
+        # Parquet stores a struct only as its leaves. Any one leaf is enough to see whether the struct is
+        # null.
         if self.only_values or DELETED in requested:
             origins.append(next(path for path in paths if path.split(".")[0] == VALUE))
         return list(dict.fromkeys(origins))
@@ -94,6 +109,7 @@ class AuditedRows:
         shown = pa.table({name: column for name, column in columns.items() if column is not None})
         return conformed(shown, schema) if requested else rows.select([])
 
+    # None: the file is older than the column. `conformed` fills it with nulls.
     def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray | None:
         if name == DELETED and self.shows_deleted:
             return pc.is_null(rows[VALUE])
@@ -111,9 +127,20 @@ class AuditedRows:
 def audited_rows(
     pipeline: Pipeline, check: QualityCheck, store: Store, files: Sequence[DataFile]
 ) -> AuditedRows:
-    """What a check sees of the files of its stage's outbox or state. Raises LakeDamaged, LakeUnavailable.
+    """Return the rows of a stage's outbox or state under the names that a check's suite uses.
 
-    Where there are no files, the types are those that the pipeline file tells, and texts where it does not.
+    Without files, the types are those that the pipeline file declares, and `string` where it declares none.
+
+    Args:
+        check: Its `of` chooses: `values` and `emissions` read the outbox, `state` reads the state.
+        files: The files of the stage's outbox or state.
+
+    Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
+
+    Example::
+
+        rows = audited_rows(pipeline, check, store, manifest_files)
+        rows.table(["key", "quantity"])
     """
     stage = pipeline.checked_stage(check)
     stored = stored_schema(store, files) if files else _declared_schema(pipeline, stage, check.of == "state")
@@ -128,8 +155,9 @@ def audited_rows(
 
 
 def _of_outbox(pipeline: Pipeline, check: QualityCheck, stored: pa.Schema) -> dict[str, Origin]:
-    """Key, timestamp and window, the key's columns, and the emitted ones. A sink's check sees the key's
-    columns only where the sink sends them.
+    """Return key, timestamp, window, the key's columns and the emitted columns.
+
+    A check of a sink sees the key's columns only if the sink sends them.
     """
     stage, sink = pipeline.checked_stage(check), pipeline.checked_sink(check)
     names = [KEY, TIMESTAMP, *window_columns(stage.window is not None)]
@@ -142,8 +170,9 @@ def _of_outbox(pipeline: Pipeline, check: QualityCheck, stored: pa.Schema) -> di
 
 def _of_state(stored: pa.Schema) -> dict[str, Origin]:
     names = [KEY, LIVE, *window_columns(True), "timestamp", *PLACE, "offset", PENDING, DUE_AT, UPDATED_SEQ]
+    # `digest` replaces `emitted` where the stage has `state: hash`
     columns = {name: Origin(name) for name in (*names, "digest") if name in stored.names}
-    for struct, prefix in ((HELD, "value."), (EMITTED, "emitted.")):
+    for struct, prefix in ((FOLDED, "value."), (EMITTED, "emitted.")):
         if struct in stored.names:
             columns |= {f"{prefix}{name}": origin for name, origin in _fields(stored, struct).items()}
     return columns
@@ -165,13 +194,15 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
     fields = [pa.field(name, types.get(name, pa.int64())) for name in names]
     if is_state:
         return pa.schema([*fields, pa.field(EMITTED, values)])
-    of_source = {column.name: column.type for column in pipeline.source.row_columns}
-    keys = pa.struct([pa.field(name, _declared_type(of_source.get(name))) for name in pipeline.key_of(stage)])
+    source_types = {column.name: column.type for column in pipeline.source.row_columns}
+    keys = pa.struct(
+        [pa.field(name, _declared_type(source_types.get(name))) for name in pipeline.key_of(stage)]
+    )
     return pa.schema([*fields, pa.field(KEY_COLUMNS, keys), pa.field(VALUE, values)])
 
 
 def _declared_type(text: str | None) -> pa.DataType:
-    # late: the process that evaluates suites imports this module, and needs no grammar
+    # imported here, since the process that evaluates suites imports this module, and never needs the grammar
     from tidegate.spec.arrow import arrow_type
     from tidegate.spec.columns import BadType, parse_type
 

@@ -1,7 +1,7 @@
-"""The quality check in a process of its own, which imports Great Expectations while a batch is computed.
+"""The quality check in a separate process, which imports Great Expectations while a batch is computed.
 
-That takes as long as all else of a small batch. The process ends when its standard input does, and so with
-whoever has started it, however that ends.
+The import takes as long as the rest of a small batch. The process ends when its standard input closes, so it
+never outlives the process that started it, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ if TYPE_CHECKING:  # a client starts the process before it imports anything that
 
 
 class CheckBeside:
-    """A context manager. `check` is that of `gate`, done there."""
+    """Run `gate.check` in another process. Use it as a context manager, which ends the process.
+
+    Example::
+
+        with CheckBeside() as beside:
+            beside.start()  # the imports begin
+            ...             # compute the batch
+            verdict = beside.check(audit)
+    """
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
@@ -28,18 +36,22 @@ class CheckBeside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:  # nobody waits for it any more; its imports may still go on
+        if self._process is not None:
+            # kill, since the process may still be importing, and would not see that its input is closed
             self._process.kill()
             self._process.communicate()
 
     def start(self) -> None:
-        """Let the imports begin."""
+        """Start the process, which begins its imports. Does nothing if the process is already running."""
         if self._process is None:
             command = [sys.executable, "-m", "tidegate.quality.check_process"]
             self._process = Popen(command, stdin=PIPE, stdout=PIPE)
 
     def check(self, audit: Audit) -> Verdict:
-        """See `gate.check`. Raises QualityLost where the process ends."""
+        """Evaluate an audit in the process, and return its verdict. See `gate.check`.
+
+        Raises QualityLost if the process ends before it answers, and each error that `gate.check` raises.
+        """
         self.start()
         process = self._process
         assert process is not None
@@ -51,8 +63,8 @@ class CheckBeside:
             answer: Verdict | TidegateError = pickle.load(process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
             raise QualityLost(
-                f"The process of the quality check has ended with the exit code {process.wait()}",
-                "Run again; if that repeats itself, give the machine more memory, or read what stands above.",
+                f"The process of the quality check ended with exit code {process.wait()}",
+                "Run again. If the error repeats, give the machine more memory, or read the output above.",
             ) from error
         if isinstance(answer, TidegateError):
             raise answer

@@ -1,4 +1,4 @@
-"""The program that `CheckBeside` starts: answers what comes by standard input, until that ends."""
+"""The program that `CheckBeside` starts: it answers audits from standard input until that closes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """A pickled Audit is answered by its pickled Verdict, or by the TidegateError
-    that it raised. Only answers go to standard output.
+    """Answer each pickled Audit with its pickled Verdict, or with the TidegateError that it raised.
+
+    Only answers go to standard output: everything that Python code prints goes to standard error.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who has started this, and goes to both
+    # a terminal sends Ctrl-C to both processes; the one that started this one handles it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # expectations and their modules may print, and a printed line would break the pickled answers
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    gc.disable()  # what is imported stays: to look for garbage in it takes a tenth of the imports' time
+    # modules are never garbage, and searching them for it takes a tenth of the imports' time
+    gc.disable()
     from tidegate import frozen  # noqa: F401
     from tidegate.quality.gate import check
 
@@ -43,4 +47,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # at once: there is nothing to end
+    os._exit(0)  # without the interpreter's cleanup, which takes time and has nothing to clean up

@@ -1,7 +1,7 @@
-"""Which conditions and schemas a suite may have: those that run no code and fetch nothing.
+"""Refuse the conditions and schemas of a suite that would run code or fetch documents.
 
-Great Expectations hands a condition for pandas to `DataFrame.query`, which reaches the names of the calling
-module, and so any command. The condition objects that its API writes compare a column with values.
+Great Expectations passes a condition for pandas to `DataFrame.query`, which can use the names of the calling
+module, and so run any command. Condition objects, as its API writes them, only compare a column with values.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from typing import Any
 from tidegate.errors import SettingsInvalid
 
 _SAFE_PARSERS = ("great_expectations", "great_expectations__experimental__")
-"""Parsers with a grammar of their own: `col("price") > 1`."""
+"""Parsers that have their own grammar, such as `col("price") > 1`, and run no code."""
 _COMBINED = ("and", "or")
 _SCALARS = (str, int, float, bool, type(None))
 
 
 def check_condition(place: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise SettingsInvalid for a `row_condition` that pandas would run as code. `place`: the expectation."""
-    for why in _faults(kwargs.get("row_condition"), kwargs.get("condition_parser")):
+    """Check the `row_condition` of an expectation. `place` names the expectation in errors.
+
+    Raises SettingsInvalid if pandas would run the condition as code.
+    """
+    for reason in _faults(kwargs.get("row_condition"), kwargs.get("condition_parser")):
         raise SettingsInvalid(
-            f"{place} has a `row_condition` that would be run as code: {why}",
+            f"{place} has a `row_condition` that would be run as code: {reason}",
             'Write a condition object, as the API of Great Expectations does: {"type": "comparison", '
             '"column": {"name": "price"}, "operator": ">", "parameter": 1}; or `col("price") > 1` with '
             '"condition_parser": "great_expectations".',
@@ -32,8 +35,9 @@ def _faults(condition: Any, parser: Any) -> Iterator[str]:
     if isinstance(condition, str):
         if parser not in _SAFE_PARSERS:
             yield f"its parser is {parser!r}"
+        # pandas reads a backtick as the quote of a column, and @ as a Python variable
         elif "`" in condition or "@" in condition:
-            yield "it holds a backtick or an @"
+            yield "it contains a backtick or an @"
     elif isinstance(condition, dict):
         yield from _faults_of_object(condition)
     elif condition is not None:
@@ -45,7 +49,9 @@ def _faults_of_object(condition: Mapping[str, Any]) -> Iterator[str]:
     if type_ in _COMBINED:
         parts = condition.get("conditions")
         for part in parts if isinstance(parts, list) else [None]:
-            yield from _faults_of_object(part) if isinstance(part, dict) else ["a part of it is no object"]
+            yield from (
+                _faults_of_object(part) if isinstance(part, dict) else ["a part of it is not an object"]
+            )
         return
     if type_ not in ("comparison", "nullity"):
         yield f"its type is {type_!r}"
@@ -58,11 +64,14 @@ def _faults_of_object(condition: Mapping[str, Any]) -> Iterator[str]:
     values = condition.get("parameter")
     for value in values if isinstance(values, list) else [values]:
         if not isinstance(value, _SCALARS):
-            yield f"it compares with {value!r}"
+            yield f"it compares with {value!r}"  # a list or an object could contain an expression
 
 
 def check_json_schema(place: str, schema: Any) -> None:
-    """Raise SettingsInvalid for a JSON Schema that refers to another document, which would be fetched."""
+    """Check that a JSON Schema is complete in itself.
+
+    Raises SettingsInvalid if it refers to another document, which the validator would fetch from the network.
+    """
     for reference in _references(schema):
         if not (isinstance(reference, str) and reference.startswith("#")):
             raise SettingsInvalid(

@@ -1,4 +1,4 @@
-"""A suite over audited rows, however many: each expectation in the coarsest parts that its verdict allows."""
+"""Evaluate a suite over audited rows of any number, each expectation in the smallest parts that it allows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from tidegate.quality.suite import Suite
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What Great Expectations says of an expectation, and how that came about. `error`: why it could not."""
+    """The result of one expectation.
+
+    Args:
+        measurement: The expectation and its metrics.
+        result: The validation result of Great Expectations.
+        note: How the rows were split, for people; empty if they were evaluated at once.
+    """
 
     measurement: Measurement
     result: Any
@@ -28,24 +34,31 @@ class Evaluation:
 
     @property
     def error(self) -> str | None:
-        """Why it could not be evaluated."""
+        """The reason why the expectation could not be evaluated; None if it was."""
         return self.measurement.error
 
 
 def evaluate(
     suite: Suite, rows: AuditedRows, parameters: Mapping[str, Any], part_rows: int = PART_ROWS
 ) -> list[Evaluation]:
-    """The results, in the suite's order. Rows are in memory about `part_rows` at a time, unless an
-    expectation needs its columns as a whole. Raises LakeDamaged, LakeUnavailable.
+    """Evaluate each expectation, and return the results in the suite's order.
+
+    Args:
+        parameters: name -> value; they override the parameters of the suite's file.
+        part_rows: About as many rows are in memory at a time, unless an expectation needs its columns as a
+            whole.
+
+    Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
     """
     parts = Parts(rows, part_rows)
+    # a stage without windows has columns of type null, which say nothing about the row
     shown = [name for name in (KEY, *WINDOW) if name in rows.schema.names and not _is_null(rows, name)]
     values = {**suite.parameters, **parameters}
-    at_once = parts.number <= part_rows
-    rows_or_none = parts.whole() if at_once else parts.empty()
-    measurements = [Measurement(spec, values, shown, rows_or_none) for spec in suite.expectations]
-    if at_once:
-        return _evaluated_at_once(measurements, Frame(rows_or_none), parts)
+    fits_in_memory = parts.number <= part_rows
+    typed = parts.whole() if fits_in_memory else parts.empty()
+    measurements = [Measurement(spec, values, shown, typed) for spec in suite.expectations]
+    if fits_in_memory:
+        return _evaluated_at_once(measurements, Frame(typed), parts)
     return _evaluated_in_parts(measurements, parts, shown)
 
 
@@ -54,11 +67,14 @@ def _is_null(rows: AuditedRows, name: str) -> bool:
 
 
 def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts: Parts) -> list[Evaluation]:
-    by_number = {each.spec.number: each for each in measurements if each.is_evaluated}
-    apart = [each for each in by_number.values() if _makes_doubles(each, parts)]
-    frame.measure([each for each in by_number.values() if each not in apart])
+    by_number = {
+        measurement.spec.number: measurement for measurement in measurements if measurement.is_evaluated
+    }
+    separate = [measurement for measurement in by_number.values() if _makes_doubles(measurement, parts)]
+    frame.measure([measurement for measurement in by_number.values() if measurement not in separate])
+    # one frame for all the others: a metric that several expectations use is computed once
     frames = dict.fromkeys(measurements, frame)
-    for measurement in apart:
+    for measurement in separate:
         frames[measurement] = Frame(parts.whole(measurement.columns, decimals_as_floats=True))
         frames[measurement].measure([measurement])
     return [
@@ -67,8 +83,10 @@ def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts:
 
 
 def _makes_doubles(measurement: Measurement, parts: Parts) -> bool:
-    """Of decimals. Great Expectations does so in the table itself, which others look at, and not where there
-    is a null.
+    """Return whether Great Expectations would convert decimals to doubles for this expectation.
+
+    It converts them in the table itself, which other expectations use, too, and fails if there is a null.
+    Such an expectation gets a table of its own.
     """
     return measurement.computes_with_doubles and any(
         pa.types.is_decimal(parts.rows.schema.field(name).type)
@@ -80,13 +98,18 @@ def _evaluated_in_parts(
     measurements: Sequence[Measurement], parts: Parts, shown: Sequence[str]
 ) -> list[Evaluation]:
     last = Frame(parts.empty())
-    by_row = [each for each in measurements if each.split is Split.ROWS and each.is_evaluated]
+    # first all expectations that need only counts per row: they share one pass over the rows
+    by_row = [
+        measurement
+        for measurement in measurements
+        if measurement.split is Split.ROWS and measurement.is_evaluated
+    ]
     if by_row:
         for rows in parts.split(_columns_of(by_row)):
             last = Frame(rows)
-            last.measure([each for each in by_row if each.is_evaluated])
-    results = {id(each): each.result(last) for each in by_row}
-    del last
+            last.measure([measurement for measurement in by_row if measurement.is_evaluated])
+    results = {id(measurement): measurement.result(last) for measurement in by_row}
+    del last  # free its rows before the next passes
     by_value: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
     for measurement in measurements:
         if measurement.split is Split.VALUES and measurement.is_evaluated:
@@ -116,22 +139,25 @@ def _by_value(
 ) -> dict[int, Any]:
     frame = Frame(parts.empty())
     if parts.existing(columns) != list(columns):
-        frame.measure(group)  # says which column is not there
-        return {id(each): each.result(frame) for each in group}
+        frame.measure(group)  # Great Expectations reports which column is missing
+        return {id(measurement): measurement.result(frame) for measurement in group}
     try:
         for rows in parts.by_value(parts.existing(_columns_of(group)), columns):
             frame = Frame(rows)
             for measurement in group:
                 measurement.show([name for name in shown if name in rows.columns])
-            frame.measure([each for each in group if each.is_evaluated])
-    except TypeError as error:
+            frame.measure([measurement for measurement in group if measurement.is_evaluated])
+    except TypeError as error:  # lists and maps cannot be hashed
         for measurement in group:
             measurement.error = f"its values have no hash: {error}"
-    return {id(each): each.result(frame) for each in group}
+    return {id(measurement): measurement.result(frame) for measurement in group}
 
 
 def _whole(measurement: Measurement, parts: Parts, shown: Sequence[str]) -> Any:
-    """Of its own columns; which rows fail is looked up afterwards by their places."""
+    """Evaluate an expectation on all rows of its own columns.
+
+    The columns that identify failing rows are read afterwards, by the rows' positions, to save memory.
+    """
     if not measurement.is_evaluated:
         return measurement.result(Frame(parts.empty()))
     measurement.show(())

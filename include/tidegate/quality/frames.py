@@ -1,7 +1,8 @@
-"""Audited rows as pandas has them, in parts whose columns have the types that the whole would have.
+"""Audited rows as pandas DataFrames, in parts whose columns have the types that the whole table would
+have.
 
-To pandas a column of whole numbers with a null is one of doubles, and a boolean one with a null is one of
-objects. So whether there is a null anywhere has to be known before the first part is made.
+In pandas, a column of integers with a null is a column of doubles, and a boolean column with a null is a
+column of objects. So the nulls of all parts must be counted before the first part is made.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ import pyarrow.compute as pc
 from tidegate.quality.audited import AuditedRows
 
 PART_ROWS = 100_000
-"""How many rows are in memory at once, about."""
+"""The number of rows in memory at a time, approximately."""
 
 
 class Parts:
-    """The rows of an audit, in parts of about `most` rows."""
+    """The rows of an audit, in parts of about `most` rows.
+
+    Example::
+
+        for frame in Parts(rows).split(["key", "quantity"]):
+            ...  # a pandas DataFrame of about 100,000 rows
+    """
 
     def __init__(self, rows: AuditedRows, most: int = PART_ROWS) -> None:
         self.rows = rows
@@ -34,18 +41,23 @@ class Parts:
         self._nullable: dict[str, bool] = {}
 
     def empty(self) -> pd.DataFrame:
-        """No row, and all columns in the types that parts have."""
+        """Return a DataFrame without rows whose columns have the types that the parts have."""
         if self.number > self.most:
             self._find_nulls(self.rows.schema.names)
         return self._frame(self.rows.schema.empty_table())
 
     def existing(self, columns: Sequence[str] | None) -> list[str]:
-        """Those of the columns that there are; None: all."""
+        """Return the columns that exist among `columns`; None returns all columns."""
         names: list[str] = self.rows.schema.names
         return names if columns is None else [name for name in columns if name in names]
 
     def whole(self, columns: Sequence[str] | None = None, decimals_as_floats: bool = False) -> pd.DataFrame:
-        """All rows. `decimals_as_floats`: decimals as the doubles that Great Expectations computes with."""
+        """Return all rows in one DataFrame.
+
+        Args:
+            columns: Read only these columns; None reads all.
+            decimals_as_floats: Convert decimals to the doubles that Great Expectations computes with.
+        """
         if self.number <= self.most and not decimals_as_floats:
             return self._frame(self.rows.table(self.existing(columns)))
         names = self.existing(columns)
@@ -53,18 +65,23 @@ class Parts:
         return frame
 
     def split(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        """All rows, in order."""
+        """Yield all rows, in order, in parts. Args: see `whole`."""
         names = self.existing(columns)
         self._find_nulls(names)
         for table in self._tables(names):
             yield self._frame(table)
 
-    def by_value(self, columns: Sequence[str], of: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """All rows, those with equal values in `of` in one part. They are written to temporary files between.
+    def by_value(self, columns: Sequence[str], value_columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """Yield all rows so that rows with equal values in `value_columns` are in one part.
 
-        A part with many more rows than there should be, since few values have most of them, has the columns
-        `of` alone: a value that many rows have is in memory once. Raises TypeError for values that have no
-        hash.
+        The rows are written to temporary files in between. If a few values have most of the rows, a part has
+        many more rows than it should have. Such a part contains only `value_columns`, to save memory.
+
+        Args:
+            columns: The columns of the parts.
+            value_columns: The columns whose values decide the part.
+
+        Raises TypeError if a value cannot be hashed, such as a list.
         """
         self._find_nulls(columns)
         parts = max(1, -(-self.number // self.most))
@@ -73,30 +90,31 @@ class Parts:
             paths = [Path(folder, f"{part}.arrow") for part in range(parts)]
             writers = [open_files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
             for table in self._tables(columns):
-                places = pa.array(_hashes(self._frame(table.select(list(of)))) % parts)
+                places = pa.array(_hashes(self._frame(table.select(list(value_columns)))) % parts)
                 for part, writer in enumerate(writers):
                     rows = table.filter(pc.equal(places, part))
                     writer.write_table(rows)
+            # an Arrow file can be read only after its footer is written
             open_files.close()
             for path in paths:
                 with pa.OSFile(str(path)) as file:
                     table = pa.ipc.open_file(file).read_all()
                 is_large = table.num_rows > 2 * self.most
-                yield self._frame(table.select(list(of)) if is_large else table)
+                yield self._frame(table.select(list(value_columns)) if is_large else table)
 
     def at(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, object]]:
-        """Some columns of the rows at these places, counted from 0."""
-        found: dict[int, dict[str, object]] = {}
+        """Return some columns of the rows at these positions, counted from 0 over all files."""
+        rows: dict[int, dict[str, object]] = {}
         first = 0
         for table in self.rows.parts(columns):
-            here = [place for place in positions if first <= place < first + table.num_rows]
-            for place in here:
-                (found[place],) = table.slice(place - first, 1).to_pylist()
+            in_table = [position for position in positions if first <= position < first + table.num_rows]
+            for position in in_table:
+                (rows[position],) = table.slice(position - first, 1).to_pylist()
             first += table.num_rows
-        return [found[place] for place in positions if place in found]
+        return [rows[position] for position in positions if position in rows]
 
     def _tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Row groups together, until there are enough rows."""
+        """Yield row groups joined until they have enough rows."""
         gathered: list[pa.Table] = []
         for table in self.rows.parts(columns):
             gathered.append(table)
@@ -143,10 +161,12 @@ def _depends_on_nulls(type_: pa.DataType) -> bool:
 
 
 def _hashes(frame: pd.DataFrame) -> npt.NDArray[np.uint64]:
-    """Equal rows have equal ones: to pandas -0.0 is 0.0."""
+    """Return a hash of each row; equal rows have equal hashes."""
     for name in frame.columns:
         if pd.api.types.is_float_dtype(frame[name]):
-            frame[name] = frame[name] + 0.0
+            frame[name] = (
+                frame[name] + 0.0
+            )  # makes -0.0 to 0.0: pandas compares them as equal, but hashes the bits
     hashes: npt.NDArray[np.uint64] = pd.util.hash_pandas_object(
         frame, index=False, categorize=False
     ).to_numpy()

@@ -1,4 +1,4 @@
-"""Great Expectations on a batch's rows: an audit in, a verdict and a page of Data Docs out."""
+"""Run Great Expectations on the rows of a batch: from an audit to a verdict and a page of Data Docs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from tidegate.errors import SettingsInvalid
 from tidegate.quality.audit import Audit
-from tidegate.quality.builtin import expectations as _  # noqa: F401  # makes their types known
-from tidegate.quality.builtin.facts import known_facts
+from tidegate.quality.builtin import expectations as _  # noqa: F401  # registers their types
+from tidegate.quality.builtin.facts import provide_facts
 from tidegate.quality.evaluate import Evaluation, evaluate
 from tidegate.quality.frames import PART_ROWS
 from tidegate.quality.pages import page_of
@@ -20,13 +20,22 @@ from tidegate.quality.verdict import MOST_FAILING_ROWS, ExpectationResult, Verdi
 
 
 def check(audit: Audit, part_rows: int = PART_ROWS) -> Verdict:
-    """Evaluate the suite; writes its page and the results beside it. `part_rows`: see `evaluate`.
+    """Evaluate the suite of an audit. Write its page and results if the audit has a place.
 
-    Raises SettingsInvalid where a module cannot be imported, LakeDamaged, LakeUnavailable.
+    Args:
+        part_rows: See `evaluate`.
+
+    Raises SettingsInvalid if a module cannot be imported, LakeDamaged if a file is missing or changed,
+    LakeUnavailable if the store does not answer.
+
+    Example::
+
+        verdict = check(Audit("orders on emissions", suite, rows))
+        verdict.stops  # whether a critical expectation is not met
     """
     for module in audit.modules:
         _import(module)
-    with known_facts(audit.facts):
+    with provide_facts(audit.facts):
         evaluated = evaluate(audit.suite, audit.rows, audit.parameters, part_rows)
     verdict = Verdict(audit.title, tuple(map(_result, evaluated)))
     if audit.place is None:
@@ -38,10 +47,10 @@ def check(audit: Audit, part_rows: int = PART_ROWS) -> Verdict:
 def _import(module: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:  # whatever its code does
+    except Exception as error:  # the module is the user's: its code can raise anything
         raise SettingsInvalid(
             f"The module {module} of `quality` cannot be imported: {type(error).__name__}: {error}",
-            "Put it where this Python finds it, or correct `modules`.",
+            "Install it where this Python finds it, or correct `modules`.",
         ) from error
 
 
@@ -65,25 +74,27 @@ def _result(evaluated: Evaluation) -> ExpectationResult:
 
 
 def _observed(raw: Mapping[str, Any]) -> str:
-    """What was found, of those that do not count rows."""
+    """Return the observed value of an expectation that does not count rows, as a text."""
     if raw.get("observed_value") is not None:
         return _as_text(raw["observed_value"])
     if "element_count" in raw:
         return ""
+    # expectations on distinct values return lists in place of `observed_value`
     lists = (("not in the set:", "partial_unexpected_list"), ("missing:", "partial_missing_list"))
     parts = [f"{what} {_as_text(raw[name])}" for what, name in lists if raw.get(name)]
     return "; ".join(parts)
 
 
-def _row(found: Any) -> dict[str, str]:
+def _row(row: Any) -> dict[str, str]:
     """A failing row, the key's columns first."""
-    if not isinstance(found, Mapping):
-        return {"row": str(found)}
-    names = sorted(found, key=lambda name: name not in ("key", "window_start", "window_end"))
-    return {str(name): _as_text(found[name]) for name in names}
+    if not isinstance(row, Mapping):
+        return {"row": str(row)}
+    names = sorted(row, key=lambda name: name not in ("key", "window_start", "window_end"))
+    return {str(name): _as_text(row[name]) for name in names}
 
 
 def _as_text(value: Any) -> str:
+    # numpy's scalars cannot be written as JSON
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, (list, tuple, set, frozenset)):
         plain = [item.item() if hasattr(item, "item") else item for item in plain]

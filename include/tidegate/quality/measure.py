@@ -1,4 +1,4 @@
-"""An expectation over tables in memory: what Great Expectations measures of each, and its verdict on all."""
+"""Measure an expectation over tables in memory, part by part, and compute the verdict on all parts."""
 
 from __future__ import annotations
 
@@ -23,28 +23,45 @@ from tidegate.quality.suite import ExpectationSpec
 from tidegate.quality.verdict import MOST_FAILING_ROWS
 
 _NEEDS_ALL_COLUMNS = ("table.columns", "table.column_count", "table.column_types", "unexpected_rows_query.")
+"""Prefixes of metrics that depend on which columns the table has."""
 
 _BEFORE = ("previous_", "mean_", "min_", "max_")
+"""Prefixes of parameters that are computed from earlier batches."""
 _COMPUTED_WITH_DOUBLES = {"column.sum", "column.mean", "column.standard_deviation"}
+"""Metrics for which Great Expectations converts decimals to doubles."""
 
 
 class Measurement:
-    """One expectation, and what was measured for it so far. `error`: why it cannot be evaluated.
+    """One expectation, and its metrics so far.
 
-    The metrics of several parts are joined as they come, and the verdict is Great Expectations' own.
+    The metrics of parts are joined as they come. The verdict is computed by Great Expectations itself.
+    `error` is the reason why the expectation cannot be evaluated; None if it can.
+
+    Example::
+
+        measurement = Measurement(spec, parameters, ["key"], typed)
+        for frame in frames:
+            frame.measure([measurement])
+        measurement.result(frame).success
     """
 
     def __init__(
         self, spec: ExpectationSpec, parameters: Mapping[str, Any], shown: Sequence[str], typed: pd.DataFrame
     ) -> None:
-        """`shown`: the columns that tell which row fails. `typed`: a table with the types of all parts."""
+        """Prepare the expectation; a failure is stored in `error`.
+
+        Args:
+            parameters: name -> value, for `$PARAMETER` in the expectation.
+            shown: The columns that identify a failing row.
+            typed: A table whose columns have the types of all parts.
+        """
         self.spec = spec
         self.error: str | None = None
         self.split = Split.ROWS
         self.skipped = ""
-        """Why it is not evaluated, and met; empty: it is evaluated."""
+        """The reason why the expectation is skipped and counts as met; empty if it is evaluated."""
         self.is_readable = False
-        """Whether its class takes what the suite says of it."""
+        """Whether the expectation's class accepts the arguments of the suite."""
         self._shown = list(shown)
         self._partial: dict[str, Any] = {}
         self.configuration = ExpectationConfiguration(
@@ -54,12 +71,12 @@ class Measurement:
             self._prepare(parameters, typed)
         except (
             Exception
-        ) as error:  # whatever its class refuses, an expectation that cannot be evaluated fails
+        ) as error:  # its class can raise anything; an expectation that cannot be evaluated fails
             self.error = _words(error)
 
     def _prepare(self, parameters: Mapping[str, Any], typed: pd.DataFrame) -> None:
-        if lacking := _of_batches_before(self.spec) - parameters.keys():
-            self.skipped = f"not evaluated: no batch before has {', '.join(sorted(lacking))}"
+        if missing := _of_batches_before(self.spec) - parameters.keys():
+            self.skipped = f"not evaluated: no earlier batch has {', '.join(sorted(missing))}"
             return
         kwargs, _ = build_suite_parameters(dict(self.spec.kwargs), dict(parameters))
         self.configuration = ExpectationConfiguration(
@@ -72,16 +89,17 @@ class Measurement:
         self.split = Split[declared.upper()] if isinstance(declared, str) else split_of(self._metrics)
 
     def show(self, columns: Sequence[str]) -> None:
-        """Tell which row fails by these columns from now on; none: by its place."""
+        """Identify failing rows by these columns from now on; an empty list identifies them by position."""
         self._shown = list(columns)
 
     @property
     def runtime(self) -> dict[str, Any]:
-        """How results are to be told."""
+        """The runtime configuration of Great Expectations: the format of results."""
         return {
             "result_format": {
                 "result_format": "SUMMARY",
                 "partial_unexpected_count": MOST_FAILING_ROWS,
+                # the query would be text for pandas with all positions, which may be millions
                 "return_unexpected_index_query": False,
                 **({"unexpected_index_column_names": self._shown} if self._shown else {}),
             },
@@ -90,35 +108,39 @@ class Measurement:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns that it needs, with those that tell which row fails; None: all."""
+        """The columns that the expectation needs, with those that identify a failing row; None means all."""
         kwargs = self.configuration.kwargs
         if kwargs.get("row_condition") or any(name.startswith(_NEEDS_ALL_COLUMNS) for name in self._metrics):
             return None
+        # aggregates have no failing rows to identify
         counts_rows = any(aggregate(name) is None for name in self._metrics)
         return tuple(dict.fromkeys((*self.spec.columns, *(self._shown if counts_rows else ()))))
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether there is something to measure for it."""
+        """Whether there is something to measure."""
         return self.error is None and not self.skipped
 
     @property
     def computes_with_doubles(self) -> bool:
-        """Whether it makes doubles of decimals, whatever they are."""
+        """Whether all of its metrics convert decimals to doubles."""
         return bool(self._metrics) and self._metrics.keys() <= _COMPUTED_WITH_DOUBLES
 
-    def asked(self, engine: Any) -> dict[str, Any]:
-        """The metrics that Great Expectations has to compute of a part: name -> configuration."""
+    def requested_metrics(self, engine: Any) -> dict[str, Any]:
+        """Return the metrics that Great Expectations has to compute of a part: name -> configuration."""
         metrics = self._dependencies(engine)
         return {name: metric for name, metric in metrics.items() if aggregate(name) is None}
 
-    def aggregated(self, engine: Any) -> dict[str, Any]:
-        """The others of a part: name -> what `Aggregate.of` makes of it."""
+    def aggregates(self, engine: Any) -> dict[str, Any]:
+        """Return the metrics of a part that tidegate computes: name -> the result of `Aggregate.compute`.
+
+        Raises SettingsInvalid if the part lacks the column.
+        """
         rules = {name: aggregate(name) for name in self._dependencies(engine)}
         return {name: self._aggregate_of(rule, engine) for name, rule in rules.items() if rule is not None}
 
     def add(self, partials: Mapping[str, Any]) -> None:
-        """What was measured of one more part."""
+        """Join the metrics of one more part: name -> value."""
         for name, partial in partials.items():
             if name not in self._partial:
                 self._partial[name] = partial
@@ -129,7 +151,7 @@ class Measurement:
             )
 
     def result(self, frame: Frame) -> ExpectationValidationResult:
-        """Great Expectations' verdict. `frame`: any part."""
+        """Return Great Expectations' verdict over all parts that were added. `frame`: any part."""
         if self.skipped:
             return ExpectationValidationResult(
                 success=True, expectation_config=self.configuration, result={"observed_value": self.skipped}
@@ -137,7 +159,7 @@ class Measurement:
         if self.error is None:
             try:
                 return self._result(frame)
-            except Exception as error:  # as above
+            except Exception as error:  # the class can raise anything here, too
                 self.error = _words(error)
         information = {"raised_exception": True, "exception_message": self.error, "exception_traceback": ""}
         return ExpectationValidationResult(
@@ -167,33 +189,37 @@ class Measurement:
         rows = engine.get_domain_records(domain_kwargs=domain)
         column = kwargs["column"]
         if column not in rows.columns:
-            raise SettingsInvalid(f"There is no column {column}", "Correct the suite.")
+            raise SettingsInvalid(
+                f"There is no column {column}", "Correct the suite: its columns are listed in the guide."
+            )
         values = rows[column]
-        return rule.of(values[values.notna()], len(values), kwargs.get("value_set") or ())
+        return rule.compute(values[values.notna()], len(values), kwargs.get("value_set") or ())
 
 
 def _of_batches_before(spec: ExpectationSpec) -> set[str]:
-    """The parameters that compare with batches before, of which the first batch has none."""
+    """Return the parameters that compare with earlier batches. The first batch has no value for them."""
     names = {name for text in spec.parameters for name in re.findall(r"[A-Za-z_]\w*", text)}
     return {name for name in names if name.startswith(_BEFORE)}
 
 
 class Frame:
-    """A table in memory, as Great Expectations takes it."""
+    """A table in memory, in the engine of Great Expectations."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
         self.engine = _engine(rows)
 
     def measure(self, measurements: Sequence[Measurement]) -> None:
-        """Let each measurement have what this part has. What several ask for is computed once."""
-        graphs, asked, aggregated, edges = {}, {}, {}, []
+        """Add the metrics of this table to each measurement. A metric that several of them need is
+        computed once.
+        """
+        graphs, requested, aggregated, edges = {}, {}, {}, []
         for measurement in measurements:
             try:
-                asked[measurement] = measurement.asked(self.engine)
-                # before the others: to sum up decimals Great Expectations makes doubles of them, in the table
-                aggregated[measurement] = measurement.aggregated(self.engine)
-                graph = self._graph(list(asked[measurement].values()), measurement.runtime)
-            except Exception as error:  # an expectation that cannot be evaluated fails
+                requested[measurement] = measurement.requested_metrics(self.engine)
+                # before Great Expectations: to sum decimals, it converts them to doubles in the table itself
+                aggregated[measurement] = measurement.aggregates(self.engine)
+                graph = self._graph(list(requested[measurement].values()), measurement.runtime)
+            except Exception as error:  # the other expectations are still evaluated; this one fails
                 measurement.error = _words(error)
                 continue
             graphs[measurement] = ExpectationValidationGraph(
@@ -201,6 +227,7 @@ class Frame:
             )
             edges += graph.edges
         runtime = measurements[0].runtime if measurements else {}
+        # one graph for all, since Great Expectations then resolves an equal metric only once
         whole = ValidationGraph(execution_engine=self.engine, edges=edges)
         resolved, aborted = whole.resolve(runtime_configuration=runtime, show_progress_bars=False)
         for measurement, graph in graphs.items():
@@ -208,7 +235,7 @@ class Frame:
             if failures:
                 measurement.error = _first_message(failures)
                 continue
-            values = {name: resolved[metric.id] for name, metric in asked[measurement].items()}
+            values = {name: resolved[metric.id] for name, metric in requested[measurement].items()}
             measurement.add(values | aggregated[measurement])
 
     def _graph(self, metrics: Sequence[Any], runtime: dict[str, Any]) -> ValidationGraph:
@@ -230,7 +257,7 @@ def _first_message(failures: Any) -> str:
     for information in failures.values() if isinstance(failures, dict) else failures:
         message = getattr(information, "exception_message", None) or str(information)
         return _first_line(message)
-    return "it failed"
+    return "it failed without a message"
 
 
 def _words(error: Exception) -> str:
@@ -238,5 +265,5 @@ def _words(error: Exception) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Pydantic's complaint has its point in later lines."""
+    """Return the text on one line, cut: in an error of pydantic, the point is in a later line."""
     return " ".join(text.split())[:500]

@@ -1,7 +1,8 @@
-"""The page of a check, as Great Expectations renders it, without what it would load from elsewhere.
+"""Render the page of a check with Great Expectations, without what it would load from other hosts.
 
-Around its sections stands a page of ours: theirs has scripts and styles of six other hosts, and a copy of
-four megabytes beside it. Compiled templates are not kept on disk, where another user could put code.
+tidegate writes the page around the rendered sections: Great Expectations' own page loads scripts and styles
+from six hosts, and needs four megabytes of files beside it. Compiled templates are never stored on disk,
+where another user could change them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tidegate.quality.site import CSP, STYLE, outcome_of
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
 _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
-"""To the page of the suite, which there is none of: the suite is a file of the project."""
+"""The link to the suite's page. There is no such page: the suite is a file of the project."""
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -50,7 +51,7 @@ _PAGE = """\
 
 
 class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is not typed
-    """A page of a validation."""
+    """The page of a validation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,12 +59,18 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is
 
 
 def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> str:
-    """The page's HTML. Expectations that their classes do not take stand above what can be rendered."""
+    """Return the page's HTML.
+
+    Expectations whose arguments their class does not accept cannot be rendered; they are listed at the top.
+    `evaluated` and `verdict` have the same expectations in the same order.
+    """
     place = audit.place
-    assert place is not None, "only where a page is written"
-    both = list(zip(evaluated, verdict.expectations, strict=True))
-    results = [_plain(each, result) for each, result in both if each.measurement.is_readable]
-    unreadable = [result for each, result in both if not each.measurement.is_readable]
+    assert place is not None, "the audit has no place for a page"
+    evaluations = list(zip(evaluated, verdict.expectations, strict=True))
+    results = [
+        _plain(evaluation, result) for evaluation, result in evaluations if evaluation.measurement.is_readable
+    ]
+    unreadable = [result for tested, result in evaluations if not tested.measurement.is_readable]
     met = sum(bool(result.success) for result in results)
     whole = ExpectationSuiteValidationResult(
         results=results,
@@ -88,10 +95,9 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> 
 
 
 def _plain(evaluated: Evaluation, result: ExpectationResult) -> ExpectationValidationResult:
-    """A result with values as JSON has them. What counts distinct values, not rows, tells them in words: its
-    own renderer takes them for rows.
-    """
+    """Return a result whose values JSON can store."""
     raw = _as_json(dict(evaluated.result.result or {}))
+    # counts distinct values, not rows; the renderer would show the number as a number of rows
     if "unexpected_count" in raw and "element_count" not in raw:
         raw = {"observed_value": result.observed or "as expected"}
     return ExpectationValidationResult(
@@ -107,7 +113,9 @@ def _as_json(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return what records hold as HTML text: Great Expectations puts values into its pages as they are."""
+    """Return the values as HTML text: Great Expectations inserts values of records into its pages
+    unescaped.
+    """
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, dict):
@@ -116,7 +124,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _plain_value(value: Any) -> Any:
-    """NumPy's numbers are of no class that JSON knows; times and the like are texts."""
+    """Return a number of NumPy as Python's, and any other value, such as a time, as text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 

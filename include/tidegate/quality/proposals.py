@@ -1,7 +1,8 @@
-"""Expectations that a stage's history suggests: pure decisions over samples of its emissions, and its counts.
+"""Propose expectations from a stage's history: pure decisions over samples of its emissions and its
+counts.
 
-What was so is proposed with some room, and says in `meta` where it comes from. Columns of the key get no
-bounds of values: a new key is what a pipeline is there for.
+A proposal allows some more than what was seen, and its `meta` says what it is based on. Columns of the key
+get no bounds: new keys are normal.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
 
 MOST_IN_SET = 20
-"""Texts with more values than this get no set of them."""
+"""A text column with more distinct values than this gets no set of values."""
 _ROWS_PER_VALUE = 5
-"""How often each value of such a set has to come on average, so that it is no chance that there are few."""
+"""The average number of rows per value that a set needs; with fewer, a small set may be chance."""
 _LEAST_FOR_PATTERN = 20
-"""How many different texts have to have a form before it is proposed."""
+"""The number of distinct texts that must match a pattern before it is proposed."""
 _SLACKS = (0.05, 0.1, 0.2, 0.3)
 _TENTH = 0.1
 _LEAST_SHARE = 0.01
@@ -40,12 +41,19 @@ PATTERNS = (
     "^[A-Z]+$",
     "^[A-Za-z0-9_-]+$",
 )
-"""The forms that are looked for, the narrowest first. Each has one way to match a text: none takes long."""
+"""The patterns that are tried, the narrowest first. Each can match a text in only one way, so none takes
+long.
+"""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """An expectation for a suite file, and what it comes from. `severity`: None, what the pipeline says."""
+    """An expectation for a suite file.
+
+    Args:
+        source: What the proposal is based on, for people.
+        severity: The expectation's severity; None takes the one of the pipeline.
+    """
 
     type: str
     kwargs: Mapping[str, Any]
@@ -54,20 +62,23 @@ class Proposal:
 
     @property
     def written(self) -> dict[str, Any]:
-        """As a suite file has it."""
+        """The expectation as a suite file stores it."""
         severity = {} if self.severity is None else {"severity": self.severity}
         return {"type": self.type, "kwargs": dict(self.kwargs), "meta": {"learned": self.source}} | severity
 
 
-def of_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_late: bool) -> list[Proposal]:
-    """What the stage promises by the way in which it emits, and what its counts suggest.
+def propose_for_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_late: bool) -> list[Proposal]:
+    """Propose what the stage promises by its `emit`, and bounds for its counts.
 
-    `history`: the counts of its batches, the oldest first. `drops_late`: records can be late for it.
+    Args:
+        logic: The stage as the kernel has it.
+        history: The counts of its batches, the oldest first.
+        drops_late: Whether records can be late for the stage.
     """
-    promised = f"the stage {logic.name} emits so"
+    promised = f"the stage {logic.name} emits in this way"
     proposals = [
         Proposal(types.KEYS, {}, "emissions have keys"),
-        Proposal(types.COUNTS, {}, "what comes in is accounted for"),
+        Proposal(types.COUNTS, {}, "each record that is read is accounted for"),
     ]
     if isinstance(logic.emit, core.Change):
         proposals.append(Proposal(types.NEIGHBOURS, {}, promised))
@@ -80,7 +91,7 @@ def of_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_late: bool
 
 
 def _share(type_: str, shares: Sequence[float]) -> Proposal:
-    """Twice what was the most, so far as there is room, and at least one percent."""
+    """Propose twice the largest share so far, at most 1 and at least one percent."""
     most = max(shares, default=0.0)
     bound = max(most, min(1.0, max(_rounded_up(2 * most), _LEAST_SHARE)))
     source = f"{most:.2%} at most, in {len(shares)} batches"
@@ -88,7 +99,7 @@ def _share(type_: str, shares: Sequence[float]) -> Proposal:
 
 
 def _rounded_up(share: float) -> float:
-    """To two digits that count."""
+    """Round a share up to two significant digits."""
     if not share:
         return 0.0
     digits = 1 - math.floor(math.log10(share))
@@ -97,7 +108,10 @@ def _rounded_up(share: float) -> float:
 
 
 def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
-    """With the least slack with which each batch passes; none where it goes up and down too much for that."""
+    """Propose the least slack with which each past batch passes; propose nothing if the share varies too
+    much.
+    """
+    # smaller batches have shares that vary by chance; `emitted_share_as_before` skips them, too
     judged = [past for past in history if past.came_in >= 100]
     if len(judged) <= 5:
         return
@@ -114,9 +128,17 @@ def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
             return
 
 
-def of_columns(batches: Sequence[pa.Table], key_columns: Collection[str]) -> list[Proposal]:
-    """What the columns of emissions have in common; `batches`: a sample of each, in their order, with the
-    same columns. Nothing without emissions.
+def propose_for_columns(batches: Sequence[pa.Table], key_columns: Collection[str]) -> list[Proposal]:
+    """Propose what the columns of emissions have in common; nothing if there are no emissions.
+
+    Args:
+        batches: A sample of the emissions of each batch, the oldest first, with the same columns.
+        key_columns: Columns that the key is made of.
+
+    Example::
+
+        propose_for_columns([pa.table({"price": [1, 2]})], ())[0].type
+        # "expect_column_values_to_not_be_null"
     """
     batches = [batch for batch in batches if batch.num_rows]
     if not batches:
@@ -143,7 +165,7 @@ def of_columns(batches: Sequence[pa.Table], key_columns: Collection[str]) -> lis
 
 
 class _Column:
-    """One column of a sample, batch by batch."""
+    """One column of a sample, by batch."""
 
     def __init__(self, name: str, parts: Sequence[pa.ChunkedArray]) -> None:
         self._name = name
@@ -153,7 +175,7 @@ class _Column:
         self._seen = f"{len(self._all):,} emissions of {len(parts)} batches"
 
     def nulls(self) -> Iterator[Proposal]:
-        """Not null; or mostly, where most values are there in each batch."""
+        """Propose that no value is null, or only few, if each batch has mostly values."""
         type_, column = "expect_column_values_to_not_be_null", {"column": self._name}
         if not self._all.null_count:
             yield Proposal(type_, column, f"none is null in {self._seen}", "warning")
@@ -165,7 +187,7 @@ class _Column:
             yield Proposal(type_, column | {"mostly": mostly}, source, "warning")
 
     def values(self) -> Iterator[Proposal]:
-        """A set or a form of texts, a range of numbers."""
+        """Propose a set or a pattern of texts, or a range of numbers."""
         type_ = self._all.type
         if not len(self._valid):
             return
@@ -181,7 +203,7 @@ class _Column:
             yield from self._range()
 
     def form(self) -> Iterator[Proposal]:
-        """A pattern that all texts have, if it is one that is known."""
+        """Propose the first of `PATTERNS` that all texts match."""
         type_ = self._all.type
         if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
             return
@@ -195,12 +217,15 @@ class _Column:
             yield Proposal("expect_column_values_to_match_regex", kwargs, source, "warning")
 
     def _range(self) -> Iterator[Proposal]:
-        """From the least to the largest value, with a tenth of the distance as room on both sides: not beyond
-        zero, and not above where each batch went higher than the ones before, as times and counters do.
+        """Propose the least and the largest value, with a tenth of their distance as room on both sides.
+
+        The range does not cross zero. It has no upper bound if each batch had larger values than the one
+        before, as with times and counters.
         """
         valid = self._valid
         if pa.types.is_floating(valid.type):
             valid = valid.filter(pc.invert(pc.is_nan(valid)))
+            # JSON, in which suites are stored, has no infinity
             if pc.any(pc.is_inf(valid)).as_py():
                 return
         least, most = pc.min_max(valid).as_py().values()
@@ -215,13 +240,15 @@ class _Column:
         )
 
     def _rises(self) -> bool:
-        """Whether each batch, of three or more, went higher than those before."""
+        """Return whether there are at least three batches, and each has a larger maximum than the one
+        before.
+        """
         most = [pc.max(part).as_py() for part in self._parts if part.null_count < len(part)]
-        return len(most) >= 3 and all(one < other for one, other in pairwise(most))
+        return len(most) >= 3 and all(earlier < later for earlier, later in pairwise(most))
 
 
 def _with_room(least: Any, most: Any) -> dict[str, Any]:
-    """The bounds of a range, as JSON has them: whole where both values are."""
+    """Return the bounds of a range as JSON numbers: integers if both values are integers."""
     is_whole = isinstance(least, int)
     if is_whole:
         room = max(1, math.ceil((most - least) * _TENTH))

@@ -1,4 +1,6 @@
-"""Other rows that a suite can be evaluated on than those that a batch has written: all state, or a table."""
+"""Other rows that a suite can be evaluated on, instead of those that a batch has written: all state, or a
+table.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,20 @@ from tidegate.quality.audited import AuditedRows
 
 @dataclass(frozen=True)
 class StateRows(AuditedRows):
-    """Of all state that some files have the newest row of each entry that is not gone, by hash.
+    """The newest row of each live entry of a stage's state, ordered by hash.
 
-    `is_bounded`: the stage's buffer is, so an entry is a topic-partition's.
+    Args:
+        is_bounded: Whether the stage's buffer is bounded. If it is, the same key has an entry per
+            topic-partition.
     """
 
     is_bounded: bool = False
 
     def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """About a row group at a time. Raises LakeDamaged, LakeUnavailable."""
+        """Yield about a row group at a time, with the columns `names` (None: all).
+
+        Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
+        """
         requested = self.schema.names if names is None else list(names)
         if not self.files:
             return
@@ -32,29 +39,39 @@ class StateRows(AuditedRows):
                 yield self._shown(rows, requested)
 
     @classmethod
-    def of(cls, rows: AuditedRows, is_bounded: bool) -> StateRows:
-        """Of the files of `rows`, with its columns."""
+    def from_files(cls, rows: AuditedRows, is_bounded: bool) -> StateRows:
+        """Return the state rows of the files of `rows`, with its columns."""
         return cls(rows.store, rows.files, rows.columns, rows.schema, is_bounded=is_bounded)
 
 
 @dataclass(frozen=True)
 class TableRows(AuditedRows):
-    """A table in memory."""
+    """A table in memory.
+
+    Example::
+
+        rows = TableRows.from_stored(audited_rows(pipeline, check, store, files), [stored_table])
+    """
 
     in_memory: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @property
     def most_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows of the table."""
         return int(self.in_memory.num_rows)
 
     def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """All at once."""
+        """Yield the table at once, with the columns `names` (None: all)."""
         yield self.in_memory if names is None else self.in_memory.select(list(names))
 
     @classmethod
-    def of(cls, rows: AuditedRows, stored: Iterable[pa.Table]) -> TableRows:
-        """What `rows` would show of some rows as files have them."""
+    def from_stored(cls, rows: AuditedRows, stored: Iterable[pa.Table]) -> TableRows:
+        """Return rows as `rows` would show them, from tables with the columns of stored files.
+
+        Args:
+            rows: Names and types of the columns.
+            stored: Tables with the columns that data files have.
+        """
         shown = (rows._shown(part, rows.schema.names) for part in stored)
         in_memory = pa.concat_tables([rows.schema.empty_table(), *shown])
         return cls(rows.store, (), rows.columns, rows.schema, in_memory=in_memory)

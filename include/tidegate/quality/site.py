@@ -1,4 +1,5 @@
-"""Data Docs as a site that costs what is added to it: each check of a batch is a page that is written once.
+"""Data Docs as a site that grows by a page per check: each check of a batch is a page that is written
+once.
 
     index.html                                       the pipelines and their generations
     orders/g1/index.html                             its days, the newest first
@@ -6,9 +7,9 @@
     orders/g1/2026-01-31/000000007.1.orders.1.passed.html    of batch 7, check 1, suite orders, try 1
     orders/g1/2026-01-31/000000007.1.orders.1.passed.json    the same results for programs
 
-What an index needs stands in the names of the files: none is opened. A day's index is written with each page,
-those above it only with a page of a new day. An index that lags behind, since two wrote it at once, is right
-again with the next page.
+An index is made from the names of the files: no file is opened. The index of a day is written with each page,
+the indexes above it only with the first page of a new day. If two processes write an index at once, it can
+lack a page; the next page corrects it.
 """
 
 from __future__ import annotations
@@ -36,17 +37,26 @@ STYLE = "style.css"
 CSP = """\
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'self' 'unsafe-inline'; \
 img-src data:; form-action 'none'; base-uri 'none'">"""
-"""The policy of each page, since a bucket sends none. Great Expectations styles its elements in place."""
+"""The policy of each page. It is in the page, since a bucket sends no headers. Great Expectations uses
+inline styles.
+"""
 MOST_DAYS = 400
-"""How many days with checks are kept of a generation, the newest; the others go when a new day begins."""
+"""The number of days with checks that are kept per generation. Older days are removed when a new day
+begins.
+"""
 FORMAT = 1
-"""Of the files with results."""
+"""The format version of the files with results."""
 _REQUESTS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, order=True)
 class PageName:
-    """What the name of a page's file says."""
+    """The parts of the name of a page's file.
+
+    Example::
+
+        str(PageName(7, 1, "orders", 1, "passed"))  # "000000007.1.orders.1.passed"
+    """
 
     seq: int
     number: int
@@ -59,7 +69,8 @@ class PageName:
 
     @classmethod
     def parse(cls, stem: str) -> PageName | None:
-        """The inverse of `str`; None for the name of another file."""
+        """Parse the text that `str` returns; None for the name of any other file."""
+        # the name of a suite may contain dots, so it is what remains between the other parts
         parts = stem.split(".")
         if len(parts) < 5 or not (parts[0].isdigit() and parts[1].isdigit() and parts[-2].isdigit()):
             return None
@@ -67,7 +78,7 @@ class PageName:
 
 
 def outcome_of(verdict: Verdict) -> str:
-    """In a word."""
+    """Return the outcome of a check in one word: `stopped`, `warned`, `noted` or `passed`."""
     if verdict.stops:
         return "stopped"
     if not verdict.passed:
@@ -76,14 +87,20 @@ def outcome_of(verdict: Verdict) -> str:
 
 
 def publish_page(place: PagePlace, suite: str, verdict: Verdict, page: str) -> str:
-    """Write a page, its results, and the indexes that it changes. Returns the page's path below the root.
+    """Write a page, its results, and the indexes that change. Return the page's path below the root.
 
-    Raises LakeUnavailable.
+    Args:
+        place: The place of the check.
+        suite: The suite's name.
+        page: The page's HTML.
+
+    Raises LakeUnavailable if the store does not answer.
     """
     store = Store(place.root)
     name = PageName(place.seq, place.number, suite, place.try_number, outcome_of(verdict))
     path = f"{place.folder}/{name}"
     is_new_day = not _exists(store, f"{place.folder}/index.html")
+    # pages before indexes: an index never links to a page that does not exist
     _write(store, f"{path}.html", page)
     _write(store, f"{path}.json", results_text(place, suite, verdict))
     _write(store, f"{place.folder}/index.html", _day_index(store, place))
@@ -93,7 +110,7 @@ def publish_page(place: PagePlace, suite: str, verdict: Verdict, page: str) -> s
 
 
 def results_text(place: PagePlace, suite: str, verdict: Verdict) -> str:
-    """A check's results, for programs."""
+    """Return a check's results as JSON, for programs."""
     body = {
         "format": FORMAT,
         "pipeline": place.pipeline,
@@ -135,6 +152,7 @@ def _write_indexes_above(store: Store, place: PagePlace) -> None:
     _write(store, f"{generation}/index.html", _index(title, ("day",), map(_link, days), depth=2))
     if not _exists(store, f"static/{STYLE}"):
         _write(store, f"static/{STYLE}", style())
+    # the index of all pipelines changes only when a generation gets its first day
     if len(days) > 1:
         return
     generations = [
@@ -169,9 +187,11 @@ _READABLE = re.compile(
 
 
 def read_page(root: str, path: str) -> bytes | None:
-    """A file of the site, by its path below the root. None for any other path, or where there is none.
+    """Return a file of the site, by its path below the root; None if there is no such file.
 
-    Raises LakeUnavailable.
+    A path that no page can have returns None, too, so a request cannot read other files of the store.
+
+    Raises LakeUnavailable if the store does not answer.
     """
     if not _READABLE.fullmatch(path):
         return None
@@ -181,12 +201,14 @@ def read_page(root: str, path: str) -> bytes | None:
 
 @lru_cache
 def style() -> str:
-    """The style sheet of all pages, which need nothing from elsewhere."""
+    """Return the style sheet of all pages. It loads nothing from other hosts."""
     return files("tidegate.quality").joinpath(STYLE).read_text(encoding="utf-8")
 
 
 def _write(store: Store, path: str, text: str) -> None:
-    """Whole or not at all. It need not outlive a machine that loses power: nothing is decided by it."""
+    """Write a file completely or not at all. It may be lost if the machine loses power: no decision
+    depends on it.
+    """
     folder = None if store.is_remote else Path(store.file_system.base_path)
     with store_errors(path):
         if folder is None:
@@ -195,16 +217,19 @@ def _write(store: Store, path: str, text: str) -> None:
             return
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
+        # readers must never see half a page; renaming a file in its folder is atomic
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.replace(target)
 
 
 def _remove(store: Store, folder: str) -> None:
-    """All files in a folder, one request each: not every object store deletes several at once."""
+    """Delete all files in a folder, one request per file: not every object store can delete several at
+    once.
+    """
     paths = [f"{folder}/{name}" for name in _entries(store, folder)]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        list(pool.map(store.delete, paths))  # raises what one of them raises
+        list(pool.map(store.delete, paths))  # the list raises the first error
 
 
 def _exists(store: Store, path: str) -> bool:

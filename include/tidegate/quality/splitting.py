@@ -1,9 +1,9 @@
-"""How what an expectation measures comes of parts of the rows, so that it is that of the whole.
+"""How a metric over all rows is computed from parts of the rows.
 
-An expectation measures by metrics of Great Expectations, each with a name. Of a condition on a row's own
-values the counts of parts add up, whatever the parts are. What depends on which values there are, such as
-whether each is unique, adds up where all rows with a value are in one part. Anything else needs its columns
-as a whole.
+An expectation uses metrics of Great Expectations, each with a name. If a metric counts the rows that break a
+condition on a row's own values, the counts of parts can be added, for any parts. If the condition depends on
+which values exist, such as uniqueness, counts can be added if all rows with the same value are in one part.
+All other metrics need their columns as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.quality.verdict import MOST_FAILING_ROWS
 
 
 class Split(Enum):
-    """Into what parts rows may be split, the finest first."""
+    """The ways in which rows may be split, the finest first."""
 
     ROWS = "in parts"
     VALUES = "in parts by value"
@@ -51,20 +51,29 @@ _ADDED = "table.row_count"
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A metric of a column that is computed from parts of it.
+    """A metric of a column that is computed from parts of the column.
 
-    `of` makes of a part without nulls, of how many rows it was with them, and of the expectation's set of
-    values, what `join` makes one of, and `value` makes of that what the metric is.
+    Args:
+        split: The parts that are allowed.
+        compute: (values of a part without nulls, its rows with nulls, the expectation's set of values) -> a
+            partial.
+        join: (partial, partial) -> their partial.
+        value: partial -> the metric.
+
+    Example::
+
+        rule = aggregate("column.max")
+        rule.value(rule.join(rule.compute(first, 3, ()), rule.compute(second, 4, ())))
     """
 
     split: Split
-    of: Callable[[pd.Series[Any], int, Sequence[Any]], Any]
+    compute: Callable[[pd.Series[Any], int, Sequence[Any]], Any]
     join: Callable[[Any, Any], Any]
     value: Callable[[Any], Any] = lambda partial: partial
 
 
 def _added(left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(one + other for one, other in zip(left, right, strict=True))
+    return tuple(first + second for first, second in zip(left, right, strict=True))
 
 
 def _share(partial: tuple[int, int]) -> float:
@@ -83,7 +92,7 @@ def _missing(values: pd.Series[Any], _rows: int, expected: Sequence[Any]) -> set
 
 
 def _counted(values: set[Any]) -> tuple[int, list[Any]]:
-    """How many there are, and the first of them; of different types in any order."""
+    """Return the number of values, and the first of them; values of different types are in any order."""
     try:
         ordered = sorted(values)
     except TypeError:
@@ -97,6 +106,7 @@ def _most_common(values: pd.Series[Any], *_: Any) -> tuple[int, list[Any]]:
 
 
 def _more_common(left: tuple[int, list[Any]], right: tuple[int, list[Any]]) -> tuple[int, list[Any]]:
+    # all rows of a value are in one part, so equal counts are counts of different values
     if left[0] == right[0]:
         return left[0], left[1] + right[1]
     return max(left, right, key=lambda partial: partial[0])
@@ -142,12 +152,12 @@ _AGGREGATES = {
 
 
 def aggregate(metric: str) -> Aggregate | None:
-    """How a metric of a column comes of parts of it; None: it is no such metric."""
+    """Return how a metric of a column is computed from parts; None if it cannot be computed in that way."""
     return _AGGREGATES.get(metric)
 
 
 def split_of(metrics: Iterable[str]) -> Split:
-    """Into what parts the rows may be split of which an expectation asks for these metrics."""
+    """Return the finest split that all of these metrics allow."""
     splits = {_split(metric) for metric in metrics}
     return next((split for split in (Split.WHOLE, Split.VALUES) if split in splits), Split.ROWS)
 
@@ -164,7 +174,12 @@ def _split(metric: str) -> Split:
 
 
 def condition_of(metric: str) -> str | None:
-    """The condition on rows that a metric counts or shows the breaches of."""
+    """Return the condition on rows that a metric counts or samples; None for another metric.
+
+    Example::
+
+        condition_of("column_values.nonnull.unexpected_count")  # "column_values.nonnull"
+    """
     for suffix in (*_COUNTS, *_SAMPLES, _UNUSED):
         if metric.endswith(suffix):
             return metric.removesuffix(suffix)
@@ -172,9 +187,10 @@ def condition_of(metric: str) -> str | None:
 
 
 def joined(metric: str, left: Any, right: Any) -> Any:
-    """What a metric that is no `Aggregate` is of two parts together."""
+    """Return the value of a metric that is not an `Aggregate` over two parts together."""
     if metric == _ADDED or metric.endswith(_COUNTS):
         return left + right
     if metric.endswith(_SAMPLES) and left is not None and right is not None:
         return [*left, *right][:MOST_FAILING_ROWS]
+    # of `_SAME_IN_ALL`: any part has the value of the whole
     return left

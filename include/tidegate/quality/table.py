@@ -8,14 +8,16 @@ from tidegate.quality.verdict import ExpectationResult, Verdict
 
 _WIDTH = 150
 _MOST_ROWS_SHOWN = 5
-"""How many failing rows stand in the log; Data Docs and the ledger have more."""
+"""The number of failing rows in the log. Data Docs and the ledger have more."""
 
 
 def verdict_table(verdict: Verdict, docs: str) -> str:
-    """The expectations in the suite's order, some of the rows that fail, and where the page is.
+    """Return the expectations in the suite's order, some failing rows, and the place of the page.
 
-    `docs`: the folder or bucket that pages are in.
+    Args:
+        docs: The folder or bucket that contains the pages.
     """
+    # imported here, since most processes that import this module print no table
     from rich.box import ASCII2
     from rich.console import Console
     from rich.table import Table
@@ -40,7 +42,7 @@ def verdict_table(verdict: Verdict, docs: str) -> str:
 
 
 def page_place(docs: str, page: str) -> str:
-    """Where a page is that stands below `docs`."""
+    """Return the full path of a page below `docs`."""
     return f"{docs.rstrip('/')}/{page}"
 
 

@@ -1,4 +1,4 @@
-"""The types of expectations that Great Expectations has of its own."""
+"""The types of expectations that Great Expectations defines."""
 
 from __future__ import annotations
 
@@ -65,4 +65,6 @@ CORE_TYPES = frozenset(
         "unexpected_rows_expectation",
     }
 )
-"""A test compares them with its registry."""
+"""The types, so that a suite can be parsed without importing Great Expectations. A test compares them with
+its registry.
+"""

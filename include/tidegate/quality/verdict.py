@@ -1,4 +1,4 @@
-"""What quality suites have found."""
+"""The verdict of a suite, and the result of each expectation."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ from dataclasses import dataclass
 from tidegate.quality.suite import Severity
 
 MOST_FAILING_ROWS = 20
-"""How many failing rows of an expectation are kept."""
+"""The number of failing rows that are stored per expectation."""
 _MOST_CHARACTERS = 200
 
 
 def cut(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """A text, of which the end is left out where it is long."""
+    """Return a text, shortened to `most` characters if it is longer.
+
+    Example::
+
+        cut("abcdef", 4)  # "abc…"
+    """
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """How an expectation went.
+    """The result of one expectation.
 
-    `number`: its place in the suite. `columns`: none, it is of the whole. `rows`: how many it was evaluated
-    on. `observed`: what was found, in words. `unexpected`: how many rows do not meet it, `share` how many of
-    those that are not null, 0 to 1; None: it does not count them. `failing`: some of those rows, each column
-    -> value as a text that is cut, the key's first. `error`: why it could not be evaluated, which is a
-    failure. `note`: what else there is to say of how it was evaluated.
+    Args:
+        number: The expectation's place in the suite, from 1 on.
+        columns: The columns that it names; empty if it applies to the whole table.
+        observed: The observed value, as text.
+        rows: The number of rows that it was evaluated on.
+        unexpected: The number of rows that do not meet it; None if the expectation does not count rows.
+        share: `unexpected` divided by the rows that are not null, 0 to 1; None if it does not count rows.
+        failing: Some of the failing rows: column -> value as a shortened text, the key's columns first.
+        error: The reason why it could not be evaluated, which counts as a failure.
+        note: How the rows were split, for people.
     """
 
     number: int
@@ -43,17 +53,17 @@ class ExpectationResult:
 
     @property
     def column(self) -> str | None:
-        """Its only column."""
+        """The only column; None if there are several or none."""
         return self.columns[0] if len(self.columns) == 1 else None
 
     @property
     def title(self) -> str:
-        """Type and columns."""
+        """The type and the columns."""
         return f"{self.type}({', '.join(self.columns)})"
 
     @property
     def finding(self) -> str:
-        """What was found, in a few words."""
+        """The observation in a few words: the observed value, or the number of unexpected rows."""
         if self.error is not None:
             return f"could not be evaluated: {self.error}"
         if self.unexpected is None or (self.observed and not self.share):
@@ -64,8 +74,11 @@ class ExpectationResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a suite has found. `title`: the suite, and what it was evaluated on. `page`: where Data Docs show
-    it, below the place of all; None: nowhere.
+    """The verdict of a suite.
+
+    Args:
+        title: The suite, and what it was evaluated on.
+        page: The page in Data Docs, below the root of the site; None if there is none.
     """
 
     title: str
@@ -73,7 +86,9 @@ class Verdict:
     page: str | None = None
 
     def failed(self, *severities: Severity) -> tuple[ExpectationResult, ...]:
-        """The expectations of these severities (none: any) that are not met, in the suite's order."""
+        """Return the expectations that are not met, in the suite's order; `severities`: only of these
+        (none: of any).
+        """
         severities = severities or tuple(Severity)
         return tuple(
             result for result in self.expectations if not result.passed and result.severity in severities
@@ -81,17 +96,19 @@ class Verdict:
 
     @property
     def stops(self) -> bool:
-        """Whether the batch may not go on."""
+        """Whether a critical expectation is not met, so the batch must stop."""
         return bool(self.failed(Severity.CRITICAL))
 
     @property
     def passed(self) -> bool:
-        """Whether there is nothing that stops a batch or has to be told."""
+        """Whether no critical expectation or warning failed. Failures with the severity `info` do not
+        count.
+        """
         return not self.failed(Severity.CRITICAL, Severity.WARNING)
 
     @property
     def summary_in_short(self) -> str:
-        """How many expectations are met."""
+        """The number of expectations that are met or not met."""
         failed = self.failed()
         if not failed:
             return f"{self.title}: {_counted(len(self.expectations))} met"
@@ -99,7 +116,7 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        """What was found, in a sentence."""
+        """The verdict in a sentence, with each expectation that is not met."""
         failed = self.failed()
         return f"{self.summary_in_short}: {_findings(failed)}" if failed else self.summary_in_short
 

@@ -1,4 +1,4 @@
-"""Where emissions go, each batch exactly once: one port, and a folder per kind."""
+"""Send emissions to sinks, each batch exactly once: one port, and a folder per kind."""
 
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, SinkContext, shard_name

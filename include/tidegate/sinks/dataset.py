@@ -1,6 +1,6 @@
-"""What a topic, a table or a folder is called by OpenLineage's rules: where it is, and its name there.
+"""Names of topics, tables and folders by OpenLineage's rules: a namespace, and a name in it.
 
-Secrets are in neither.
+Neither contains secrets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _SCHEMES = {"postgresql": "postgres"}
 
 
 class Dataset(NamedTuple):
-    """Such as `kafka://broker:9092` and `stock`."""
+    """A namespace such as `kafka://broker:9092`, and a name such as `stock`."""
 
     namespace: str
     name: str
 
 
 def topic_dataset(servers: str, topic: str) -> Dataset:
-    """A topic of the cluster with these bootstrap servers, of which the first gives the name.
+    """Return the dataset of a topic; the first bootstrap server names the cluster.
 
     >>> topic_dataset("kafka-1,kafka-2:9093", "stock")
     Dataset(namespace='kafka://kafka-1:9092', name='stock')
@@ -33,7 +33,7 @@ def topic_dataset(servers: str, topic: str) -> Dataset:
 
 
 def table_dataset(url: str, table: str) -> Dataset:
-    """A table of the database at a URL of SQLAlchemy's.
+    """Return the dataset of a table of the database at a SQLAlchemy URL.
 
     >>> table_dataset("postgresql+psycopg://me:secret@db/shop", "reports.stock")
     Dataset(namespace='postgres://db:5432', name='shop.reports.stock')
@@ -51,7 +51,7 @@ def table_dataset(url: str, table: str) -> Dataset:
 
 
 def folder_dataset(uri: str) -> Dataset:
-    """A folder of a file system, or of an object store.
+    """Return the dataset of a folder in a file system or an object store.
 
     >>> folder_dataset("s3://lake/shop/stock")
     Dataset(namespace='s3://lake', name='shop/stock')

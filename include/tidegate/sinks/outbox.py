@@ -1,4 +1,4 @@
-"""A batch's outbox, or its quarantine, read in the one order that every publication of it has."""
+"""Read a batch's outbox, or its quarantine, always in the same order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,21 @@ from tidegate.ledger import Plan
 from tidegate.spec import Stage
 
 CHUNK_ROWS = 10_000
+"""The most rows in one record batch, which bounds the memory of a publication."""
 
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a stage emitted in one batch for its sinks: how many emissions, and the files that they are in.
-    Where `stage` is None, what the batch has put into quarantine.
+    """The emissions of a stage in one batch, as its sinks get them.
 
-    `attempt` is the name of the computation that they are of. What reads raises LakeDamaged, LakeUnavailable.
+    Args:
+        stage: The stage; None: these are not emissions, but what the batch put into quarantine.
+        attempt: The name of the attempt that computed them.
+        emitted: The number of emissions.
+
+    Methods that read raise LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not
+    answer.
+    Raises neither before something is read.
     """
 
     plan: Plan
@@ -37,17 +44,21 @@ class Outbox:
     files: tuple[DataFile, ...]
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The types of those of `columns` that it has."""
+        """Return the types of those of `columns` that exist."""
         with open_data(self.store, self.files[0]) as parquet:
-            found = parquet.schema_arrow
-        return pa.schema([found.field(name) for name in columns if name in found.names])
+            schema = parquet.schema_arrow
+        return pa.schema([schema.field(name) for name in columns if name in schema.names])
 
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """The emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same order.
+        """Yield the emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same
+        order.
 
-        That is the order of the manifest's files, and of the rows in them, where a key's are in the order of
-        their ordinals. What is skipped is not read.
+        The order is that of the manifest's files and of the rows in them; the emissions of a key are in the
+        order of their ordinals. Row groups that are skipped are not read.
+
+        Raises LakeDamaged, LakeUnavailable.
         """
+        # a publication that goes on after a crash skips what it has sent, without reading it
         for file in self.files:
             if skip < file.rows:
                 with open_data(self.store, file) as parquet:
@@ -55,13 +66,17 @@ class Outbox:
             skip = max(0, skip - file.rows)
 
     def table(self, columns: Sequence[str]) -> pa.Table:
-        """All emissions at once."""
+        """Return all emissions in memory. Raises LakeDamaged, LakeUnavailable."""
         return read_files(self.store, self.files, columns)
 
     def outside(self, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
-        """Key and timestamp (epoch ms) of an emission that is not between two instants; None: no bound.
+        """Return key and timestamp (epoch ms) of an emission that is outside of the bounds; None if there
+        is none.
 
-        Costs a look at the files' statistics where there is none.
+        A bound that is None does not limit. If no emission is outside, usually only the files' statistics are
+        read.
+
+        Raises LakeDamaged, LakeUnavailable.
         """
         if earliest_ms is None and latest_ms is None:
             return None
@@ -88,13 +103,13 @@ class Outbox:
 
 
 def _row_groups_outside(parquet: pq.ParquetFile, earliest: int | None, latest: int | None) -> Iterator[int]:
-    """The row groups whose statistics do not rule out that a timestamp is outside."""
+    """Yield the row groups whose statistics allow that a timestamp is outside."""
     paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
     place = paths.index(TIMESTAMP)
     for group in range(parquet.num_row_groups):
-        found = parquet.metadata.row_group(group).column(place).statistics
-        too_early = earliest is not None and found.min < earliest
-        too_late = latest is not None and found.max > latest
+        statistics = parquet.metadata.row_group(group).column(place).statistics
+        too_early = earliest is not None and statistics.min < earliest
+        too_late = latest is not None and statistics.max > latest
         if too_early or too_late:
             yield group
 

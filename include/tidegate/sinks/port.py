@@ -1,4 +1,4 @@
-"""The port: what the steps of a batch, and doctor, need of a sink, whatever its kind.
+"""The port of sinks: what the batch steps, recovery and doctor need of a sink of any kind.
 
 A kind is a model in `tidegate.spec.sinks`, and a folder here that implements `OpenSink`.
 """
@@ -23,17 +23,20 @@ from tidegate.spec import Pipeline, SinkModel, Stage
 
 Declared = TypeVar("Declared", bound=SinkModel)
 RequireCommitted: TypeAlias = "Callable[[int, Callable[[str], bool]], None]"
-"""As `OpenSink.require_committed`."""
+"""The type of `OpenSink.require_committed`."""
 TimestampBounds: TypeAlias = tuple[int | None, int | None]
-"""The earliest and the latest timestamp that is taken, epoch ms; None: any."""
+"""The earliest and the latest timestamp that a sink accepts, in epoch ms; None: no limit."""
 
 
 @dataclass(frozen=True)
 class EarliestTimestamp:
-    """The earliest timestamp, epoch ms, of a message that a sink takes and keeps now.
+    """The earliest timestamp of a message that a sink accepts and retains now.
 
-    `is_of_clock`: its messages have the clock of their batch, and not the timestamps of emissions. `rule`:
-    why the sink takes none before that, what a batch with an earlier one comes to, and the remedies.
+    Args:
+        timestamp_ms: Epoch ms.
+        is_of_clock: Whether messages have the clock of their batch instead of the timestamps of emissions.
+        rule: Why the sink accepts no earlier timestamp, what happens to a batch that has one, and the
+            remedies.
     """
 
     timestamp_ms: int
@@ -43,11 +46,12 @@ class EarliestTimestamp:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What the sinks of a stream work with.
+    """The objects that the sinks of a stream work with.
 
-    `log` gives the logs of a Kafka cluster by its name, and raises SettingsInvalid. `read_outbox` gives what
-    a stage sends out in one attempt of a batch, `read_quarantine` what the attempt has put into quarantine;
-    both raise LakeDamaged, LakeUnavailable.
+    Args:
+        log: Connection name -> log of the Kafka cluster. Raises SettingsInvalid.
+        read_outbox: Returns what a stage emitted in an attempt. Raises LakeDamaged, LakeUnavailable.
+        read_quarantine: Returns what an attempt put into quarantine. Raises LakeDamaged, LakeUnavailable.
     """
 
     settings: Settings
@@ -60,19 +64,20 @@ class SinkContext:
 
 
 class OpenSink(ABC, Generic[Declared]):
-    """A sink of a pipeline, as a stream publishes to it. Nothing is connected before a method needs it.
+    """A sink of a pipeline, for one stream. It does not connect before a method needs it.
 
-    How far the stream is published stands in the sink itself, and moves together with the emissions: it is
-    the sink that says what it has, and the ledger only what it must have at least.
+    The progress of publishing is stored in the sink itself, and advances in one transaction with the
+    emissions. The sink decides what it has; the ledger only knows what the sink must have at least.
     """
 
     title: ClassVar[str]
-    """How people call the kind."""
+    """The name of the kind, for people."""
     can_lose_progress: ClassVar[bool] = False
-    """Whether the record of progress can be lost alone: then what the sink holds shows it, or a person
-    states it."""
+    """Whether the progress record alone can be lost. It is then derived from the sink's content, or stated
+    by a user.
+    """
     gets_emissions: ClassVar[bool] = True
-    """Whether it gets what a stage emits; else what is put into quarantine."""
+    """Whether the sink gets emissions; if not, it gets what is put into quarantine."""
 
     def __init__(self, declared: Declared, pipeline: Pipeline, context: SinkContext) -> None:
         self.declared = declared
@@ -81,38 +86,41 @@ class OpenSink(ABC, Generic[Declared]):
 
     @property
     def name(self) -> str:
-        """As the ledger has it; unique in the pipeline."""
+        """The sink's name in the ledger, unique in the pipeline."""
         return self.declared.name
 
     @property
     def stage(self) -> Stage:
-        """The stage whose emissions it gets."""
+        """The stage whose emissions the sink gets."""
         return self.pipeline.stage_of(self.declared)
 
     @property
     def shard(self) -> str:
-        """The stable name of who publishes."""
+        """The stable name of the publisher; see `shard_name`."""
         return shard_name(self.context.stream, self.name)
 
     def outbox(self, plan: Plan, attempt: Attempt) -> Outbox:
-        """What one attempt of a batch has for it. Raises LakeDamaged, LakeUnavailable."""
+        """Return what one attempt of a batch has for the sink. Raises LakeDamaged, LakeUnavailable."""
         return self.context.read_outbox(plan, self.stage, attempt)
 
     @property
     @abstractmethod
     def dataset(self) -> Dataset:
-        """What it goes to, as catalogs of lineage call it. Raises SettingsInvalid."""
+        """The sink's topic, table or folder, as catalogs of lineage name it. Raises SettingsInvalid."""
 
     def check_settings(self) -> None:
-        """Find what would keep a batch from being published, before one is planned.
+        """Check, before a batch is planned, for settings that would prevent publishing it.
 
-        That a sink does not answer now is no reason. Raises SettingsInvalid, SinkRefused.
+        A sink that does not answer now is no error. Raises SettingsInvalid, SinkRefused.
         """
 
     def planned(self, before: Declared | None, may_register: bool) -> Declared:
-        """The sink as a plan fixes it: with all that it would otherwise be asked for again. `before`: as the
-        plan before has it; None: it does not. `may_register`: whether it may leave something where others
-        see it; a dry run does not.
+        """Return the sink as a plan fixes it, with all that a later step would otherwise have to look up.
+
+        Args:
+            before: The sink in the previous plan; None if that plan does not have it.
+            may_register: Whether the sink may register something that others see, such as a schema. A dry run
+                may not.
 
         Raises SchemaRefused, SchemaUnknown, SettingsInvalid, …Unavailable.
         """
@@ -120,83 +128,99 @@ class OpenSink(ABC, Generic[Declared]):
         return self.declared
 
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
-        """Find out whether it goes to a topic that the pipeline reads: `topic_ids` are those of its source.
+        """Check that the sink does not write to a topic that the pipeline reads.
+
+        Args:
+            topic_ids: The ids of the source's topics, by name.
 
         Raises SinkRefused, TopicMissing, …Unavailable.
         """
 
     def check_target(self) -> None:
-        """Find out whether what it goes to is there, and still what was published to. Writes nothing.
+        """Check that the sink's topic or table exists, and is the one that was published to. Writes
+        nothing.
 
         Raises TopicMissing, TopicRecreated, …Unavailable.
         """
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
-        """What a plan fixes: by topic the timestamps that it takes now, if others are to be quarantined.
+        """Return the timestamps that each topic accepts now, for the plan, if others must go into
+        quarantine.
 
         Raises TopicMissing, …Unavailable.
         """
         return {}
 
     def earliest_timestamp(self) -> EarliestTimestamp | None:
-        """Return the earliest timestamp that it takes and keeps now; None: it takes any.
+        """Return the earliest timestamp that the sink accepts and retains now; None if it accepts any.
 
         Raises TopicMissing, …Unavailable.
         """
         return None
 
     def warnings(self) -> Iterable[str]:
-        """A sentence for all that a batch may run into. Raises TopicMissing, …Unavailable."""
+        """Return a sentence for each problem that a batch may meet. Raises TopicMissing, …Unavailable."""
         return ()
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Find what the sink would not take of a batch while it is not decided: later it is too late.
+        """Check that the sink accepts a batch, before the batch is decided and can no longer change.
 
         Raises SinkRefused, TimestampRefused, SettingsInvalid, …Unavailable.
         """
 
     @abstractmethod
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Send the emissions of a decided batch, or what is left of them: after any crash, and however often
-        it is called, the sink has each of them once, and in order.
+        """Send the emissions of a decided batch, or the rest of them.
 
-        `last_published`: the newest batch that the sink must have something of, as the ledger knows it; 0 if
-        none. Raises ProgressLost where it has less, LedgerMismatch where it has what this ledger has not
-        committed, Fenced where another is faster; ProgressUnreadable, OutcomeUnknown, TopicRecreated,
+        After any crash, and after any number of calls, the sink has each emission once, in order.
+
+        Args:
+            last_published: The newest batch that the sink must have, by the ledger; 0 if none.
+
+        Raises ProgressLost if the sink has less, LedgerMismatch if it has a batch that this ledger has not
+        committed, Fenced if another publisher was faster; ProgressUnreadable, OutcomeUnknown, TopicRecreated,
         SinkRefused, …Unavailable.
         """
 
     def check_progress(self) -> None:
-        """Find out whether the sink still knows what was published to it. Sends nothing.
+        """Check that the sink still has what was published to it. Sends nothing.
 
         Raises TopicMissing, TopicRecreated, ProgressLost, ProgressUnreadable, LedgerMismatch, …Unavailable.
         """
 
     def lost_progress(self, stated: int | None) -> Progress | None:
-        """Return how far the sink is by what it holds, if its record of that is lost; None: it is not.
+        """Return the sink's progress by its content, if its progress record is lost; None if it is not
+        lost. Writes nothing.
 
-        Reads only. `stated`: the newest batch that the sink has as a whole, by a person's word. Raises
-        ProgressLost where the sink does not show it and nobody stated it, SettingsInvalid where the statement
-        cannot be true, Halted where a needed outbox is gone, LedgerMismatch where the sink has what the
-        ledger has not committed.
+        Args:
+            stated: The newest batch that the sink has completely, as a user states it; None if no user did.
+
+        Raises ProgressLost if the sink's content does not show it and no user stated it, SettingsInvalid if
+        the statement cannot be true, Halted if a needed outbox no longer exists, LedgerMismatch if the sink
+        has what the ledger has not committed.
         """
         del stated
         return None
 
     def restore_progress(self, stated: int | None) -> Progress | None:
-        """Write what `lost_progress` returns in the place of the lost record, and return it.
+        """Write what `lost_progress` returns as the progress record, and return it.
 
-        Call it under the stream's lease. A record that is not lost stays as it is, and None is returned.
-        Raises what `lost_progress` raises, OutcomeUnknown.
+        Call it under the stream's lease. If the record is not lost, it stays unchanged, and None is returned.
+
+        Raises what `lost_progress` raises, and OutcomeUnknown.
         """
         del stated
         return None
 
     def require_committed(self, seq: int, is_of: Callable[[str], bool]) -> None:
-        """Raise LedgerMismatch unless this ledger has committed batch `seq` as the attempt that the sink has.
+        """Check that this ledger has committed batch `seq` as the attempt that the sink has.
 
-        A sink calls it with its record of progress before it takes anything. `is_of`: whether the record is
-        of the attempt of that name.
+        A sink calls it with its progress record before it accepts anything.
+
+        Args:
+            is_of: Returns whether the record belongs to the attempt with this name.
+
+        Raises LedgerMismatch if it has not.
         """
         batch = self.context.ledger.committed_batch(self.context.stream, seq)
         if batch is None or not is_of(batch.attempt):
@@ -209,30 +233,33 @@ class OpenSink(ABC, Generic[Declared]):
 
     @abstractmethod
     def restart_effect(self, seq: int) -> str:
-        """Return a sentence on what becomes of what it has of batches after `seq`, if it is restarted."""
+        """Return a sentence on the fate of what the sink has of batches after `seq`, if it is restarted."""
 
     @abstractmethod
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
-        """Let the sink say that it has all batches up to `seq`, and none after it, whatever it says now.
+        """Make the sink's progress say that it has all batches up to `seq` and none after it.
 
-        Whoever still publishes is shut out. Return the sink's identity, where the ledger keeps one. Raises
-        TopicMissing, ProgressUnreadable, Fenced, OutcomeUnknown, …Unavailable.
+        A process that still publishes is fenced. Return the sink's identity, if the ledger stores one.
+
+        Raises TopicMissing, ProgressUnreadable, Fenced, OutcomeUnknown, …Unavailable.
         """
 
     @abstractmethod
     def seal(self, lease: LeasedLedger, seq: int) -> int:
-        """Shut out whoever still publishes batch `seq`, and let the sink say that it has the batch.
+        """Fence any process that still publishes batch `seq`, and make the sink's progress say that it has
+        the batch.
 
-        Return how many messages or rows of the batch the sink has. A sink that is further stays as it is.
-        Raises as `restart_after`.
+        Return how many messages or rows of the batch the sink has. A sink with later batches stays unchanged.
+
+        Raises what `restart_after` raises.
         """
 
     def published(self, seq: int) -> tuple[OpenSink[Declared], Outbox] | None:
-        """What a committed batch had for it, and the sink as it was declared then; None if that was nothing,
-        is withheld from it, or was given up.
+        """Return what a committed batch had for the sink, and the sink as it was declared then.
 
-        Raises Halted for a batch that may have had something for it, and of which the ledger keeps no more
-        than its commit.
+        Return None if that was nothing, is withheld, or was given up.
+
+        Raises Halted if the batch may have had something, but the ledger no longer has its plan.
         """
         ledger, stream = self.context.ledger, self.context.stream
         if not ledger.charge(stream.pipeline).goes_out(stream.generation, seq):
@@ -245,18 +272,21 @@ class OpenSink(ABC, Generic[Declared]):
             return None
         pipeline = planned_pipeline(plan)
         for declared in pipeline.outputs:
-            if declared.name == self.name:  # which begins with the kind
+            if declared.name == self.name:  # equal names have the same kind, since a name begins with it
                 sink = type(self)(cast("Declared", declared), pipeline, self.context)
                 outbox = sink.outbox(plan, attempt)
                 return (sink, outbox) if outbox.emitted else None
         return None
 
     def batches_with_output(self, seqs: range) -> list[int]:
-        """Return those of the batches that had something for it."""
+        """Return those of the batches that had something for the sink. Raises Halted as `published`."""
         return [seq for seq in seqs if self.published(seq) is not None]
 
     def publish_again(self, lease: LeasedLedger, seqs: range) -> list[int]:
-        """Publish those of the batches that had something for it, and return them. It has all before them."""
+        """Publish those of the batches that had something for the sink, and return them.
+
+        The sink must have all batches before `seqs`. Raises what `published` and `publish` raise.
+        """
         again, last = [], seqs.start - 1
         for seq in seqs:
             missing = self.published(seq)
@@ -269,12 +299,14 @@ class OpenSink(ABC, Generic[Declared]):
         return again
 
     def _attempt_name(self, seq: int) -> str:
-        """Return the name of the attempt that a batch was committed with; "" where the ledger has none."""
+        """Return the name of the attempt that a batch was committed with; "" if the ledger has none."""
         attempt = self.context.ledger.attempt(self.context.stream, seq) if seq else None
         return attempt.name if attempt is not None else ""
 
     def _require_nothing_published(self, seq: int) -> None:
-        """Batches after the last that the sink got something of had nothing for it."""
+        """Check that the batch is after the last one that the sink got something of: it had nothing for
+        the sink.
+        """
         stream = self.context.stream
         if 0 < seq <= self.context.ledger.last_published(stream, self.name):
             raise Halted(
@@ -287,5 +319,11 @@ class OpenSink(ABC, Generic[Declared]):
 
 
 def shard_name(stream: Stream, sink: str) -> str:
-    """The stable name of who publishes: transactional id, key of the progress record, Delta application."""
+    """Return the stable name of a publisher: transactional id, key of the progress record, Delta
+    application.
+
+    Example::
+
+        shard_name(Stream("orders", 1), "kafka:stock")  # "tidegate-orders-g1-kafka:stock"
+    """
     return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"

@@ -1,4 +1,4 @@
-"""The kinds of sinks, and how those of a pipeline are opened."""
+"""The kinds of sinks, and the function that opens the sinks of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from tidegate.sinks.table.sink import OpenDeltaTable
 from tidegate.spec import Pipeline
 
 KINDS: dict[str, type[OpenSink[Any]]] = {"kafka": OpenTopic, "sql": OpenSqlTable, "table": OpenDeltaTable}
-"""`kind` in the pipeline file -> what implements it."""
+"""`kind` in the pipeline file -> the class that implements it."""
 
 
 def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:
-    """The sinks of a pipeline, in the order of its file, and behind them the topic of dead letters."""
+    """Return the sinks of a pipeline in the order of its file, and after them the topic of dead letters.
+
+    No sink connects before one of its methods needs a connection.
+    """
     sinks = [KINDS[sink.kind](sink, pipeline, context) for sink in pipeline.sinks]
     dead_letters = pipeline.dead_letters
     return sinks if dead_letters is None else [*sinks, OpenDeadLetters(dead_letters, pipeline, context)]

@@ -1,4 +1,4 @@
-"""The built-in expectations as Great Expectations' own: usable in suite files, shown in its Data Docs."""
+"""The built-in expectations as classes of Great Expectations: usable in suite files, shown in Data Docs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from tidegate import core
 from tidegate.quality.builtin import finals, keys, neighbours, shares, types
-from tidegate.quality.builtin.facts import StageFacts, facts_of_batch
+from tidegate.quality.builtin.facts import StageFacts, current_facts
 from tidegate.quality.builtin.observation import Observation
 from tidegate.quality.expectations import gx
 
-# by attributes: what is imported under its own name comes before `expectations` has left out what it can
+# by attributes of `gx`: an import by name would run before `expectations` hides the other engines
 BatchExpectation = gx.expectations.expectation.BatchExpectation
 renderer = gx.render.renderer.renderer.renderer
 Number = float | dict[str, Any]
@@ -20,9 +20,10 @@ Switch = bool | dict[str, Any]
 
 
 class BuiltinExpectation(BatchExpectation, ABC):  # type: ignore[misc, valid-type]  # it is not typed
-    """An expectation of a batch that `known_facts` tells of. It does not look at the table that is checked.
+    """An expectation of the batch that `provide_facts` describes. It does not read the table that is
+    checked.
 
-    `promise` says in a sentence what is expected, for Data Docs.
+    `promise` is a sentence for Data Docs that says what is expected.
     """
 
     metric_dependencies: ClassVar[tuple[str, ...]] = ()
@@ -30,19 +31,23 @@ class BuiltinExpectation(BatchExpectation, ABC):  # type: ignore[misc, valid-typ
 
     @abstractmethod
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """What is seen. `options`: what the suite says, and defaults; suite parameters are values by now.
+        """Observe the batch.
 
-        Raises ValueError where it has no meaning for the stage; LakeDamaged, LakeUnavailable.
+        Args:
+            options: The options of the suite, and defaults. Suite parameters are already replaced by values.
+
+        Raises ValueError if the expectation has no meaning for the stage; LakeDamaged, LakeUnavailable if
+        files cannot be read.
         """
 
     def _validate(
         self, metrics: dict[Any, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
-        facts = facts_of_batch()
+        facts = current_facts()
         if facts is None:
             raise ValueError(
-                f"{self.expectation_type} is about a batch of tidegate: only its gate and `tidegate check` "
-                "evaluate it"
+                f"{self.expectation_type} checks a batch of tidegate: only the validate step and "
+                "`tidegate check` can evaluate it"
             )
         return self.observe(facts, self._get_success_kwargs()).result()
 
@@ -51,7 +56,7 @@ class BuiltinExpectation(BatchExpectation, ABC):  # type: ignore[misc, valid-typ
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[Any]:
-        """Its sentence, with the options that the suite sets."""
+        """Render the promise, with the options that the suite sets."""
         configuration = configuration or result.expectation_config
         options = {
             name: configuration.kwargs[name] for name in cls.success_keys if name in configuration.kwargs
@@ -73,16 +78,17 @@ class ExpectKeysToNotBeNull(BuiltinExpectation):
     promise: ClassVar[str] = "Emissions have no null in their key."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `keys.keys_not_null`."""
+        """Observe keys. Raises as `BuiltinExpectation.observe`; the rule is `keys.keys_not_null`."""
         return keys.keys_not_null(facts.emissions(keys.COLUMNS))
 
 
 class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
-    """What a stage with `emit: {on: change}` emits differs from what it emitted of the key before.
+    """Each emission of a stage with `emit: {on: change}` differs from the emission of its key before it.
 
     Args:
-        with_state: Also compare the first emission of a key with the state before the batch, where that is
-            kept. It is read as far as the batch's keys need it.
+        with_state: Also compare the first emission of a key with the state before the batch, if that is
+            stored.
+            Only the state of the batch's keys is read.
     """
 
     with_state: Switch = True
@@ -90,7 +96,9 @@ class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
     promise: ClassVar[str] = "An emission differs from the one of its key before."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `neighbours.no_equal_neighbours`."""
+        """Observe neighbours. Raises ValueError if the stage has another `emit`; the rule is
+        `neighbours.no_equal_neighbours`.
+        """
         emit = facts.logic.emit
         if not isinstance(emit, core.Change):
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: change`")
@@ -100,10 +108,10 @@ class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
 
 
 class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
-    """What a stage with `emit: {on: window_close}` emits goes out once per window and key.
+    """A stage with `emit: {on: window_close}` emits one value per window and key.
 
     Args:
-        batches: In so many batches before it is looked for, too; 0: only in the batch itself.
+        batches: Also search so many earlier batches; 0 searches only the batch itself.
     """
 
     batches: Number = types.OUTBOXES_BEFORE
@@ -111,7 +119,9 @@ class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
     promise: ClassVar[str] = "A window of a key is final once."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `finals.one_final_per_entry`."""
+        """Observe finals. Raises ValueError if the stage has another `emit`; the rule is
+        `finals.one_final_per_entry`.
+        """
         if not isinstance(facts.logic.emit, core.WindowClose):
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: window_close`")
         batches = int(options["batches"])
@@ -122,20 +132,22 @@ class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
 
 
 class ExpectCountsToAddUp(BuiltinExpectation):
-    """Each record that came in is used, quarantined, deduplicated or late; what goes out is in the outbox."""
+    """Each record that was read is used, quarantined, deduplicated or late; the outbox has each emission
+    for sinks.
+    """
 
     promise: ClassVar[str] = "What came in is accounted for, and the outbox has what goes out."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `shares.counts_add_up`."""
+        """Compare the counts with each other and with the outbox; the rule is `shares.counts_add_up`."""
         return shares.counts_add_up(facts.counts, sum(file.rows for file in facts.outbox))
 
 
 class ExpectLateShareToBeAtMost(BuiltinExpectation):
-    """At most a share of the records that came in was too late for all of its windows.
+    """At most this share of the records that were read was too late for all of its windows.
 
     Args:
-        max_share: From 0 to 1. Where nothing came in, the share is 0.
+        max_share: From 0 to 1. If nothing was read, the share is 0.
     """
 
     max_share: Number
@@ -143,15 +155,15 @@ class ExpectLateShareToBeAtMost(BuiltinExpectation):
     promise: ClassVar[str] = "Few records are late."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `shares.share_at_most`."""
+        """Compare the share of late records with `max_share`; the rule is `shares.share_at_most`."""
         return shares.share_at_most(facts.counts, facts.counts.late, float(options["max_share"]))
 
 
 class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
-    """At most a share of the records that came in could not be used, and is in quarantine.
+    """At most this share of the records that were read is in quarantine.
 
     Args:
-        max_share: From 0 to 1. Where nothing came in, the share is 0.
+        max_share: From 0 to 1. If nothing was read, the share is 0.
     """
 
     max_share: Number
@@ -159,21 +171,22 @@ class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
     promise: ClassVar[str] = "Few records are in quarantine."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `shares.share_at_most`."""
+        """Compare the share of quarantined records with `max_share`; the rule is `shares.share_at_most`."""
         return shares.share_at_most(facts.counts, facts.counts.quarantined, float(options["max_share"]))
 
 
 class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
-    """The share of what came in that the stage emitted is what the batches before lead to.
+    """The share of the records read that the stage emitted is as usual in earlier batches.
 
     It lies within `mean ± max(deviations * d, slack)` of their shares, where d is their standard deviation.
 
     Args:
-        batches: So many batches before, the newest.
+        batches: The number of earlier batches, the newest ones.
         deviations: See above.
-        slack: See above, in shares: 0.05 lets 20 % be 15 to 25 %.
-        least_batches: With fewer batches before, it is met.
-        least_records: Batches in which fewer records came in are not looked at; if it is one, it is met.
+        slack: See above, in shares: 0.05 allows 15 to 25 % around 20 %.
+        least_batches: With fewer earlier batches, the expectation is met.
+        least_records: Batches that read fewer records are ignored; if the batch itself did, the expectation
+            is met.
     """
 
     batches: Number = types.HISTORY_BATCHES
@@ -187,7 +200,7 @@ class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
     promise: ClassVar[str] = "As much of what came in goes out as before."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """See `shares.emitted_share_as_before`."""
+        """Compare the share with those of earlier batches; the rule is `shares.emitted_share_as_before`."""
         usual = shares.UsualRange(
             float(options["deviations"]),
             float(options["slack"]),

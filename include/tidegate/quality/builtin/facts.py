@@ -1,4 +1,4 @@
-"""What the built-in expectations know of a batch beside the values that go out."""
+"""What the built-in expectations know about a batch, beside the values that it emits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ Bounds = tuple[int, int]
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """What became of a batch's records, and how many emissions of one stage there were; all are numbers of
-    records, after `explode`.
+    """The fates of a batch's records, and the emissions of one stage. All are numbers of records, after
+    `explode`.
 
-    `came_in` is all that was read; `used`, `quarantined`, `deduplicated` and `late` (too late for each of
-    its windows) are what became of it. `emitted`: what the stage emitted; `outgoing`: what of it sinks get.
-    `explodes`: a record may have become none, which is used, and counted nowhere.
+    Args:
+        came_in: All records that were read.
+        used: Records that a stage used.
+        quarantined: Records in quarantine.
+        deduplicated: Records that were dropped as duplicates.
+        late: Records that were too late for each of their windows.
+        emitted: Emissions of the stage.
+        outgoing: Those emissions that sinks get.
+        explodes: Whether one record can become no records; such a record is used, but counted nowhere.
     """
 
     came_in: int
@@ -41,20 +47,26 @@ class BatchCounts:
 
     @property
     def accounted(self) -> int:
-        """Records whose fate is known."""
+        """The number of records that have a fate."""
         return self.used + self.quarantined + self.deduplicated + self.late
 
     def share(self, records: int) -> float:
-        """Of all that came in, from 0 to 1 (emissions may be more); 0 where nothing came in."""
+        """Return `records` divided by all that were read: 0 if nothing was read, more than 1 for many
+        emissions.
+        """
         return records / self.came_in if self.came_in else 0.0
 
 
 def batch_counts(
     counts: Mapping[str, Mapping[str, float]], first: str, stage: str, explodes: bool
 ) -> BatchCounts:
-    """Of a batch's counts as the ledger has them: stage -> metric -> number; the stage "" is the batch.
+    """Build the counts of a batch from those in the ledger.
 
-    `first`: the stage that gets the source's records. `stage`: whose emissions are looked at.
+    Args:
+        counts: stage -> metric -> number; the stage "" stands for the batch.
+        first: The stage that receives the source's records.
+        stage: The stage whose emissions are counted.
+        explodes: Whether the source has `explode`.
     """
     whole, used, emitted = (counts.get(name, {}) for name in ("", first, stage))
     return BatchCounts(
@@ -73,9 +85,12 @@ def batch_counts(
 class StageFacts:
     """A batch as its built-in expectations see it, for one stage. Plain data, which can be pickled.
 
-    `logic`: the stage as the kernel has it. `history`: the counts of committed batches before, the newest
-    first. `outbox`: the files of its emissions; `outboxes_before`: those of batches before, the newest first.
-    `state_before`: the stage's state before the batch; None: it is not to be had.
+    Args:
+        logic: The stage as the kernel has it.
+        outbox: The files of the stage's emissions.
+        history: The counts of earlier committed batches, the newest first.
+        outboxes_before: The outbox files of earlier batches, the newest first.
+        state_before: The stage's state before the batch; None if it is not available.
     """
 
     logic: core.Stage
@@ -87,27 +102,35 @@ class StageFacts:
     state_before: tuple[DataFile, ...] | None = None
 
     def emissions(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The batch's emissions, deletions too, a row group at a time: a key's in the order in which they
-        happened, and one after the other. Raises LakeDamaged, LakeUnavailable.
+        """Yield the batch's emissions, deletions included, a row group at a time.
+
+        The emissions of a key follow each other in the order in which they happened.
+
+        Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
         """
         return row_groups(self.store, self.outbox, columns)
 
     def emissions_before(self, batches: int, columns: Sequence[str], hashes: Bounds) -> Iterator[pa.Table]:
-        """Emissions of so many batches before: at least those with hashes within the bounds.
+        """Yield emissions of so many earlier batches: at least those whose hashes are within the bounds.
 
-        Raises LakeDamaged, LakeUnavailable.
+        Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
         """
         files = [file for outbox in self.outboxes_before[:batches] for file in outbox]
         return row_groups(self.store, files, columns, hashes)
 
     def newest_state(self, hashes: Hashes) -> pa.Table:
-        """Of the state before the batch the newest row of each entry with one of these hashes, which are
-        sorted and distinct. Raises LakeDamaged, LakeUnavailable.
+        """Return the newest state row, before the batch, of each entry that has one of these hashes.
+
+        Args:
+            hashes: Sorted and distinct.
+
+        Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
         """
         files = self.state_before or ()
         schema = stored_schema(self.store, files)
         if not len(hashes) or not files:
             return schema.empty_table()
+        # state files are sorted by hash, so only the part between the bounds is read
         bounds = int(hashes[0]), int(hashes[-1])
         with StateReader(self.store, files, schema, first_hash=bounds[0]) as state:
             return state.take(hashes, bounds[1])
@@ -116,9 +139,13 @@ class StageFacts:
 def row_groups(
     store: Store, files: Sequence[DataFile], columns: Sequence[str], hashes: Bounds | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of some files, a row group at a time; `hashes`: at least those with hashes within the bounds.
+    """Yield the rows of some files, a row group at a time.
 
-    Raises LakeDamaged, LakeUnavailable.
+    Args:
+        columns: Read only these columns.
+        hashes: Skip row groups without a hash within these bounds; None reads all.
+
+    Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
     """
     for file in files:
         if hashes is not None and not _overlap((file.least_hash, file.most_hash), hashes):
@@ -138,18 +165,25 @@ def _group_bounds(parquet: pq.ParquetFile, group: int) -> tuple[int | None, int 
     return (None, None) if statistics is None else (statistics.min, statistics.max)
 
 
-def _overlap(one: tuple[int | None, int | None], other: Bounds) -> bool:
-    """Whether two ranges of hashes have one in common; bounds that are not known exclude nothing."""
-    least, most = one
+def _overlap(bounds: tuple[int | None, int | None], other: Bounds) -> bool:
+    """Return whether two ranges of hashes overlap. A bound that is None excludes nothing."""
+    least, most = bounds
     return least is None or most is None or (least <= other[1] and other[0] <= most)
 
 
+# Great Expectations creates the expectations from a suite, and passes them nothing of ours
 _FACTS: ContextVar[StageFacts | None] = ContextVar("tidegate_stage_facts", default=None)
 
 
 @contextmanager
-def known_facts(facts: StageFacts | None) -> Iterator[None]:
-    """Let the built-in expectations that are evaluated inside know a batch."""
+def provide_facts(facts: StageFacts | None) -> Iterator[None]:
+    """Let the built-in expectations that are evaluated inside of the `with` block read these facts.
+
+    Example::
+
+        with provide_facts(facts):
+            evaluate(suite, rows, {})
+    """
     token = _FACTS.set(facts)
     try:
         yield
@@ -157,6 +191,6 @@ def known_facts(facts: StageFacts | None) -> Iterator[None]:
         _FACTS.reset(token)
 
 
-def facts_of_batch() -> StageFacts | None:
-    """What `known_facts` has given; None: nothing is known, as where a suite is evaluated elsewhere."""
+def current_facts() -> StageFacts | None:
+    """Return the facts that `provide_facts` has set; None outside of it, such as in a notebook."""
     return _FACTS.get()

@@ -1,4 +1,4 @@
-"""A final value goes out once per window and key."""
+"""The rule that a window of a key has one final value."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ COLUMNS = (HASH, KEY, *WINDOW, REASON)
 _ENTRY = [KEY, *WINDOW]
 
 Before = Callable[[int, int], Iterable[pa.Table]]
-"""(least hash, largest hash) -> emissions of batches before: at least all those with a hash between."""
+"""(least hash, largest hash) -> emissions of earlier batches: at least all with a hash between these."""
 
 
 def one_final_per_entry(parts: Iterable[pa.Table], before: Before | None = None) -> Observation:
-    """No entry (key and window) has two emissions, neither in this batch nor one in what `before` reads.
+    """Check that no entry (key and window) has two emissions, in this batch or in what `before` reads.
 
-    `parts`: emissions with the columns `COLUMNS`, in the order of the outbox, where a key's follow each
-    other; what a promotion sends is not looked at. Of an entry each emission but its first of all is
-    unexpected. Memory has a part of both at a time, and all of one key. The sample has keys.
+    Each emission of an entry after its first is unexpected. Emissions of a promotion are ignored. The sample
+    contains keys. Memory holds one part of both inputs at a time, and all emissions of one key.
+
+    Args:
+        parts: Emissions with the columns `COLUMNS`, in the order of the outbox: those of a key follow each
+            other.
+        before: Reads the emissions of earlier batches; None checks only this batch.
     """
     elements = unexpected = 0
     sample: list[str] = []
@@ -36,10 +40,11 @@ def one_final_per_entry(parts: Iterable[pa.Table], before: Before | None = None)
 
 
 def _whole_keys(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, cut only where a key ends."""
+    """Yield the same rows, split only between keys."""
     rest: pa.Table | None = None
     for part in parts:
         rows = part.select(COLUMNS)
+        # a promotion sends values again that the generation had already emitted
         rows = rows.filter(pc.not_equal(rows[REASON], "promoted"))
         rows = rows if rest is None else pa.concat_tables([rest, rows])
         if not rows.num_rows:
@@ -53,7 +58,7 @@ def _whole_keys(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _repeated(rows: pa.Table, before: Before | None) -> pa.Table:
-    """The entries of which something is unexpected: `key`, and how many emissions are."""
+    """Return the entries with unexpected emissions: `key`, and `unexpected`, the number of them."""
     entries = _entries(rows)
     extra = pc.subtract(entries["count"], 1)
     if before is not None:
@@ -64,19 +69,18 @@ def _repeated(rows: pa.Table, before: Before | None) -> pa.Table:
 
 
 def _entries(rows: pa.Table) -> pa.Table:
-    """One row of each entry, with how many emissions it has; windows that are none as a number, since nulls
-    are never joined.
-    """
+    """Return one row per entry with the number of its emissions, `count`."""
+    # a stage without windows has null windows, and Arrow's join matches no nulls
     columns = {KEY: rows[KEY]} | {name: pc.fill_null(rows[name].cast(pa.int64()), -1) for name in WINDOW}
     counted = pa.table(columns).group_by(_ENTRY, use_threads=False).aggregate([([], "count_all")])
     return counted.select([*_ENTRY, "count_all"]).rename_columns([*_ENTRY, "count"])
 
 
-def _is_among(entries: pa.Table, others: Iterable[pa.Table]) -> pa.BooleanArray:
-    """Whether each entry is one of the others."""
+def _is_among(entries: pa.Table, tables: Iterable[pa.Table]) -> pa.BooleanArray:
+    """Return whether each entry is in one of the tables."""
     is_among = pa.repeat(False, entries.num_rows)
     numbered = entries.select(_ENTRY).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
-    for other in others:
-        rows = numbered.join(other.select(_ENTRY), _ENTRY, join_type="left semi")["row"]
+    for table in tables:
+        rows = numbered.join(table.select(_ENTRY), _ENTRY, join_type="left semi")["row"]
         is_among = pc.or_(is_among, pc.is_in(numbered["row"], value_set=rows.combine_chunks()))
     return is_among

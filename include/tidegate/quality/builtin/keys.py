@@ -1,4 +1,4 @@
-"""Emissions have keys."""
+"""The rule that emissions have keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ COLUMNS = (KEY, KEY_COLUMNS)
 
 
 def keys_not_null(parts: Iterable[pa.Table]) -> Observation:
-    """No emission is without a key, or, where the key is made of columns, with a null in one of them.
+    """Check that each emission has a key, and no null in a column that the key is made of.
 
-    `parts`: emissions with the columns `COLUMNS`, deletions too. The sample has the keys' texts.
+    Args:
+        parts: Emissions with the columns `COLUMNS`, deletions included. The sample contains the keys' texts.
     """
     elements = unexpected = 0
     sample: list[str | None] = []
@@ -30,6 +31,7 @@ def keys_not_null(parts: Iterable[pa.Table]) -> Observation:
 
 def _has_null(rows: pa.Table) -> pa.ChunkedArray:
     has_null = pc.is_null(rows[KEY])
+    # a key that is made of columns has a text even if one of the columns is null
     for column in parts_of(rows[KEY_COLUMNS]).values():
         has_null = pc.or_(has_null, pc.is_null(column))
     return has_null

@@ -1,4 +1,4 @@
-"""What `on: change` emits differs from what it emitted before."""
+"""The rule that each emission of `on: change` differs from the one before it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ StateBefore = Callable[[Hashes], pa.Table]
 
 _ENTRY = (KEY, *WINDOW)
 _MAY_BE_EQUAL = ("heartbeat", "promoted")
-"""Reasons of emissions that need not differ: what goes out although nothing changed, and what a promotion
-sends for consumers of another generation.
+"""Reasons of emissions that may equal the one before: heartbeats, which are sent although nothing changed,
+and emissions of a promotion, which are sent for consumers of another generation.
 """
 _LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
 
@@ -34,15 +34,21 @@ _LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
 def no_equal_neighbours(
     parts: Iterable[pa.Table], emit: core.Change, before: StateBefore | None = None
 ) -> Observation:
-    """No emission is the same as the one of its entry (key and window) before, by the stage's own measure.
+    """Check that no emission equals the one of its entry (key and window) before it, by the stage's
+    `equal`.
 
-    `parts`: emissions with the columns `COLUMNS`, in the order of the outbox, where a key's follow each other
-    by their ordinals. The first of an entry is compared with what the entry last emitted by the state before
-    the batch, where `before` is given. Two deletions are the same. Not compared are heartbeats, what a
-    promotion sends, and neighbours between which an emission is missing that went into quarantine: the stage
-    had let it out. The sample has keys. Memory has a part at a time.
+    If `before` is given, the first emission of an entry is compared with the value that the state before the
+    batch has as last emitted. Two deletions are equal. Not compared are heartbeats, emissions of a promotion,
+    and neighbours between which an emission is missing because it went into quarantine. The sample contains
+    keys. Memory holds one part at a time.
 
-    Raises UserFunctionFailed, ConditionFailed, as the stage does.
+    Args:
+        parts: Emissions with the columns `COLUMNS`, in the order of the outbox: those of a key follow each
+            other, by their ordinals.
+        emit: The `emit` of the stage.
+        before: Reads the state before the batch; None compares only within the batch.
+
+    Raises UserFunctionFailed or ConditionFailed if the stage's own comparison fails.
     """
     elements = unexpected = 0
     sample: list[str | None] = []
@@ -59,23 +65,27 @@ def no_equal_neighbours(
 
 
 class _Walk:
-    """Puts the emissions of an entry beside each other, also where a key goes on in the next part."""
+    """Puts the emissions of an entry next to each other, also if a key continues in the next part."""
 
     def __init__(self) -> None:
         self._key: str | None = None
         self._rows_of_key = 0
-        self._last: pa.Table | None = None  # of each entry of that key the last row
+        self._last: pa.Table | None = None  # the last row of each entry of that key
 
     def entries(self, part: pa.Table) -> pa.Table:
-        """The part's rows by entry, each entry's in order, and before them rows of the part before whose
-        entries go on (`is_new` is false). `lacking`: how many emissions of the key are not in the outbox, up
-        to the row. `is_first`: the entry's first, of which none before it is lacking.
+        """Return the part's rows by entry, in order, after the last rows of entries that continue from the
+        part before.
+
+        Rows of the part before have `is_new` false. `lacking` is the number of emissions of the key, up to
+        the row, that are missing in the outbox. `is_first` marks the first emission of an entry, if none of
+        the key is missing before.
         """
         rows = self._numbered(part.select(COLUMNS).combine_chunks())
         if not rows.num_rows:
             return rows.append_column(_IS_FIRST, pa.array([], pa.bool_()))
         if self._last is not None and rows[KEY][0].as_py() == self._last[KEY][0].as_py():
             rows = pa.concat_tables([self._last, rows]).combine_chunks()
+        # without windows, an entry is a key, and the outbox is already sorted by it
         if rows[WINDOW[0]].null_count < rows.num_rows:
             rows = rows.sort_by([(name, "ascending") for name in (*_ENTRY, ORDINAL)])
         begins = _begins(rows, _ENTRY)
@@ -98,6 +108,7 @@ class _Walk:
                 end = np.flatnonzero(np.append(begins[1:], True))[0] + 1
                 index[:end] += self._rows_of_key
             self._key, self._rows_of_key = rows[KEY][-1].as_py(), int(index[-1]) + 1
+        # ordinals count all emissions of a key, also those in quarantine; the outbox has only the others
         lacking = rows[ORDINAL].to_numpy() - index
         return rows.append_column(_LACKING, pa.array(lacking, pa.int64())).append_column(
             _IS_NEW, pa.repeat(True, count)
@@ -105,7 +116,7 @@ class _Walk:
 
 
 def _same_as_neighbour(rows: pa.Table, emit: core.Change) -> pa.BooleanArray:
-    """Whether each row is the same as the one above it, of its entry."""
+    """Return whether each row equals the row above it, of the same entry."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
         lacking = _numbers(rows, _LACKING)
@@ -118,7 +129,7 @@ def _same_as_neighbour(rows: pa.Table, emit: core.Change) -> pa.BooleanArray:
 
 
 def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> list[str | None]:
-    """The keys of rows that are the same as what their entries emitted last."""
+    """Return the keys of rows that equal what their entries emitted last before the batch."""
     firsts = firsts.filter(pa.array(_has_to_differ(firsts)))
     if not firsts.num_rows:
         return []
@@ -127,6 +138,7 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
         return []
     state = state.filter(state[LIVE])
     old, new = _pairs(state, firsts)
+    # with `state: hash`, the state has only a digest of the value
     if emit.hashed:
         values = _outputs(new)
         hashed = digest(emit.equivalence, values)  # type: ignore[arg-type]  # it reads columns only
@@ -139,8 +151,8 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
             np.bool_,
         )
     else:
-        is_known = pc.is_valid(old["emitted"]).combine_chunks()
-        old, new = old.filter(is_known), new.filter(is_known)
+        has_emitted = pc.is_valid(old["emitted"]).combine_chunks()
+        old, new = old.filter(has_emitted), new.filter(has_emitted)
         timestamps = old["timestamp"]
         if "emitted_timestamp" in old.column_names:
             timestamps = pc.coalesce(old["emitted_timestamp"], timestamps)
@@ -151,7 +163,8 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
 
 
 def _pairs(state: pa.Table, firsts: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of both whose entries are in both, side by side. Nulls are never joined, numbers are."""
+    """Return the rows whose entries are in both tables, side by side."""
+    # windows as numbers: Arrow's join matches no nulls
     left, right = (
         pa.table(
             {KEY: rows[KEY]}
@@ -165,7 +178,7 @@ def _pairs(state: pa.Table, firsts: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 class _Outputs:
-    """Values of emissions as `Equivalence.bind` reads them: an output is a row's number."""
+    """Values of emissions, in the form that `Equivalence.bind` reads; an output is the number of a row."""
 
     def __init__(self, structs: pa.StructArray, timestamps: list[int]) -> None:
         self.structs = structs
@@ -173,12 +186,12 @@ class _Outputs:
         self.is_valid = structs.is_valid().to_pylist()
 
     def field(self, name: str) -> Callable[[int], Any]:
-        """Reads one column of an output."""
+        """Return a function that reads one column of an output."""
         values: list[Any] = self.structs.field(name).to_pylist()
         return values.__getitem__
 
     def type_of(self, name: str) -> pa.DataType:
-        """The type of one column of an output."""
+        """Return the type of one column of an output."""
         return self.structs.type.field(name).type
 
 
@@ -188,10 +201,13 @@ def _outputs(rows: pa.Table) -> _Outputs:
 
 
 def _are_same(equivalence: core.Equivalence, old: _Outputs, new: _Outputs) -> Mask:
-    """Row by row. Where a compared column is missing or has another type in one of them, nothing is said."""
-    valid, others = np.array(old.is_valid, np.bool_), np.array(new.is_valid, np.bool_)
-    same = ~valid & ~others
-    both = np.flatnonzero(valid & others)
+    """Return whether the values of each row are equal.
+
+    Values are not compared if a compared column is missing in one of them, or has another type.
+    """
+    valid, new_valid = np.array(old.is_valid, np.bool_), np.array(new.is_valid, np.bool_)
+    same = ~valid & ~new_valid
+    both = np.flatnonzero(valid & new_valid)
     if not len(both) or not _is_comparable(equivalence, old.structs.type, new.structs.type):
         return same
     places = pa.array(both)
@@ -217,7 +233,7 @@ def _is_comparable(equivalence: core.Equivalence, old: pa.StructType, new: pa.St
         return False
     if not isinstance(equivalence, core.Exact):
         return bool(old.equals(new))
-    return all(old.field(one).type == new.field(other).type for one, other in places)
+    return all(old.field(before).type == new.field(after).type for before, after in places)
 
 
 def _has_to_differ(rows: pa.Table) -> Mask:
@@ -225,7 +241,7 @@ def _has_to_differ(rows: pa.Table) -> Mask:
 
 
 def _begins(rows: pa.Table, names: tuple[str, ...]) -> Mask:
-    """Whether each row has another value than the one above it in one of the columns; the first has."""
+    """Return whether each row differs from the row above it in one of the columns; true for the first row."""
     begins = np.ones(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
         begins[1:] = False

@@ -1,4 +1,4 @@
-"""What an expectation has seen, in the form that Great Expectations has for results."""
+"""The observation of an expectation, in the form of Great Expectations' results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Any
 from tidegate.lake.schema import KEY
 
 SAMPLE = 20
-"""How many keys of failing rows are named; as many as Great Expectations names."""
+"""The number of failing rows whose keys are listed. Great Expectations lists as many."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Whether it is as promised, and a value that says what was seen.
+    """Whether the expectation is met, and the value that was observed.
 
-    `unexpected` of `elements` are not as promised, and `sample` are some of their keys; None: it counts none.
+    Args:
+        elements: The number of rows that were checked; None if the expectation does not count rows.
+        unexpected: The number of rows among them that break the expectation.
+        sample: Keys of some of these rows.
     """
 
     passed: bool
@@ -27,13 +30,20 @@ class Observation:
 
     @classmethod
     def of_rows(cls, what: str, elements: int, unexpected: int, sample: Sequence[Any]) -> Observation:
-        """Rows that are as promised where none is `unexpected`."""
+        """Return an observation of rows that is met if `unexpected` is 0. `what` describes unexpected
+        rows.
+
+        Example::
+
+            Observation.of_rows("emissions have a null in their key", 10, 0, []).value
+            # "0 of 10 emissions have a null in their key"
+        """
         return cls(
             not unexpected, f"{unexpected} of {elements} {what}", elements, unexpected, sample[:SAMPLE]
         )
 
     def result(self) -> dict[str, Any]:
-        """As Great Expectations has it."""
+        """Return the observation as the result that Great Expectations expects from a custom expectation."""
         details: dict[str, Any] = {"observed_value": self.value}
         if self.elements is not None and self.unexpected is not None:
             percent = 100 * self.unexpected / self.elements if self.elements else 0.0

@@ -1,4 +1,4 @@
-"""What the counts of a batch have to keep to: each a pure decision over numbers."""
+"""The rules on a batch's counts, as pure decisions over numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from tidegate.quality.builtin.observation import Observation
 
 
 def counts_add_up(counts: BatchCounts, outbox_rows: int) -> Observation:
-    """Each record that came in has one fate, and the outbox has each emission that sinks get.
+    """Check that each record that was read has one fate, and that the outbox has each emission for sinks.
 
-    `came_in = used + quarantined + deduplicated + late`, and the outbox's files have `outgoing` rows. Where
-    records are exploded, one may become none: there `came_in` may be more, by at most what was used without a
-    trace, which nobody counts.
+    `came_in = used + quarantined + deduplicated + late`, and the outbox's files have `outgoing` rows.
+
+    Example::
+
+        counts_add_up(BatchCounts(10, 8, 1, 1, 0, 3, 3), outbox_rows=3).passed  # True
     """
     missing, unsent = counts.came_in - counts.accounted, counts.outgoing - outbox_rows
+    # a record that `explode` makes no records of is used, and counted nowhere, so some may be missing
     is_whole = missing >= 0 if counts.explodes else missing == 0
     text = (
         f"{counts.came_in} came in: {counts.used} used + {counts.quarantined} quarantined + "
@@ -28,16 +31,26 @@ def counts_add_up(counts: BatchCounts, outbox_rows: int) -> Observation:
 
 
 def share_at_most(counts: BatchCounts, records: int, most: float) -> Observation:
-    """At most the share `most` (0 to 1) of what came in is among these `records`."""
+    """Check that at most the share `most` (0 to 1) of the records that were read is among these `records`.
+
+    Example::
+
+        share_at_most(BatchCounts(100, 98, 2, 0, 0, 5, 5), records=2, most=0.01).passed  # False
+    """
     share = counts.share(records)
     return Observation(share <= most, share)
 
 
 @dataclass(frozen=True)
 class UsualRange:
-    """`mean ± max(deviations * d, slack)`, of the shares of those batches in which at least `least_records`
-    came in, and at least `least_batches`; d is their standard deviation (of all of them, not of a sample),
-    and `slack` is in shares.
+    """The range `mean ± max(deviations * d, slack)` of the shares of earlier batches.
+
+    d is the standard deviation of all of them, not of a sample.
+
+    Args:
+        slack: In shares, 0 to 1.
+        least_batches: With fewer batches, there is no range.
+        least_records: Batches that read fewer records are ignored.
     """
 
     deviations: float = 3.0
@@ -52,19 +65,25 @@ _USUAL = UsualRange()
 def emitted_share_as_before(
     counts: BatchCounts, history: Sequence[BatchCounts], usual: UsualRange = _USUAL
 ) -> Observation:
-    """The share of what came in that the stage emitted lies within the range that batches before lead to.
+    """Check that the share of the records read that the stage emitted is within the usual range.
 
-    With too few of them, and where too little came in now, nothing can be said, and the expectation is met.
-    Batches of any size count alike.
+    If there are too few earlier batches, or this batch read too little, the expectation is met. Batches count
+    alike, whatever their size.
+
+    Args:
+        history: The counts of earlier batches.
+        usual: How the range is computed.
     """
     shares = [past.share(past.emitted) for past in history if past.came_in >= usual.least_records]
     share = counts.share(counts.emitted)
     if counts.came_in < usual.least_records or len(shares) < max(usual.least_batches, 1):
-        return Observation(True, f"{share:.4f}; {len(shares)} batches before are too few, or it is too small")
+        return Observation(
+            True, f"{share:.4f}; {len(shares)} earlier batches are too few, or the batch is too small"
+        )
     mean = sum(shares) / len(shares)
     deviation = sqrt(sum((past - mean) ** 2 for past in shares) / len(shares))
     room = max(usual.deviations * deviation, usual.slack)
     least, most = max(0.0, mean - room), mean + room
-    # what is written with four digits was also summed up with sixteen
+    # sums of doubles are not exact: a constant share must not fall out of its own range
     is_within = least - 1e-12 <= share <= most + 1e-12
-    return Observation(is_within, f"{share:.4f}; {len(shares)} batches before: {least:.4f} to {most:.4f}")
+    return Observation(is_within, f"{share:.4f}; {len(shares)} earlier batches: {least:.4f} to {most:.4f}")

@@ -1,4 +1,4 @@
-"""The types of the built-in expectations, as suite files have them, and what each has to know of a batch."""
+"""The types of the built-in expectations, as suite files have them, and the facts that each of them needs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ EMITTED = "expect_emitted_share_to_be_as_before"
 BUILTIN_TYPES = (KEYS, NEIGHBOURS, FINALS, COUNTS, LATE, QUARANTINED, EMITTED)
 
 HISTORY_BATCHES = 20
-"""How many batches before are looked at for the emitted share, unless a suite says otherwise."""
+"""The number of earlier batches that the emitted share is compared with, unless a suite sets `batches`."""
 OUTBOXES_BEFORE = 1
-"""In how many outboxes before a final is looked for, unless a suite says otherwise."""
+"""The number of earlier outboxes in which a final is searched, unless a suite sets `batches`."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a suite's built-in expectations have to know: how many batches of history, how many outboxes
-    before, and whether the state before the batch. `is_any`: whether it has such expectations at all.
+    """The facts about a batch that the built-in expectations of a suite need.
+
+    Args:
+        is_any: Whether the suite has built-in expectations at all.
+        history: The number of earlier batches whose counts they need.
+        outboxes: The number of earlier outboxes that they read.
+        has_state: Whether they read the state before the batch.
     """
 
     is_any: bool = False
@@ -35,7 +40,12 @@ class Needs:
 
 
 def needs_of(expectations: Iterable[Mapping[str, Any]]) -> Needs:
-    """What these expectations of a suite file need: objects with `type` and `kwargs`."""
+    """Return what the expectations of a suite need: objects of the file, with `type` and `kwargs`.
+
+    Example::
+
+        needs_of([{"type": FINALS, "kwargs": {"batches": 3}}]).outboxes  # 3
+    """
     needs = Needs()
     for expectation in expectations:
         type_, kwargs = expectation.get("type"), expectation.get("kwargs") or {}
@@ -49,6 +59,8 @@ def needs_of(expectations: Iterable[Mapping[str, Any]]) -> Needs:
 
 
 def _number(kwargs: Mapping[str, Any], name: str, default: int) -> int:
-    """What a suite says; what is no number, its expectation refuses."""
+    """Return a number of a suite; 0 for any other value, which its expectation refuses when it is
+    evaluated.
+    """
     value = kwargs.get(name, default)
     return value if isinstance(value, int) and value > 0 else 0

@@ -1,1 +1,1 @@
-"""The `kafka` sink: emissions as messages of a topic, in transactions with a progress record."""
+"""The `kafka` sink: sends emissions as messages of a topic, in transactions with a progress record."""

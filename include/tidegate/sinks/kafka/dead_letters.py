@@ -1,4 +1,4 @@
-"""The topic of dead letters: it is published to as a sink is, and its outbox is a batch's quarantine."""
+"""The topic of dead letters, which is published to like a sink. Its outbox is a batch's quarantine."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ from tidegate.spec import DeadLetterTopic
 
 
 class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
-    """Gets what is put into quarantine, of all stages. Nothing of it is refused: what the topic would not
-    take of a record is left out, and the record says so.
+    """Gets what all stages put into quarantine.
+
+    No record is refused: if the topic does not accept a part of a record, the part is left out, and a header
+    says so.
     """
 
     gets_emissions = False
-    has_rivals = False  # each message says whose it is
+    has_rivals = False  # each message names its stream in a header
 
     def outbox(self, plan: Plan, attempt: Attempt) -> Outbox:
-        """The quarantine."""
+        """Return the quarantine of an attempt. Raises LakeDamaged, LakeUnavailable."""
         return self.context.read_quarantine(plan, attempt)
 
     def published(self, seq: int) -> tuple[OpenSink[DeadLetterTopic], Outbox] | None:
-        """As of any sink, while the batch's quarantine is kept."""
+        """Return what a batch had for the topic, while the batch's quarantine is retained.
+
+        Raises Halted if the quarantine has expired, and the topic got something of the batch.
+        """
         ledger, stream = self.context.ledger, self.context.stream
         if seq > ledger.expired_quarantine(stream).seq:
             return super().published(seq)
@@ -45,7 +50,10 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         return None
 
     def check_target(self) -> None:
-        """It is the one that was first published to, and takes records without a key."""
+        """Check that the topic is the one that was first published to, and accepts records without a key.
+
+        Raises SinkRefused if the topic is compacted.
+        """
         super().check_target()
         topic = self.declared.topic
         with self.log() as log:
@@ -58,8 +66,9 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         )
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
-        """What the timestamps of dead letters are between. A topic that could not be published to is found
-        here, before a batch is planned: later the batch has no other.
+        """Return the bounds of the timestamps of dead letters.
+
+        This also checks the topic before a batch is planned, since a batch cannot use another one later.
         """
         with self.log() as log:
             self.check_target()
@@ -67,7 +76,7 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         return {self.declared.target: letter_bounds(limits)}
 
     def warnings(self) -> Iterator[str]:
-        """Where the topic takes less than a batch may send."""
+        """Yield a sentence if the topic accepts only smaller records than a batch may send."""
         topic = self.declared.topic
         with self.log() as log:
             largest = log.largest_bytes(topic)
@@ -76,6 +85,6 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         )
 
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """The records as they came, each with what is known of it in headers."""
+        """Yield the records as they were consumed, each with the facts about its quarantine in headers."""
         bounds = outbox.plan.timestamps.get(self.declared.target, (None, None))
         return letters(outbox, bounds, skip)

@@ -1,4 +1,4 @@
-"""What is in quarantine as messages: key, value and headers as they came, and what is known beside them."""
+"""Convert quarantined records to messages: key, value and headers as consumed, and facts in more headers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ from tidegate.sinks.port import TimestampBounds
 
 _HEADER = "tidegate-quarantine-"
 OMITTED = f"{_HEADER}omitted"
-"""What of a record is left out, since it is larger than Kafka takes: `value`, then `headers`, then `key`."""
+"""The parts of a record that are left out because it is larger than Kafka accepts: `value`, `headers`, `key`,
+in this order.
+"""
 _OMISSIBLE = {"value": "value", BROUGHT: "headers", "key": "key"}
 _COLUMNS = (*POSITION, "recorded", "timestamp", "key", "value", "headers", "reason", "part")
 
 
 def letters(outbox: Outbox, bounds: TimestampBounds, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """The dead letters of a batch's quarantine from the `skip`-th on, always in the same order.
+    """Yield the dead letters of a batch's quarantine from the `skip`-th on, always in the same order.
 
-    `bounds`: the timestamps that the topic takes, as the plan has them. Raises LakeDamaged, LakeUnavailable.
+    Args:
+        bounds: The timestamps that the topic accepts, from the plan.
+
+    Raises LakeDamaged, LakeUnavailable.
     """
     return map(partial(_letters, outbox.plan, bounds), outbox.batches(_COLUMNS, skip))
 
@@ -37,7 +42,7 @@ def _letters(plan: Plan, bounds: TimestampBounds, rows: pa.RecordBatch) -> pa.Re
     place = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "/")
     part, is_emission = rows.column("part"), pc.equal(rows.column("part"), EMISSION)
     original = pc.coalesce(rows.column("recorded"), rows.column("timestamp"))
-    told = {
+    facts = {
         "reason": rows.column("reason"),
         "position": place,
         "batch": pa.repeat(f"{plan.stream}/{plan.seq}", rows.num_rows),
@@ -51,15 +56,17 @@ def _letters(plan: Plan, bounds: TimestampBounds, rows: pa.RecordBatch) -> pa.Re
                 "value": rows.column("value"),
                 "timestamp_ms": _taken(original, bounds, plan.clock_ms),
                 BROUGHT: rows.column("headers"),
-                **{f"{_HEADER}{name}": texts.cast(pa.binary()) for name, texts in told.items()},
+                **{f"{_HEADER}{name}": texts.cast(pa.binary()) for name, texts in facts.items()},
             }
         )
     )
 
 
 def _taken(timestamps: pa.Int64Array, bounds: TimestampBounds, clock_ms: int) -> pa.Int64Array:
-    """Timestamps that the topic takes: those of the records, or the nearest; of one without, the batch's
-    clock. Kafka has none before 1970.
+    """Return timestamps that the topic accepts: the records' own, or the nearest; the batch's clock if
+    there is none.
+
+    Kafka accepts no timestamp before 1970.
     """
     earliest, latest = bounds
     taken = pc.max_element_wise(pc.fill_null(timestamps, clock_ms), max(earliest or 0, 0))
@@ -67,7 +74,10 @@ def _taken(timestamps: pa.Int64Array, bounds: TimestampBounds, clock_ms: int) ->
 
 
 def _fitting(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages of which none is larger than a batch may send. What is left out is in quarantine still."""
+    """Return messages that are not larger than a batch may send. Parts that are left out remain in
+    quarantine.
+    """
+    # the value first: it is usually the largest part, and key and headers help to find the record
     for column in _OMISSIBLE:
         is_large = sizes_of(messages) > MAX_RECORD_BYTES
         if not is_large.any():

@@ -1,4 +1,4 @@
-"""Topics that refuse records which tidegate does not find too large; stages that gather too much for them."""
+"""Check topics that refuse large records, and stages that collect more than a topic accepts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from tidegate.errors import RecordTooLarge
 from tidegate.spec import Stage, ThresholdEmit
 
 _BESIDE_BYTES = 2_000
-"""Room for what a record has beside its value: the key, and the chain of positions in a header."""
+"""Room for the parts of a record beside its value: the key, and the source chain in a header."""
 
 
 def wide_threshold(stage: Stage, topic: str, largest: int | None) -> str | None:
-    """A sentence on a `max_bytes` that makes records too large. `largest`: bytes that the topic takes."""
+    """Return a sentence on a `max_bytes` that makes records too large; None if it does not.
+
+    Args:
+        largest: The largest record that the topic accepts, in bytes; None if it is unknown.
+    """
     takes = min(MAX_RECORD_BYTES, largest or MAX_RECORD_BYTES)
     most = stage.emit.max_bytes if isinstance(stage.emit, ThresholdEmit) else None
     if most is None or most <= takes - _BESIDE_BYTES:
@@ -30,9 +34,11 @@ def wide_threshold(stage: Stage, topic: str, largest: int | None) -> str | None:
 
 
 def check_sizes(topic: str, largest: int | None, batches: Iterable[pa.RecordBatch]) -> None:
-    """Find a message that is too large for a topic, also when it is compressed. Raises RecordTooLarge.
+    """Check that each message fits into the topic, as it is or compressed.
 
-    `batches` are read only where the topic takes less than a batch may send.
+    `batches` are read only if the topic accepts less than a batch may send.
+
+    Raises RecordTooLarge if a message does not fit.
     """
     if largest is None or largest >= MAX_RECORD_BYTES:
         return
@@ -49,13 +55,17 @@ def check_sizes(topic: str, largest: int | None, batches: Iterable[pa.RecordBatc
 
 
 def _compressed_bytes(message: Message) -> int:
-    """Without headers: what is larger than a topic takes without them is so with them."""
+    """Return the compressed bytes of key and value: a message that is too large without headers is so with
+    them.
+    """
     whole = (message.key or b"") + (message.value or b"")
     return len(pa.compress(whole, codec="lz4", asbytes=True))
 
 
 def narrow_size(topic: str, largest: int | None) -> str | None:
-    """A sentence on a topic that takes smaller records than a batch may send."""
+    """Return a sentence on a topic that accepts only smaller records than a batch may send; None for other
+    topics.
+    """
     if largest is None or largest >= MAX_RECORD_BYTES:
         return None
     return (

@@ -1,4 +1,4 @@
-"""An outbox as the messages that go to Kafka."""
+"""Convert an outbox to the messages that are sent to Kafka."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tidegate.spec import KafkaSink
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """The messages of the emissions from the `skip`-th message on, as the topic gets them, always in the same
-    order.
+    """Yield the messages of the emissions from the `skip`-th message on, always in the same order.
 
-    Columns as `broker.messages` has them. Where deletions are told in an envelope, a tombstone follows each,
-    as from Debezium: a compacted topic forgets the key by it.
+    The columns are those of `broker.messages`. If deletions are sent in an envelope, a tombstone follows each
+    of them, as with Debezium: a compacted topic removes the key only by a tombstone.
+
+    Raises LakeDamaged, LakeUnavailable.
     """
     key = KEY if sink.key is None else sink.key.column
     columns = (key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
@@ -28,6 +29,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     if not sink.payload.enveloped:
         messages: Iterator[pa.RecordBatch] = map(partial(_messages, batch), outbox.batches(columns, skip))
     else:
+        # messages, not emissions, are counted in the progress record, so all emissions are read to skip some
         messages = _from(map(partial(_with_tombstones, batch), outbox.batches((*columns, VALUE))), skip)
     return messages if sink.timestamp == "event" else map(partial(_at, outbox.plan.clock_ms), messages)
 
@@ -39,8 +41,9 @@ def _at(clock_ms: int, messages: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
-    """Emissions as messages. In the headers stand where each came from, the window that it is of, and, where
-    the sink wants them, its batch and its reason.
+    """Return emissions as messages.
+
+    Headers contain the source chain, the window, and, if the sink asks for them, the batch and the reason.
     """
     key, payload, timestamp, source, *rest = emissions.columns
     window, reason = rest[: len(WINDOW)], rest[len(WINDOW) :]
@@ -58,14 +61,14 @@ def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
-    """`start/end`; null where there is no window."""
+    """Return `start/end`; null if there is no window."""
     if start.null_count == len(start):
         return pa.nulls(len(start), pa.binary())
     return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())
 
 
 def _with_tombstones(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
-    """As messages, each deletion twice: as it is told, and then without a value."""
+    """Return emissions as messages, each deletion twice: in an envelope, and then as a tombstone."""
     deletes = emissions.column(VALUE).is_null().to_numpy(zero_copy_only=False)
     messages = _messages(batch, emissions.drop_columns([VALUE]))
     if not deletes.any():
@@ -78,7 +81,7 @@ def _with_tombstones(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _from(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
-    """Without the first `skip` messages."""
+    """Yield the messages without the first `skip`."""
     for batch in batches:
         if skip < batch.num_rows:
             yield batch.slice(skip)

@@ -1,4 +1,4 @@
-"""A topic as a sink: what its messages are, and what it would not take."""
+"""A topic as a sink: its messages, and what it would refuse."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ class OpenTopic(PublishedTopic[KafkaSink]):
     """Gets what a stage emits."""
 
     def check_settings(self) -> None:
-        """Its cluster is set, and its schema registry."""
+        """Check that the cluster and the schema registry are set. Raises SettingsInvalid."""
         super().check_settings()
         if self.declared.registry is not None:
             self.context.settings.registry(self.declared.registry.connection)
 
     def planned(self, before: KafkaSink | None, may_register: bool) -> KafkaSink:
-        """With its schemas, if a registry has them. Without one, the file's is in it already."""
+        """Return the sink with its schemas, if it uses a registry. Without one, it already contains the
+        file's schema.
+        """
         declared = self.declared
         if declared.registry is None:
             return declared
@@ -42,7 +44,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
             return planned_sink(self.pipeline, declared, before, registry, may_register)
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
-        """Asks the topic only where the sink quarantines what it would refuse."""
+        """Return the topic's bounds, only if the sink puts refused emissions into quarantine."""
         if self.declared.messages.refused_timestamp != "quarantine":
             return {}
         with self.log() as log:
@@ -50,14 +52,16 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         return {self.declared.target: timestamp_bounds(limits)}
 
     def earliest_timestamp(self) -> EarliestTimestamp | None:
-        """By the topic's retention, or its limit on old timestamps."""
+        """Return the earliest timestamp by the topic's retention, or its limit on old timestamps."""
         with self.log() as log:
             limits = log.timestamp_limits(self.declared.topic)
         return earliest_timestamp(self.declared, limits)
 
     def warnings(self) -> Iterator[str]:
-        """Where the topic takes less than a batch may send, or fewer timestamps than Kafka's topics do; where
-        a threshold lets more gather than it takes; where stages hold values for longer than it keeps them.
+        """Yield sentences on limits of the topic that are narrower than a batch may need.
+
+        They concern the size of records, timestamps, a threshold that collects too much, and stages that hold
+        values back for longer than the topic retains them.
         """
         topic = self.declared.topic
         with self.log() as log:
@@ -72,12 +76,15 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         return filter(None, sentences)
 
     def _stages(self) -> Sequence[Stage]:
-        """The stages that a record goes through before the sink gets what comes of it."""
+        """Return the stages that a record passes before the sink gets its result."""
         stages = self.pipeline.stages
         return stages[: stages.index(self.stage) + 1]
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Find an emission that the topic would refuse now, by its timestamp or its size."""
+        """Check that the topic would accept each emission now, by timestamp and size.
+
+        Raises TimestampRefused, RecordTooLarge, and what the checks of any topic raise.
+        """
         with self.log() as log:
             super().check_outbox(outbox)
             topic = self.declared.topic
@@ -86,5 +93,5 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         check_sizes(topic, largest, self.messages(outbox))
 
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """The emissions, in the sink's format."""
+        """Yield the emissions in the sink's format."""
         return topic_messages(self.declared, outbox, skip)

@@ -1,10 +1,11 @@
-"""Emissions that an output topic would refuse or delete for their timestamp, found before they are decided.
+"""Find emissions that an output topic would refuse or delete because of their timestamp, before they are
+decided.
 
-A broker compares a record's timestamp with its own clock when the record arrives (from Kafka 4.0 on, an hour
-ahead is too much), whatever the batch's clock is. So what is asked here is the machine's clock, and not the
-batch's: a backfill's emission of yesterday is none of the future. A topic also deletes by timestamps: what is
-older than its `retention.ms` when it arrives is gone within minutes. As far as it decides anything, it is
-written into the plan.
+A broker compares a record's timestamp with its own clock when the record arrives (from Kafka 4.0 on, more
+than an hour ahead is refused), whatever the batch's clock is. So these checks use the machine's clock, not
+the batch's: an emission of yesterday in a backfill is not in the future. A topic also deletes by timestamps:
+a record that is older than `retention.ms` when it arrives is deleted within minutes. Whatever decides
+something is stored in the plan.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ _KAFKAS_OWN_AFTER_MS = 3_600_000
 
 
 def timestamp_bounds(limits: TimestampLimits) -> TimestampBounds:
-    """What a topic with these limits takes now."""
+    """Return the timestamps that a topic with these limits accepts now."""
     now_ms = _now_ms()
     return limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
 
 
 def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
-    """Return what a topic of dead letters takes now. It keeps each letter for half of its retention at least,
-    also a letter that is older.
+    """Return the timestamps that a topic of dead letters accepts now.
+
+    The lower bound lets the topic retain each letter for at least half of its retention, also an older one.
     """
     now_ms = _now_ms()
     earliest_ms, latest_ms = timestamp_bounds(limits)
@@ -40,7 +42,7 @@ def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
 
 
 def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -> None:
-    """Find an emission that the topic would refuse or delete now. Raises TimestampRefused."""
+    """Check that the topic would accept and retain each emission now. Raises TimestampRefused if not."""
     now_ms = _now_ms()
     earliest_ms, latest_ms = limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
     if sink.timestamp == "clock":
@@ -54,7 +56,7 @@ def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -
 
 
 def earliest_timestamp(sink: KafkaSink, limits: TimestampLimits) -> EarliestTimestamp | None:
-    """Return the earliest timestamp that the topic takes and keeps now; None: any."""
+    """Return the earliest timestamp that the topic accepts and retains now; None if it accepts any."""
     earliest_ms = limits.earliest_ms(_now_ms())
     if earliest_ms is None:
         return None
@@ -67,7 +69,9 @@ def earliest_timestamp(sink: KafkaSink, limits: TimestampLimits) -> EarliestTime
 
 
 def long_hold(sink: KafkaSink, stages: Sequence[Stage], limits: TimestampLimits) -> str | None:
-    """Return a sentence on stages that hold values back for longer than the topic takes or keeps them."""
+    """Return a sentence on stages that hold values back for longer than the topic accepts or retains them,
+    or None.
+    """
     taken_ms = limits.kept_ms if limits.deletes_first else limits.before_ms
     held_ms = sum(stage.longest_hold_ms for stage in stages)
     if sink.timestamp == "clock" or taken_ms is None or held_ms < taken_ms:
@@ -81,7 +85,7 @@ def long_hold(sink: KafkaSink, stages: Sequence[Stage], limits: TimestampLimits)
 
 
 def narrow_timestamps(topic: str, limits: TimestampLimits) -> str | None:
-    """A sentence on limits that are narrower than Kafka's own: an hour ahead, and any time ago."""
+    """Return a sentence on limits that are narrower than Kafka's own: an hour ahead, and any time ago."""
     narrow = {}
     if limits.before_ms is not None:
         narrow[BEFORE] = f"older than {_duration(limits.before_ms)}"

@@ -1,5 +1,6 @@
-"""A topic that a stream publishes to, whatever its messages are. How far it is stands in a progress record,
-which is in the same transaction as the messages.
+"""A topic that a stream publishes to, for messages of any kind.
+
+The progress record is in the same transaction as the messages.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ DeclaredTopic = TypeVar("DeclaredTopic", bound=KafkaSink | DeadLetterTopic)
 
 
 class PublishedTopic(OpenSink[DeclaredTopic]):
-    """Publishes in transactions of chunks. A lost progress record is found in the topic itself."""
+    """Publishes in transactions of chunks. A lost progress record is derived from the topic itself."""
 
     title = "Kafka"
     can_lose_progress = True
     has_rivals: ClassVar[bool] = True
-    """Whether the messages of another stream may look the same."""
+    """Whether messages of another stream can look the same, so that the topic's content does not show who
+    sent it.
+    """
 
     @abstractmethod
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """What the topic gets of a batch from the `skip`-th message on, as `broker.messages` describes it:
-        always the same, in the same order. Raises LakeDamaged, LakeUnavailable.
+        """Yield the messages of a batch from the `skip`-th on, with the columns of `broker.messages`.
+
+        The messages are always the same, in the same order. Raises LakeDamaged, LakeUnavailable.
         """
 
     @property
@@ -48,12 +52,14 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return topic_dataset(self.context.settings.kafka(declared.connection).servers, declared.topic)
 
     def check_settings(self) -> None:
-        """Its cluster is set."""
+        """Check that the cluster is set. Raises SettingsInvalid."""
         self.context.settings.kafka(self.declared.connection)
 
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
-        """Names may be the same in two clusters, and two connections may go to one. Asks only where the name
-        is the same.
+        """Check that the topic is not one of the source, by its id.
+
+        Names can be equal in two clusters, and two connections can lead to the same cluster. The broker is
+        asked only if the names are equal. Raises SinkRefused if it is the same topic.
         """
         topic = self.declared.topic
         if topic in topic_ids and self._topic_id() == topic_ids[topic]:
@@ -64,11 +70,15 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             )
 
     def check_target(self) -> None:
-        """The topic is the one that was first published to."""
+        """Check that the topic is the one that was first published to. Raises TopicMissing,
+        TopicRecreated.
+        """
         self._require_same_topic()
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """The user may publish to the topic; at the sink's first use also: transactions are allowed."""
+        """Check that the user may publish to the topic, and, at the first use of the sink, may use
+        transactions.
+        """
         with self.log() as log:
             log.require_write(self.declared.topic)
             if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
@@ -76,10 +86,10 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
                 self._publisher().check_admission()
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Chunk by chunk, from where the progress record says.
+        """Publish chunk by chunk, from the position in the progress record.
 
-        At the first use of a sink: the progress record first, then the ledger's note, and only then
-        something to publish. So where the ledger has the note, a missing record is a lost one.
+        At the first use of a sink, the progress record is written first, then the ledger's note, and only
+        then messages. So if the ledger has the note, a missing record is a lost record.
         """
         identity = self._require_same_topic()
         is_first_use = lease.sink_identity(lease.stream, self.name) is None
@@ -91,7 +101,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
 
     def check_progress(self) -> None:
-        """The topic is the same, and its record has all that the ledger knows, and nothing else."""
+        """Check that the topic is the same, and that its progress record agrees with the ledger."""
         ledger, stream = self.context.ledger, self.context.stream
         if ledger.sink_identity(stream, self.name) is None:
             return
@@ -102,7 +112,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             publisher.check_committed(progress)
 
     def lost_progress(self, stated: int | None) -> Progress | None:
-        """The topic shows it, where its messages are still there."""
+        """Return the progress by the topic's messages, if the record is lost and they still exist."""
         if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
             return None
         self._require_same_topic()
@@ -110,7 +120,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return self._found_progress(stated, record) if self._is_lost(record) else None
 
     def restore_progress(self, stated: int | None) -> Progress | None:
-        """It looks again when nobody else can write any more."""
+        """Write the progress record. The topic is read again after other publishers have been fenced."""
         if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
             return None
         self._require_same_topic()
@@ -119,15 +129,15 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         with self.log() as log:
             log.ensure_progress_topic()
 
-        def found(record: Progress | None) -> Progress:
+        def restored(record: Progress | None) -> Progress:
             if record is not None and not self._is_lost(record):
                 return record
             return self._found_progress(stated, record)
 
-        return self._publisher().rewrite_progress(found)
+        return self._publisher().rewrite_progress(restored)
 
     def restart_effect(self, seq: int) -> str:
-        """Messages cannot be taken back."""
+        """Return a sentence on messages after `seq`, which cannot be removed from the topic."""
         ledger, stream, topic = self.context.ledger, self.context.stream, self.declared.topic
         if ledger.sink_identity(stream, self.name) != self._topic_id():
             return f"{self.name}: the topic is another one now, and has no message of {stream} yet."
@@ -137,7 +147,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         )
 
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
-        """Another progress record is written, in whichever topic has the sink's name now."""
+        """Write another progress record for the topic that now has the sink's name."""
         identity = self._topic_id()
         with self.log() as log:
             log.ensure_progress_topic()
@@ -146,9 +156,11 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return identity
 
     def seal(self, lease: LeasedLedger, seq: int) -> int:
-        """The progress record says that the batch is done, with as many messages of it as are there."""
+        """Write a progress record that says that the batch is done, with the number of its messages that
+        were sent.
+        """
         if lease.sink_identity(lease.stream, self.name) is None:
-            return 0  # nothing was ever sent, and the first record has to be that of the first use
+            return 0  # nothing was ever sent; `publish` must write the first record, before the ledger's note
         with self.log() as log:
             log.ensure_progress_topic()
         progress = self._publisher().rewrite_progress(partial(self._sealed, seq))
@@ -164,7 +176,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return record is None or record.lacks(last)
 
     def _found_progress(self, stated: int | None, record: Progress | None) -> Progress:
-        """What belongs in the place of a lost record."""
+        """Return what replaces a lost progress record."""
         if stated is None:
             return find_progress(self)
         ledger, stream = self.context.ledger, self.context.stream
@@ -179,16 +191,17 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return Progress(stated, 0, done=True, attempt=attempt.name if attempt is not None else "")
 
     def _require_same_topic(self) -> str:
-        """The topic's id, if it is the one that was first published to.
+        """Return the topic's id, if the topic is the one that was first published to.
 
         Raises TopicMissing, TopicRecreated, BrokerUnavailable.
         """
         topic, stream = self.declared.topic, self.context.stream
         identity = self._topic_id()
-        known = self.context.ledger.sink_identity(stream, self.name)
-        if known is not None and known != identity:
+        first_identity = self.context.ledger.sink_identity(stream, self.name)
+        if first_identity is not None and first_identity != identity:
             raise TopicRecreated(
-                f"The output topic {topic} was deleted and created again (id {known} is now {identity})",
+                f"The output topic {topic} was deleted and created again "
+                f"(id {first_identity} is now {identity})",
                 f"Let the new topic get what it is to have: {stream.recover_command('send-again')}. If the "
                 "connection leads to another Kafka than before, correct that instead.",
             )
@@ -199,7 +212,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             return log.topic_id(self.declared.topic)
 
     def log(self) -> KafkaLog:
-        """The logs of its cluster. Raises SettingsInvalid."""
+        """Return the log of the topic's cluster. Raises SettingsInvalid."""
         return self.context.log(self.declared.connection)
 
     def _publisher(self) -> KafkaPublisher:
@@ -208,7 +221,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
 
 @contextmanager
 def _recoverable(stream: Stream) -> Iterator[None]:
-    """Name the command that resolves a lost progress record."""
+    """Add the command that repairs a lost progress record to the error."""
     try:
         yield
     except ProgressLost as error:

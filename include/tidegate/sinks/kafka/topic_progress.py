@@ -1,4 +1,7 @@
-"""How far an output topic shows that a stream was sent to it, where its progress record is gone."""
+"""Derive a topic's progress from its messages, when its progress record no longer exists.
+
+What the topic shows is only a guess unless it is unambiguous; otherwise a user states the progress.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
             continue
         batches.insert(0, (seq, batch_marks))
         if seq > last > 0:
-            continue  # it may not be there at all; only with one that was published can it be told
+            continue  # it may not be in the topic at all; only a published batch shows what is missing
         marks = [mark for _, of_batch in batches for mark in of_batch]
         traces = look_for(log, topic, marks, compacted)
         sent = sent_of(marks, traces)
@@ -64,7 +67,7 @@ def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
 
 
 def _marks(sink: PublishedTopic[Any], seq: int) -> list[Mark] | None:
-    """Of all that a sink has of a batch; None when that is nothing."""
+    """Return a mark of each message that the sink has of a batch; None if it has none."""
     published = sink.published(seq)
     if published is None:
         return None
@@ -74,7 +77,7 @@ def _marks(sink: PublishedTopic[Any], seq: int) -> list[Mark] | None:
 
 
 def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
-    """What is missing of the first batch that is not there as a whole: what would have been sent next."""
+    """Return the messages that are missing in the first incomplete batch, which would have been sent next."""
     for _, marks in batches:
         if sent < len(marks):
             return marks[sent:]
@@ -83,7 +86,7 @@ def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark
 
 
 def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
-    """The first `sent` messages of these batches, as a progress record."""
+    """Return the progress record of the first `sent` messages of these batches."""
     progress = Progress(0, 0, done=True)
     for seq, marks in batches:
         if sent <= 0:
@@ -94,9 +97,10 @@ def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
 
 
 def _check_rivals(sink: PublishedTopic[Any]) -> None:
-    """Raise Unclear if another stream has sent what it makes of the same source to the same topic.
+    """Check that no other stream has sent the same messages from the same source to the same topic.
 
-    A dropped stream counts, too, and so does one that has another sink by now: its messages are still there.
+    A dropped stream counts, and so does one that has another sink now: its messages still exist. Raises
+    Unclear.
     """
     ledger, stream = sink.context.ledger, sink.context.stream
     source, topic = ledger.head(stream).topic_ids, ledger.sink_identity(stream, sink.name)

@@ -1,4 +1,4 @@
-"""The SQL edge: emissions as rows of a table in PostgreSQL, SQLite or another database, exactly once."""
+"""Write emissions as rows of a table in PostgreSQL, SQLite or another database, exactly once."""
 
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target

@@ -1,4 +1,4 @@
-"""A sink's database: how it is opened, and what its failures mean."""
+"""Open a sink's database, and classify its errors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,19 @@ _FIX = "Check that it runs, takes connections and has space; then run again, not
 
 
 class Database:
-    """One database. `variable` names the setting that its URL is in; of the URL nothing is ever shown.
+    """A database.
 
-    A publisher that stops in the middle of a transaction would keep all others waiting: the server ends
-    its session after `idle_s`, and others give up after `wait_s`. Use it as a context manager.
+    A publisher that stops in the middle of a transaction would block all others: the server ends its session
+    after `idle_s`, and others give up after `wait_s`.
+
+    Args:
+        url: Its URL, which no error or log shows, since it can contain a password.
+        variable: The setting that contains the URL, which errors name.
+
+    Example::
+
+        with Database(url, "TIDEGATE_SQL_URL") as database, database.transaction() as connection:
+            connection.execute(statement)
     """
 
     def __init__(
@@ -51,18 +60,21 @@ class Database:
 
     @property
     def dialect(self) -> str:
-        """`postgresql`, `sqlite`, …"""
+        """The name of the dialect: `postgresql`, `sqlite`, …"""
         return self._engine.dialect.name
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is a SQLite file that does not exist: whoever connects would create it."""
+        """Whether it is a SQLite file that does not exist: connecting would create it."""
         name = self._engine.url.database
         return self.dialect == "sqlite" and bool(name) and not Path(str(name)).exists()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """All or nothing. Raises SinkUnavailable, SinkRefused; OutcomeUnknown when only the commit failed."""
+        """Open a transaction that commits completely or not at all.
+
+        Raises SinkUnavailable, SinkRefused; OutcomeUnknown if only the commit failed.
+        """
         with self._errors(), self._connection() as connection, connection.begin() as transaction:
             if self.dialect == "postgresql":
                 for name, seconds in self._limits.items():
@@ -73,7 +85,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection of who only looks. Raises SinkUnavailable, SinkRefused."""
+        """Open a connection for reading. Raises SinkUnavailable, SinkRefused."""
         with self._errors(), self._engine.connect() as connection:
             yield connection
 
@@ -83,7 +95,7 @@ class Database:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        # `from None`: the driver's own errors hold statements, rows and connection options
+        # `from None`: the driver's own errors contain statements, rows and connection options
         try:
             yield
         except TidegateError:
@@ -119,7 +131,9 @@ class Database:
             ) from None
 
     def _message(self, error: DBAPIError) -> str:
-        """The first line of what the driver said, which may repeat its options: without secrets."""
+        """Return the first line of the driver's message without secrets, since a driver can repeat its
+        options.
+        """
         lines = str(error.orig).strip().splitlines()
         message = lines[0] if lines else type(error.orig).__name__
         return redacted(message, self._secrets)[:300]
@@ -135,14 +149,14 @@ def _parsed(url: str, variable: str) -> URL:
         return parsed.set(drivername="postgresql+psycopg")  # the driver that tidegate brings along
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise SettingsInvalid(
-            f"{variable} is a SQLite database in memory, which is gone after each transaction",
+            f"{variable} is a SQLite database in memory, which is lost after each transaction",
             "Name a file: sqlite:////path/to/file.db.",
         )
     return parsed
 
 
 def dialect_of(url: str, variable: str) -> str:
-    """The kind of database that a URL names, without connecting. Raises SettingsInvalid."""
+    """Return the kind of database that a URL names, without connecting. Raises SettingsInvalid."""
     return _parsed(url, variable).get_backend_name()
 
 
@@ -172,7 +186,10 @@ def _options(url: URL, wait_s: float) -> dict[str, Any]:
 
 
 def _make_sqlite_transactional(engine: Engine) -> None:
-    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default."""
+    """Make SQLite's transactions include DDL, and allow one writer at a time from BEGIN on.
+
+    Python's driver does neither by default.
+    """
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
@@ -184,7 +201,7 @@ def _make_sqlite_transactional(engine: Engine) -> None:
 
 
 def _passes(error: DBAPIError) -> bool:
-    """Whether the failure is the database's, and not that of what it was asked to do."""
+    """Whether the failure is temporary, instead of an error in the statement."""
     if error.connection_invalidated:
         return True
     state = getattr(error.orig, "sqlstate", None)

@@ -1,4 +1,4 @@
-"""New columns for a table that is there, in every database's own words."""
+"""Add columns to an existing table, in the dialect of any database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.sinks.sql.layout import Target
 
 
 def add_columns(connection: Connection, target: Target, columns: Iterable[Column[Any]]) -> None:
-    """Add them, empty: they may be null in the rows that there are."""
+    """Add empty columns. They allow null, since existing rows have no value for them."""
     operations = Operations(MigrationContext.configure(connection))
     for column in columns:
         operations.add_column(target.name, Column(column.name, column.type), schema=target.schema)

@@ -1,4 +1,4 @@
-"""What a sink's table looks like, and the emissions as its rows."""
+"""The table of a sink, and the emissions as its rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidegate.lake.outbox import KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE,
 from tidegate.lake.schema import KEY
 
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
-"""The columns of an outbox that are needed here."""
+"""The columns of an outbox that rows are made of."""
 
 _FIRST = {KEY: Text}
 _WINDOW = dict.fromkeys(WINDOW, BigInteger)
@@ -48,8 +48,13 @@ _LAST = {
 
 @dataclass(frozen=True)
 class Target:
-    """What a sink asks for. `table` may name a schema too (`reports.visitors`). `windowed`: its stage keeps
-    state per window, which the key then includes.
+    """The table that a sink declares.
+
+    Args:
+        table: Its name, optionally with a schema (`reports.visitors`).
+        mode: `append` or `upsert`.
+        with_key: Whether rows contain the key's columns.
+        windowed: Whether the stage keeps state per window, which the primary key then includes.
     """
 
     table: str
@@ -59,7 +64,7 @@ class Target:
 
     @property
     def schema(self) -> str | None:
-        """The table's schema; None is the database's default one."""
+        """The table's schema; None for the database's default schema."""
         return self.table.rpartition(".")[0] or None
 
     @property
@@ -69,37 +74,39 @@ class Target:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The primary key: one row per key (and window), or one per emission of a stream."""
+        """The primary key: one row per key (and window), or one per emission of a stream in mode `append`."""
         if self.mode == "append":
             return ("stream", "batch", ORDINAL)
         return (KEY, *WINDOW) if self.windowed else (KEY,)
 
     @property
     def own_columns(self) -> Mapping[str, type[TypeEngine[Any]]]:
-        """Columns that every such table has beside what is emitted."""
+        """The columns that every such table has beside the emitted ones."""
         deleted = {"deleted": Boolean} if self.mode == "append" else {}
         return {**_FIRST, **(_WINDOW if self.windowed else {}), **_LAST, **deleted}
 
 
 @dataclass(frozen=True)
 class Part:
-    """An emitted or key column: where it is in the outbox, and its type there."""
+    """An emitted column or a key column: its place in the outbox, and its type there."""
 
     struct: str
     name: str
     type: pa.DataType
 
     def values(self, emissions: pa.RecordBatch) -> pa.Array:
-        """Its values; null throughout where the struct is null."""
+        """Return the column's values, which are null where the struct is null."""
         struct = emissions.column(self.struct)
         return pc.struct_field(struct, [struct.type.get_field_index(self.name)])
 
 
 class Layout:
-    """A target's table, for emissions of one shape. Raises SinkRefused when a name has two meanings.
+    """The table of a target, for emissions of one shape.
 
-    `table`'s columns have keys of their own (`c0`, `c1`, …), so that no name, however odd, becomes a
-    parameter's.
+    The columns of `table` have keys of their own (`c0`, `c1`, …), so that no column name becomes the name of
+    a statement's parameter.
+
+    Raises SinkRefused if a name has two meanings.
     """
 
     def __init__(self, target: Target, outbox: pa.Schema) -> None:
@@ -121,7 +128,11 @@ class Layout:
         )
 
     def rows(self, emissions: pa.RecordBatch, stream: str, seq: int, first: int) -> list[dict[str, Any]]:
-        """The rows of some emissions, the first of which is the batch's `first`-th."""
+        """Return the rows of some emissions.
+
+        Args:
+            first: The ordinal of the first of them in the batch, from 0 on.
+        """
         count = emissions.num_rows
         own: dict[str, Sequence[Any]] = {
             "stream": [stream] * count,
@@ -142,7 +153,9 @@ class Layout:
 
 
 def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
-    """Key columns first. One that is also emitted is there once, as key: that it has in a deletion too."""
+    """Return the columns, key columns first. A key column that is also emitted occurs once, so a deletion
+    has it, too.
+    """
     structs = [KEY_COLUMNS, VALUE] if target.with_key else [VALUE]
     parts: dict[str, Part] = {}
     for struct in structs:
@@ -152,7 +165,7 @@ def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
 
 
 def _check_names(target: Target, emitted: Sequence[str]) -> None:
-    """Raise SinkRefused when an emitted column is called like one that the table has anyway."""
+    """Check that no emitted column has the name of a column of the table. Raises SinkRefused."""
     taken = {name.lower(): name for name in target.own_columns}
     for name in emitted:
         if name.lower() in taken:
@@ -165,7 +178,7 @@ def _check_names(target: Target, emitted: Sequence[str]) -> None:
 
 
 def _listed(values: pa.Array) -> list[Any]:
-    """A column's values as the driver takes them."""
+    """Return a column's values as the driver accepts them."""
     listed: list[Any] = values.to_pylist()
     if not pa.types.is_nested(values.type):
         return listed
@@ -174,7 +187,7 @@ def _listed(values: pa.Array) -> list[Any]:
 
 
 class _SqliteDecimal(UserDefinedType[Any]):
-    """Exact where there is no such type: as a number up to 15 digits, which SQLite keeps, else as text."""
+    """An exact decimal in SQLite: a number up to 15 digits, which SQLite stores exactly, else a text."""
 
     cache_ok = True
 
@@ -203,7 +216,9 @@ _TYPES: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] = 
 
 
 def _sql_type(type_: pa.DataType) -> TypeEngine[Any]:
-    """Scalars as themselves; everything else is text, nested values as JSON."""
+    """Return the SQL type of a column: scalars have their own types, all other values are text, nested
+    ones as JSON.
+    """
     if pa.types.is_decimal(type_):
         exact = _SqliteDecimal(type_.precision)
         return Numeric(type_.precision, type_.scale).with_variant(exact, "sqlite")

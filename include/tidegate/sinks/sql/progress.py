@@ -1,4 +1,4 @@
-"""How far a stream's table is: the progress row, what the table itself shows, and a row that is lost."""
+"""The progress of a stream in a table: the progress row, and the table's content if the row is lost."""
 
 from __future__ import annotations
 
@@ -35,18 +35,17 @@ from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
 
 @dataclass(frozen=True)
 class Shard:
-    """Who publishes: the name of the progress row, and the stream, which the rows carry as text."""
+    """A publisher: the name of its progress row, and its stream, which rows contain as text."""
 
     name: str
     stream: Stream
 
 
 class SqlProgress:
-    """Reads and moves the progress row of one shard, for a table that need not exist.
+    """Reads and writes the progress row of one shard, for a table that need not exist.
 
-    A row that is not older than what the ledger and the table show is intact, whatever rows others have taken
-    out of the table since. What a row says must be what `require_committed` takes: see
-    `OpenSink.require_committed`.
+    A row that is not older than what the ledger and the table show is intact, even if rows were deleted from
+    the table since. The row must agree with `require_committed`: see `OpenSink.require_committed`.
     """
 
     def __init__(
@@ -62,17 +61,14 @@ class SqlProgress:
         self._is_own = self._rows.c.stream == str(shard.stream)
 
     def newest(self) -> int:
-        """Return the newest batch that the progress row says is in; 0 if there is none.
-
-        Raises ProgressUnreadable.
-        """
+        """Return the newest batch by the progress row; 0 if there is none. Raises ProgressUnreadable."""
         if self._database.is_missing:
             return 0
         with self._database.transaction() as connection:
             return self._stored(connection)[0] or 0
 
     def check(self, last_published: int) -> None:
-        """Find out whether the row has all that the ledger knows, and nothing that the ledger does not know.
+        """Check that the row has all that the ledger knows, and nothing that the ledger does not know.
 
         Raises ProgressLost, ProgressUnreadable, LedgerMismatch.
         """
@@ -85,12 +81,15 @@ class SqlProgress:
                 raise self.lost_error(f"the table {self._target.table} does not exist", last_published)
 
     def lost(self, last_published: int, head: int, stated: int | None) -> int | None:
-        """Return the newest batch that the table has, if the progress row is lost; None: it is not.
+        """Return the newest batch that the table has, if the progress row is lost; None if it is not lost.
+        Writes nothing.
 
-        Reads only. `stated`: the newest batch in the table, by a person's word. Raises SettingsInvalid where
-        that cannot be; ProgressLost where there is no row, and the table shows less than was published: its
-        readers may have taken rows out of it, or the newest emissions were deletions. Raises LedgerMismatch
-        where the table has a batch after the head, and ProgressUnreadable.
+        Args:
+            stated: The newest batch in the table, as a user states it; None if no user did.
+
+        Raises SettingsInvalid if the statement cannot be true; ProgressLost if there is no row, and the table
+        shows less than was published, because rows were deleted from it or the newest emissions were
+        deletions; LedgerMismatch if the table has a batch after the head; ProgressUnreadable.
         """
         if self._database.is_missing:
             return self._lost(None, None, last_published, head, stated) if last_published else None
@@ -100,8 +99,9 @@ class SqlProgress:
     def restore(
         self, last_published: int, head: int, stated: int | None, attempt_of: Callable[[int], str | None]
     ) -> int | None:
-        """Write what `lost` returns into the row, in the transaction that looks. A row that is not lost stays
-        as it is.
+        """Write what `lost` returns into the row, in the transaction that reads the table.
+
+        A row that is not lost stays unchanged. Raises what `lost` raises.
         """
         with failpoint("sql.restore"), self._database.transaction() as connection:
             lock_for_changes(connection)
@@ -121,9 +121,9 @@ class SqlProgress:
             return {(row[0], row[1]) for row in connection.execute(query)}
 
     def read(self, connection: Connection) -> tuple[int | None, str | None]:
-        """Return the newest batch, and the name of the attempt that it is of, if that is known.
+        """Return the newest batch, and the name of its attempt if that is known.
 
-        It reads all columns that there are, since another tidegate may have other ones. Raises
+        All columns are selected, since another version of tidegate can have other columns. Raises
         ProgressUnreadable.
         """
         everything: Select[Any] = select(literal_column("*")).select_from(progress).where(self._own_row)
@@ -139,7 +139,11 @@ class SqlProgress:
         return row["seq"], row["attempt"]
 
     def advance(self, connection: Connection, previous: int | None, seq: int, attempt: str | None) -> None:
-        """Compare-and-set: from `previous` to `seq`. Waits for whoever else is about to do the same."""
+        """Advance the row from `previous` to `seq` by compare-and-set. Waits for another transaction that
+        does the same.
+
+        Raises Fenced if another publisher has advanced the row.
+        """
         now = func.current_timestamp()
         values = {"format": FORMAT, "seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
         try:
@@ -153,8 +157,10 @@ class SqlProgress:
             raise self._overtaken(seq)
 
     def require(self, newest: int | None, attempt: str | None, last_published: int) -> None:
-        """Raise ProgressLost where the row does not have the newest batch that was published, LedgerMismatch
-        where it has a batch as an attempt that the ledger has not committed.
+        """Check that the row agrees with the ledger.
+
+        Raises ProgressLost if the row lacks the newest batch that was published, LedgerMismatch if it has a
+        batch as an attempt that the ledger has not committed.
         """
         if newest is not None:
             self._require_committed(newest, lambda name: attempt in (None, name))
@@ -173,14 +179,14 @@ class SqlProgress:
         )
 
     def ahead_error(self, seq: int, says: str, error: type[Fenced] = Fenced) -> Fenced:
-        """Return the error for a database that is further than this ledger."""
+        """Return the error for a database that is ahead of this ledger."""
         return error(
             f"{self._shard.name} is at batch {seq}, but {says} is in already",
             f"{SINK_IS_AHEAD} of {self._shard.stream.pipeline}.",
         )
 
     def _stored(self, connection: Connection) -> tuple[int | None, str | None]:
-        """As `read`, also where nothing was ever published to the database."""
+        """Return what `read` returns, also if nothing was ever published to the database."""
         return self.read(connection) if inspect(connection).has_table(progress.name) else (None, None)
 
     def _lost_in(
@@ -195,7 +201,9 @@ class SqlProgress:
     def _lost(
         self, newest: int | None, shown: int | None, last_published: int, head: int, stated: int | None
     ) -> int | None:
-        """`shown` is the newest batch of which the table has a row; None: there is no table."""
+        """Decide whether progress is lost. `shown` is the newest batch with a row in the table; None
+        without a table.
+        """
         if shown is not None and (newest or 0) >= max(last_published, shown):
             return None
         has = 0 if shown is None else max(newest or 0, shown)
@@ -226,7 +234,7 @@ class SqlProgress:
         )
 
     def _shown(self, connection: Connection) -> int | None:
-        """The newest batch of which the table has a row; None where there is no table."""
+        """Return the newest batch with a row in the table; None if there is no table."""
         if not exists(connection, self._target):
             return None
         newest = select(func.max(self._rows.c.batch)).where(self._is_own)

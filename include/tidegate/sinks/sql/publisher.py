@@ -1,8 +1,8 @@
-"""Publishing to a SQL table exactly once: a batch's rows and the progress row in one transaction.
+"""Publish to a SQL table exactly once: the rows of a batch and the progress row in one transaction.
 
-The progress row is moved first, from what it was found to be. That locks it, so two publishers of one shard
-stand in line, and the second finds that it has moved: it is fenced. A crash anywhere leaves the batch in as a
-whole or not at all, and the progress row says which.
+The progress row is advanced first, from the value that was read. This locks the row: of two publishers of one
+shard the second waits, finds that the row has changed, and is fenced. After a crash the batch is in the table
+completely or not at all, and the progress row says which.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tidegate.sinks.sql.write import write
 
 
 class SqlPublisher:
-    """Publishes a stream's batches to one table, in the order of their numbers, each in one transaction.
+    """Publishes a stream's batches to one table, in order, each in one transaction.
 
-    The order in it: progress row (compare-and-set), rows, the count of rows. So whoever is fenced has written
-    nothing, and a batch is never there in part.
+    The transaction writes the progress row (compare-and-set), the rows, and the number of rows, in this
+    order. So a fenced publisher has written nothing, and a batch is never in the table in part.
     """
 
     def __init__(
@@ -41,13 +41,15 @@ class SqlPublisher:
     def publish(
         self, seq: int, attempt: str, emissions: Iterable[pa.RecordBatch], last_published: int
     ) -> int:
-        """Put a batch into the table, unless it is there. Returns how many emissions this call sent.
+        """Write a batch to the table, unless it is there. Return how many emissions this call sent.
 
-        `attempt` is the name of the computation that they are of. `emissions` come in order, as many at a
-        time as fit into memory. `last_published` is the newest batch that the ledger says this sink has rows
-        of, 0 if none.
-        Raises ProgressLost, ProgressUnreadable; LedgerMismatch where the table has what this ledger has not
-        committed; Fenced where a newer publisher went ahead, SinkAhead where the table has a later batch;
+        Args:
+            attempt: The name of the attempt that computed the emissions.
+            emissions: In order; each record batch must fit into memory.
+            last_published: The newest batch that the sink has rows of, by the ledger; 0 if none.
+
+        Raises ProgressLost, ProgressUnreadable; LedgerMismatch if the table has what this ledger has not
+        committed; Fenced if a newer publisher went ahead, SinkAhead if the table has a later batch;
         SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
         self._prepare(last_published)

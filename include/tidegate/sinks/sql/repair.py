@@ -1,4 +1,4 @@
-"""What `tidegate recover` changes in a database: the progress row of a sink, and rows that are sent again."""
+"""Changes that `tidegate recover` makes in a database: the progress row, and rows that are sent again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidegate.sinks.sql.schema import FORMAT, lock_for_changes, progress
 
 
 def restart_after(database: Database, shard: Shard, target: Target, seq: int, attempt: str) -> None:
-    """Let the progress row say batch `seq`, and delete the rows of later batches from a table to append to.
+    """Set the progress row to batch `seq`, and delete rows of later batches from a table in mode `append`.
 
-    A row to upsert is written over when its key is sent again.
+    In mode `upsert`, a row is overwritten when its key is sent again.
     """
     with failpoint("sql.restart"), database.transaction() as connection:
         lock_for_changes(connection)
@@ -29,7 +29,9 @@ def restart_after(database: Database, shard: Shard, target: Target, seq: int, at
 
 
 def seal(database: Database, shard: Shard, seq: int, attempt: str) -> int:
-    """Let the progress row say batch `seq`, unless it is further. Return how many rows of it are in."""
+    """Set the progress row to batch `seq`, unless it is ahead. Return how many rows of the batch the table
+    has.
+    """
     with failpoint("sql.seal"), database.transaction() as connection:
         lock_for_changes(connection)
         progress.create(connection, checkfirst=True)

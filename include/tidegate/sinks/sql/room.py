@@ -1,6 +1,7 @@
-"""Whether the columns of a table that is there have room for what is emitted: an edit may have widened it.
+"""Check that the columns of an existing table can store what is emitted, since an edit can have widened a
+type.
 
-A person changes the column: a database may write all of a large table anew for it, and views may stand on it.
+A person must change the column: a database may rewrite a large table for it, and views may depend on it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from tidegate.sinks.sql.layout import Layout, Part
 from tidegate.spec.arrow import type_of
 
 _SQLITE_DIGITS = 15
-"""What a column of SQLite's numbers keeps of a decimal; others are texts there."""
+"""The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
+texts.
+"""
 
 
 def require_room(dialect: Dialect, layout: Layout, existing: Mapping[str, TypeEngine[Any]]) -> None:
-    """`existing`: the types of the table's columns. Raises SinkRefused, which says what to run.
+    """Check that each column of the table can store the emitted type.
 
-    Types that are of another kind are left to the database: a person may have made the table.
+    Types of another kind are left to the database, since a person may have made the table.
+
+    Args:
+        existing: name -> type of the table's columns.
+
+    Raises SinkRefused, which says which statement to run.
     """
     for part in layout.parts:
         type_ = existing.get(part.name)
@@ -33,7 +41,7 @@ def require_room(dialect: Dialect, layout: Layout, existing: Mapping[str, TypeEn
 
 
 def _is_narrower(dialect: Dialect, existing: TypeEngine[Any], part: Part) -> bool:
-    if dialect.name == "sqlite":  # where a type only says in which form numbers are kept
+    if dialect.name == "sqlite":  # in SQLite a type only says in which form numbers are stored
         is_number = isinstance(existing, Integer | Numeric)
         return bool(pa.types.is_decimal(part.type) and part.type.precision > _SQLITE_DIGITS and is_number)
     stored = _arrow_type(existing)
@@ -41,7 +49,9 @@ def _is_narrower(dialect: Dialect, existing: TypeEngine[Any], part: Part) -> boo
 
 
 def _arrow_type(type_: TypeEngine[Any]) -> pa.DataType | None:
-    """What fits into a column of numbers; None: it is none, or takes all."""
+    """Return the type whose values fit into a column of numbers; None for other columns, or if all numbers
+    fit.
+    """
     sizes = ((SmallInteger, pa.int16()), (BigInteger, pa.int64()), (Integer, pa.int32()))
     if isinstance(type_, Integer):
         return next(arrow for kind, arrow in sizes if isinstance(type_, kind))

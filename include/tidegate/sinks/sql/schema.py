@@ -1,4 +1,4 @@
-"""Making and checking a sink's tables, before anything is written to them."""
+"""Create and check a sink's tables, before anything is written to them."""
 
 from __future__ import annotations
 
@@ -28,56 +28,62 @@ from tidegate.sinks.sql.layout import Layout, Target
 from tidegate.sinks.sql.room import require_room
 
 FORMAT = 1
-"""Of a progress row; raised whenever what is written changes its meaning."""
+"""The format version of a progress row; it is raised when the meaning of the row changes."""
 
 progress = Table(
     "tidegate_progress",
     MetaData(),
     Column("shard", String(700), primary_key=True),
     Column("format", Integer, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # the newest batch that is in
-    Column("attempt", String(300)),  # whose name the rows were computed under; null where that is not known
-    Column("rows", BigInteger, nullable=False),  # of that batch
+    Column("seq", BigInteger, nullable=False),  # the newest batch in the table
+    Column("attempt", String(300)),  # the attempt that computed the rows; null if that is unknown
+    Column("rows", BigInteger, nullable=False),  # the number of rows of that batch
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )
-# A row of an index has to fit into a third of a page of 8 KiB, with the window's two numbers and headers.
+# PostgreSQL: an index entry, with the window's numbers and headers, must fit into a third of a page of 8 KiB
 _INDEXED_BYTES = 2_600
 _NAME_BYTES = 63
 
 
 def lock_for_changes(connection: Connection) -> None:
-    """Two that make the same table at once: the second waits here, and finds the work done."""
+    """Lock the database's tables: a second process that creates the same table waits here, and then finds
+    it.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
 
 
 def exists(connection: Connection, target: Target) -> bool:
-    """Return whether the table is there."""
+    """Return whether the table exists."""
     return inspect(connection).has_table(target.name, target.schema)
 
 
 def make_or_extend(connection: Connection, layout: Layout) -> None:
-    """The table with all columns. New ones that may be null are added to it. Raises SinkRefused, also where a
-    column has no room for what is emitted since an edit.
+    """Create the table, or add missing columns, which must allow null.
+
+    Raises SinkRefused if the table has another key, or if a column cannot store what is emitted since an
+    edit.
     """
     if not exists(connection, layout.target):
         layout.table.create(connection)
         return
     missing = _missing_columns(connection, layout)
     if missing:
-        from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
+        from tidegate.sinks.sql.extend import (
+            add_columns,  # imported here: Alembic is slow, and few batches need it
+        )
 
         add_columns(connection, layout.target, missing)
 
 
 def check_table(connection: Connection, layout: Layout) -> None:
-    """Find whether a table that exists can take the emissions. Raises SinkRefused."""
+    """Check that an existing table can take the emissions. Raises SinkRefused."""
     if exists(connection, layout.target):
         _missing_columns(connection, layout)
 
 
 def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]]:
-    """Return the columns that a table lacks. Raise SinkRefused where it has another key, or no room."""
+    """Return the columns that a table lacks. Raises SinkRefused if it has another key, or no room."""
     target = layout.target
     existing = {
         column["name"]: column["type"]
@@ -90,7 +96,7 @@ def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]
 
 
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:
-    """A table that a person has made needs the key too: it is what makes doubles impossible."""
+    """Check the key, also of a table that a person has made: the key makes duplicates impossible."""
     target = layout.target
     if any(set(columns) == set(target.key) for columns in _unique(inspect(connection), target)):
         return
@@ -117,7 +123,7 @@ def _unique(inspector: Inspector, target: Target) -> Iterator[Sequence[str | Non
 
 
 def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
-    """Find what the database could not hold, before the batch is decided. Raises SinkRefused."""
+    """Check that the database can store each value, before the batch is decided. Raises SinkRefused."""
     if dialect == "postgresql":
         _check_names(layout)
     for chunk in emissions:
@@ -130,7 +136,7 @@ def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordB
 
 
 def _check_names(layout: Layout) -> None:
-    """PostgreSQL would cut them, without a word."""
+    """Check the length of names: PostgreSQL would cut longer ones silently."""
     for name in (layout.target.name, *layout.keys):
         if len(name.encode()) > _NAME_BYTES:
             raise SinkRefused(

@@ -1,6 +1,4 @@
-"""A table of a SQL database as a sink. How far it is stands in a progress row, which moves in the same
-transaction as the rows.
-"""
+"""A table of a SQL database as a sink. A progress row advances in the same transaction as the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from tidegate.spec import Connection, SqlSink
 
 
 class OpenSqlTable(OpenSink[SqlSink]):
-    """Publishes a batch in one transaction. A lost progress row is found in the table itself."""
+    """Publishes a batch in one transaction. A lost progress row is derived from the table itself."""
 
     title = "SQL"
     can_lose_progress = True
@@ -37,19 +35,25 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return table_dataset(self._url(), self.declared.table)
 
     def check_settings(self) -> None:
-        """Its database is set, and a table that exists has the key. The file's check has found the rest."""
+        """Check that the database is set, and that an existing table has the key. Raises SettingsInvalid,
+        SinkRefused.
+        """
         nothing_emitted = pa.schema([(KEY_COLUMNS, pa.struct([])), (VALUE, pa.struct([]))])
         self._check_table(Layout(self.target, nothing_emitted))
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Find what such a database does not take, and whether the table is another one."""
+        """Check that the database accepts each value, and that the table still has the key and the
+        columns.
+        """
         dialect, layout = dialect_of(self._url(), self._variable), self.layout(outbox)
         check_emissions(dialect, layout, outbox.batches(COLUMNS))
         self._check_table(layout)
 
     def _check_table(self, layout: Layout) -> None:
-        """Raise SinkRefused where the table cannot take the emissions. Of a database that does not answer
-        nothing is known: the batch is decided without it, and goes out when it is there again.
+        """Check that the table can take the emissions. Raises SinkRefused.
+
+        If the database does not answer, the batch is decided without this check, and published when the
+        database is back.
         """
         with self.database() as database, suppress(SinkUnavailable):
             if not database.is_missing:
@@ -57,13 +61,15 @@ class OpenSqlTable(OpenSink[SqlSink]):
                     check_table(connection, layout)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """All of it, or nothing."""
+        """Publish the batch completely, or not at all."""
         with self.database() as database:
             publisher = publisher_to(database, self, outbox)
             publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
 
     def check_progress(self) -> None:
-        """Of a sink that something was published to: by its number and its attempt it is this ledger's."""
+        """Check a sink that something was published to: its batch number and attempt must be this
+        ledger's.
+        """
         ledger, stream = self.context.ledger, self.context.stream
         last = ledger.last_published(stream, self.name)
         if last:
@@ -71,7 +77,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
                 self._progress(database).check(last)
 
     def lost_progress(self, stated: int | None) -> Progress | None:
-        """The table shows it, unless its readers take rows out of it."""
+        """Return the progress by the table's content, unless its readers delete rows."""
         ledger, stream = self.context.ledger, self.context.stream
         last, head = ledger.last_published(stream, self.name), ledger.head(stream).seq
         with self.database() as database:
@@ -81,7 +87,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return None if newest is None else Progress(newest, 0, done=True)
 
     def restore_progress(self, stated: int | None) -> Progress | None:
-        """In one transaction with a last look."""
+        """Write the progress row in the transaction that checks the table a last time."""
         ledger, stream = self.context.ledger, self.context.stream
         if self.lost_progress(stated) is None:
             return None
@@ -91,10 +97,10 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return None if newest is None else Progress(newest, 0, done=True)
 
     def _check_same_batch(self, progress: SqlProgress, seq: int) -> None:
-        """Raise LedgerMismatch where the table has rows that this ledger's batch does not have.
+        """Check that the table has no rows that this ledger's batch does not have. Raises LedgerMismatch.
 
         The ledger does not know yet that the batch was published: it may be restored from an older copy, and
-        have another batch by that number.
+        have another batch with that number.
         """
         published = self.published(seq)
         emitted = set()
@@ -112,7 +118,9 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return SqlProgress(database, self.named_shard, self.target, self.require_committed)
 
     def restart_effect(self, seq: int) -> str:
-        """Rows that are appended again are deleted first."""
+        """Return a sentence on rows of later batches: deleted in mode `append`, overwritten in mode
+        `upsert`.
+        """
         if self.declared.mode == "append":
             stream = self.context.stream
             return (
@@ -121,33 +129,33 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return f"{self.name}: rows of batches after {seq} are written over when they come again."
 
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
-        """Progress row and rows, in one transaction."""
+        """Set the progress row and delete later rows, in one transaction."""
         with self.database() as database:
             restart_after(database, self.named_shard, self.target, seq, self._attempt_name(seq))
         return None
 
     def seal(self, lease: LeasedLedger, seq: int) -> int:
-        """A batch is in as a whole, or not at all."""
+        """Set the progress row. A batch is in the table completely or not at all."""
         with self.database() as database:
             return seal(database, self.named_shard, seq, self._attempt_name(seq))
 
     @property
     def named_shard(self) -> Shard:
-        """Who publishes, with the stream that rows carry."""
+        """The publisher, with the stream that rows contain."""
         return Shard(self.shard, self.context.stream)
 
     @property
     def target(self) -> Target:
-        """The table that the sink asks for."""
+        """The table that the sink declares."""
         declared = self.declared
         return Target(declared.table, declared.mode, declared.with_key, self.stage.window is not None)
 
     def layout(self, outbox: Outbox) -> Layout:
-        """The table, for emissions as they are in an outbox. Raises SinkRefused."""
+        """Return the table for the columns of an outbox. Raises SinkRefused."""
         return Layout(self.target, outbox.schema(COLUMNS))
 
     def database(self) -> Database:
-        """Use it as a context manager. Raises SettingsInvalid."""
+        """Return the database, to use as a context manager. Raises SettingsInvalid."""
         return Database(self._url(), self._variable)
 
     @property
@@ -159,5 +167,5 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
 
 def publisher_to(database: Database, sink: OpenSqlTable, outbox: Outbox) -> SqlPublisher:
-    """What puts the outbox's emissions into the sink's table."""
+    """Return what writes the outbox's emissions to the sink's table."""
     return SqlPublisher(database, sink.named_shard, sink.layout(outbox), sink.require_committed)

@@ -29,10 +29,12 @@ _PROPERTIES = {_FORMAT: str(FORMAT)}
 
 @dataclass(frozen=True)
 class Appender:
-    """Who appends to which table: `application` is the name in its log.
+    """A publisher that appends to a Delta table.
 
-    `require_committed` raises LedgerMismatch unless the ledger has committed a batch as an attempt whose name
-    fits: see `OpenSink.require_committed`.
+    Args:
+        application: The publisher's name in the table's log.
+        require_committed: Raises LedgerMismatch unless the ledger has committed a batch as an attempt whose
+            name fits; see `OpenSink.require_committed`.
     """
 
     path: str
@@ -41,18 +43,21 @@ class Appender:
 
     @property
     def attempts(self) -> str:
-        """The application whose number in the log is that of the newest batch's attempt."""
+        """The application whose version in the log is the number of the newest batch's attempt."""
         return f"{self.application}/attempt"
 
 
 def append_batch(
     appender: Appender, seq: int, attempt: str, rows: pa.RecordBatchReader, last_published: int
 ) -> None:
-    """Append a batch as an attempt computed it, unless the table has it. `last_published` is the newest batch
-    that the table must have.
+    """Append a batch as an attempt computed it, unless the table has it.
 
-    Raises ProgressLost, ProgressUnreadable; LedgerMismatch when the table has what this ledger has not
-    committed; Fenced when another publisher was faster; LakeUnavailable.
+    Args:
+        rows: The emissions, as rows of the table.
+        last_published: The newest batch that the table must have; 0 if none.
+
+    Raises ProgressLost, ProgressUnreadable; LedgerMismatch if the table has what this ledger has not
+    committed; Fenced if another publisher was faster; LakeUnavailable.
     """
     path, application = appender.path, appender.application
     Store(path).make_root()
@@ -78,11 +83,11 @@ def append_batch(
         numbers = [Transaction(application, seq), Transaction(appender.attempts, number_of(attempt))]
         _append(table, path, rows, CommitProperties(app_transactions=numbers))
     with delta_errors(path), failpoint("table.flush"):
-        flush_commits(path, open_table(path), application)  # also of a try that died before it did so
+        flush_commits(path, open_table(path), application)  # also the commits of a crashed try
 
 
 def check_table(appender: Appender, last_published: int) -> None:
-    """Find out whether a table is what the ledger has published to. Writes nothing.
+    """Check that a table is the one that the ledger has published to. Writes nothing.
 
     Raises ProgressLost, ProgressUnreadable, LedgerMismatch, LakeUnavailable.
     """
@@ -113,7 +118,9 @@ def _lost(appender: Appender, newest: int, last_published: int) -> ProgressLost:
 
 
 def number_of(attempt: str) -> int:
-    """Return a number that stands for an attempt's name: a table's log has no room for text."""
+    """Return a number that stands for an attempt's name, since a Delta log's application versions are
+    numbers.
+    """
     return int.from_bytes(hashlib.sha256(attempt.encode()).digest()[:6], "big")
 
 
@@ -131,8 +138,9 @@ def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: Com
 
 
 def read_progress(table: DeltaTable, path: str, application: str) -> int:
-    """The newest batch that a table has; 0 if none. A table that somebody else has made gets the property
-    first. Raises ProgressUnreadable.
+    """Return the newest batch that a table has; 0 if none.
+
+    A table that another program has made gets the format property first. Raises ProgressUnreadable.
     """
     newest = table.transaction_version(application)
     if table.metadata().configuration.get(_FORMAT) is None and newest is None:

@@ -1,4 +1,4 @@
-"""What `tidegate recover` changes in a Delta table: the number of its last batch, and later files."""
+"""Changes that `tidegate recover` makes in a Delta table: the number of its last batch, and later files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidegate.sinks.table.append import Appender, number_of, read_progress
 
 
 def restart_after(appender: Appender, seq: int, attempt: str) -> None:
-    """Let a table say that it has batch `seq`, of an attempt, and none after it; remove later batches' files.
+    """Set a table's progress to batch `seq` of an attempt, and remove the files of later batches.
 
-    Rows that somebody has written over since, into other files, stay. Raises ProgressUnreadable, Fenced,
+    Rows that another program has rewritten into other files remain. Raises ProgressUnreadable, Fenced,
     LakeUnavailable.
     """
     path, application = appender.path, appender.application
@@ -31,7 +31,10 @@ def restart_after(appender: Appender, seq: int, attempt: str) -> None:
 
 
 def seal(appender: Appender, seq: int, attempt: str) -> bool:
-    """Let a table say that it has batch `seq`; return whether it has it, or a later one. Raises as above."""
+    """Set a table's progress to batch `seq`. Return whether it has the batch, or a later one.
+
+    Raises ProgressUnreadable, Fenced, LakeUnavailable.
+    """
     path = appender.path
     with delta_errors(path), failpoint("table.seal"):
         table = existing_table(path)
@@ -42,7 +45,7 @@ def seal(appender: Appender, seq: int, attempt: str) -> bool:
 
 
 def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed: Mapping[str, int]) -> None:
-    """Commit a batch's number and attempt without its rows. `removed`: files that leave, with their bytes."""
+    """Commit a batch's number and attempt without its rows. `removed`: path -> bytes of files to remove."""
     path, (seq, attempt) = appender.path, batch
     numbers = [Transaction(appender.application, seq), Transaction(appender.attempts, number_of(attempt))]
     try:
@@ -58,7 +61,7 @@ def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed
 
 
 def _files_after(table: DeltaTable, path: str, application: str, seq: int) -> dict[str, int]:
-    """Return the path and the bytes of each file of the table that a batch after `seq` has added."""
+    """Return path and bytes of each current file of the table that a batch after `seq` has added."""
     added: set[str] = set()
     for version in range(table.version(), -1, -1):
         actions = log_entry(Store(path), version)

@@ -1,6 +1,8 @@
-"""Whether the columns of a Delta table have room for what is emitted: an edit may have widened it.
+"""Check that the columns of a Delta table can store what is emitted, since an edit can have widened a
+type.
 
-delta-rs would make the values narrow, or fail at the first that does not fit, when the batch is decided.
+Without this check, delta-rs would narrow the values, or fail at the first that does not fit, after the
+decision.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from tidegate.lake.table_columns import merged_columns
 
 
 def require_room(path: str, rows: pa.Schema) -> None:
-    """`rows`: what is to be appended. Raises SinkRefused, LakeUnavailable."""
+    """Check that each column of the table can store the type in `rows`, the schema of what will be
+    appended.
+
+    Raises SinkRefused if a column is narrower, LakeUnavailable if the table cannot be read.
+    """
     with delta_errors(path):
         table = existing_table(path)
     if table is None:

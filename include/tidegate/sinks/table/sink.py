@@ -1,4 +1,4 @@
-"""A Delta table as a sink. How far it is stands in its log, in the same commit as the rows."""
+"""A Delta table as a sink. Its log contains the progress, in the same commit as the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.spec import TableSink
 
 
 class OpenDeltaTable(OpenSink[TableSink]):
-    """Appends a batch in one commit. Rows and progress cannot be lost apart from one another."""
+    """Appends a batch in one commit. Rows and progress cannot be lost separately."""
 
     title = "table"
 
@@ -32,7 +32,7 @@ class OpenDeltaTable(OpenSink[TableSink]):
         return folder_dataset(self.context.lake.table_sink(self.declared.path))
 
     def check_settings(self) -> None:
-        """Refuse a table around or within a folder that holds a pipeline's state and manifests."""
+        """Check that the table's folder and the folder of any pipeline do not overlap. Raises SinkRefused."""
         lake, ledger = self.context.lake, self.context.ledger
         if self.declared.path is None:
             return
@@ -47,31 +47,35 @@ class OpenDeltaTable(OpenSink[TableSink]):
                 )
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """No column of the table is narrower than what is emitted since an edit."""
+        """Check that no column of the table is narrower than what is emitted since an edit. Raises
+        SinkRefused.
+        """
         path = self.context.lake.table_sink(self.declared.path)
         require_room(path, table_rows(self.declared, outbox).schema)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """All of it, or nothing."""
+        """Publish the batch completely, or not at all."""
         rows = table_rows(self.declared, outbox)
         append_batch(self._appender, outbox.plan.seq, outbox.attempt, rows, last_published)
 
     def check_progress(self) -> None:
-        """The table has what was published to it, and nothing that this ledger has not committed."""
+        """Check that the table has what was published to it, and nothing that this ledger has not
+        committed.
+        """
         ledger, stream = self.context.ledger, self.context.stream
         check_table(self._appender, ledger.last_published(stream, self.name))
 
     def restart_effect(self, seq: int) -> str:
-        """Rows that are appended again are removed first."""
+        """Return a sentence on rows of later batches, which are removed before they are sent again."""
         return f"{self.name}: rows of batches after {seq} are removed, before they come again."
 
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
-        """Number and files, in one commit."""
+        """Set the batch number and remove later files, in one commit."""
         restart_after(self._appender, seq, self._attempt_name(seq))
         return None
 
     def seal(self, lease: LeasedLedger, seq: int) -> int:
-        """A batch is in as a whole, or not at all."""
+        """Set the batch number. A batch is in the table completely or not at all."""
         is_in = seal(self._appender, seq, self._attempt_name(seq))
         published = self.published(seq) if is_in else None
         return published[1].emitted if published is not None else 0
@@ -83,7 +87,7 @@ class OpenDeltaTable(OpenSink[TableSink]):
 
 
 def _place(path: str) -> PurePath:
-    """Return where a folder is, without links; of an object store, its URI.
+    """Return the path of a folder without links; for an object store, its URI.
 
     >>> _place("s3://lake/shop/").is_relative_to(_place("s3://lake"))
     True
@@ -94,8 +98,9 @@ def _place(path: str) -> PurePath:
 
 
 def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
-    """What a table gets: key, window if there is one, the emitted columns (null for a deletion), timestamp,
-    reason, batch.
+    """Return the rows of a table: key, window if there is one, emitted columns, timestamp, reason, batch.
+
+    The emitted columns of a deletion are null.
     """
     windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
     columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
