@@ -1,11 +1,11 @@
-"""All that knows Airflow: the DAG factory, the steps as tasks, and Airflow's connections as settings.
+"""All code that depends on Airflow: the DAG factory, the steps as tasks, and connections as settings.
 
 A DAG file needs two lines; see `factory.pipeline_dags` and `maintenance.maintenance_dag`:
 
     from tidegate_airflow import pipeline_dags
     globals().update(pipeline_dags())
 
-Both are imported when they are asked for: who only reads the provider's description waits for no DAG.
+Both are imported when they are used, so that Airflow can read the provider's description quickly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a pipeline publishes, as an asset that other DAGs run on; see docs/decisions/0036.
+"""The asset of a pipeline, which starts other DAGs when a batch is published; see docs/decisions/0036.
 
-The asset is the pipeline's, `tidegate://<pipeline>`, whatever its sinks and its generation are. Its events
-are emitted through an alias, `tidegate://<pipeline>/<generation>`: a task whose outlet is an alias emits an
-event, or none. Airflow is asked up to which batch there are events, so that each batch is in one, whoever
-published it: the run's task, a retry after a kill, a later run, a promotion.
+A pipeline has one asset, `tidegate://<pipeline>`, for all of its sinks and generations. Events are emitted
+through an alias, `tidegate://<pipeline>/<generation>`, because a task whose outlet is an alias may also emit
+no event. Each batch is in one event, whether the run's task, a retry after a kill, a later run or a promotion
+has published it: Airflow's newest event shows which batches have one.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_BATCHES = 100
-"""So many are in an event at most; the next task goes on. Only long runs and promotions publish so many."""
+"""The largest number of batches in an event. After a long run or a promotion the next task emits the rest."""
 
 
 def pipeline_asset(pipeline: str) -> Asset:
-    """What a pipeline publishes, by any of its generations."""
+    """Return the asset of a pipeline, for all of its generations.
+
+    Example: `pipeline_asset("orders").uri` is `tidegate://orders`.
+    """
     return Asset(asset_uri(pipeline))
 
 
 def stream_alias(pipeline: str, generation: int) -> AssetAlias:
-    """The outlet of the tasks of a generation: who publishes."""
+    """Return the alias that is the outlet of a generation's publishing tasks."""
     return AssetAlias(f"{asset_uri(pipeline)}/{generation}")
 
 
 def asset_reference(name: str) -> Asset | AssetRef:
-    """The asset that a schedule names. Those of others are referred to, by URI or by name: a definition of
-    one's own, with another name for a URI, would put theirs out of use.
+    """Return the asset that a schedule names, by URI or by name.
+
+    Assets of other DAGs are referred to, not defined again: Airflow would disable theirs if a definition here
+    had another name for the same URI.
     """
     if name.startswith(OWN_ASSETS):
         return Asset(name)
@@ -53,10 +58,11 @@ def asset_reference(name: str) -> Asset | AssetRef:
 
 @contextmanager
 def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) -> Iterator[None]:
-    """Let a task that publishes inside emit, with its success, an event of the batches that are in none yet.
+    """Let a task that publishes inside of the block emit an event of the batches that no event has yet.
 
-    Those are the batches after the stream's newest event in Airflow; where there is no event, what is
-    published inside, or was by an earlier try of the run.
+    These are the batches after the stream's newest event in Airflow. If it has none, they are the batches
+    that are published inside, or were by an earlier try of the run. The event is emitted only if the task
+    succeeds.
     """
     from tidegate.app import App
     from tidegate.ledger import Stream
@@ -80,14 +86,15 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
 
 
 def has_event(context: Mapping[str, Any], pipeline: str, generation: int) -> bool:
-    """Whether a task emits one."""
+    """Return whether a task emits an event."""
     return bool(context["outlet_events"][stream_alias(pipeline, generation)].asset_alias_events)
 
 
 def event_extra(stream: Stream, reports: Sequence[BatchReport]) -> dict[str, Any]:
-    """What an event says of its batches, the oldest first. `seq` is the newest one; `offsets` are topic ->
-    partition -> [start, end) of what was read, `published` sink -> records, of each batch and of all;
-    `counts` what became of a batch's records, by the names of the metrics.
+    """Return the content of an event about batches, which are ordered oldest first.
+
+    `seq` is the newest batch. `offsets` are topic -> partition -> [start, end) of what was read, and
+    `published` is sink -> records, both for each batch and for all. `counts` are a batch's metrics.
     """
     published: Counter[str] = Counter()
     for report in reports:
@@ -113,7 +120,7 @@ def event_extra(stream: Stream, reports: Sequence[BatchReport]) -> dict[str, Any
 
 
 def _offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
-    """As JSON has them."""
+    """Return topic -> partition -> [start, end), in JSON's types."""
     from tidegate.ledger.report import read_offsets
 
     return {
@@ -123,7 +130,7 @@ def _offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
 
 
 def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> list[BatchReport]:
-    """The batches that are to be in an event, the oldest first."""
+    """Return the batches for the event, oldest first."""
     from tidegate import protocol
     from tidegate.app import App
     from tidegate.ledger.report import batch_report
@@ -138,7 +145,7 @@ def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> 
 
 
 def _newest_event(stream: Stream) -> int | None:
-    """The batch of the newest event that Airflow has of a stream; None: it has none."""
+    """Return the batch of the newest event that Airflow has of a stream; None if it has none."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     alias = stream_alias(stream.pipeline, stream.generation)
@@ -147,7 +154,9 @@ def _newest_event(stream: Stream) -> int | None:
 
 
 def _normalized(uri: str) -> str:
-    """As Airflow keeps a URI. What it takes for none is no asset of any DAG, and stays as it is written."""
+    """Return a URI in Airflow's form; unchanged if Airflow refuses it, since no DAG can then have such an
+    asset.
+    """
     try:
         return str(Asset(uri).uri)
     except ValueError:

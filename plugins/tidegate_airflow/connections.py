@@ -1,4 +1,4 @@
-"""Airflow's connections, as the environment that tidegate reads its settings from.
+"""Export Airflow's connections to the environment, from which tidegate reads its settings.
 
 `tidegate_kafka`, `tidegate_kafka_<name>`  Kafka clusters, without and with `connection: <name>`: host and
                    port (or `bootstrap.servers` in the extra field); any further Kafka client property there,
@@ -8,10 +8,11 @@
                    `https` as schema), login and password; `ssl.ca.location` and the like in the extra field
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
 
-Those that Airflow does not have may be in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
+Connections that Airflow lacks can be set in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
 
-A step has those that it works with, and they are gone after it. The ledger's and that of the source reach the
-Spark driver in its environment, never in arguments or Spark's configuration; those of sinks do not reach it.
+A step exports only the connections that it uses, and removes them at its end. The Spark driver gets those of
+the ledger and the source in its environment, never in arguments or Spark's configuration, which the Spark UI
+shows. It does not get those of sinks.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ KAFKA_CONNECTION = "tidegate_kafka"
 LEDGER_CONNECTION = "tidegate_ledger"
 _SPARK_CONNECT = "spark_connect"
 _KAFKA_PORT = 9092
-# the rest of the extra field is for Airflow's own hooks
+# Airflow's own hooks use the rest of the extra field.
 _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_timeout", "target_session_attrs")
 
 
 @contextmanager
 def own_environment() -> Iterator[None]:
-    """What is exported inside is gone afterwards. Also a decorator."""
+    """Remove settings that are exported inside of the block from the environment afterwards. Also usable as a
+    decorator.
+    """
     before = _settings()
     try:
         yield
@@ -58,7 +61,9 @@ def _settings() -> dict[str, str]:
 
 
 def require_absolute_home() -> None:
-    """Raise SettingsInvalid for a relative TIDEGATE_HOME, which would be another folder in each process."""
+    """Raise SettingsInvalid if TIDEGATE_HOME is a relative path, which would be another folder in each
+    process.
+    """
     home = os.environ.get("TIDEGATE_HOME")
     if home and not Path(home).expanduser().is_absolute():
         raise SettingsInvalid(
@@ -68,24 +73,32 @@ def require_absolute_home() -> None:
 
 
 def export_ledger() -> None:
-    """Put the ledger's connection into this task's environment, where Settings and spark-submit find it."""
+    """Export the ledger's connection to this task's environment, from which Settings and spark-submit read
+    it.
+    """
     os.environ.update(ledger_environment())
 
 
 def export_connections(connections: Iterable[Connection]) -> None:
-    """The same for Kafka clusters, the databases of SQL sinks, and schema registries."""
+    """Export the connections of Kafka clusters, SQL sinks and schema registries to this task's
+    environment.
+    """
     os.environ.update(connection_environment(connections))
 
 
 def ledger_environment() -> dict[str, str]:
-    """The ledger's database as a variable, if Airflow has a connection to it."""
+    """Return the ledger's database as a variable; empty if Airflow has no connection `tidegate_ledger`.
+
+    Example: `{"TIDEGATE_LEDGER": "postgresql+psycopg://…"}`
+    """
     ledger = _connection(LEDGER_CONNECTION)
     return {} if ledger is None else {"TIDEGATE_LEDGER": database_url(ledger)}
 
 
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
-    """Kafka clusters, databases of SQL sinks and schema registries as variables, as far as Airflow has
-    connections to them.
+    """Return connections as variable -> text, for those that Airflow has.
+
+    Example: `{"TIDEGATE_KAFKA_SHOP": '{"bootstrap.servers": "shop:9092"}'}`
     """
     variables = {}
     for connection in connections:
@@ -96,7 +109,9 @@ def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
 
 
 def spark_connect_url(name: str) -> str | None:
-    """The URL of the Spark Connect server of a connection; None: it is of another kind, or there is none."""
+    """Return the URL of the Spark Connect server of a connection; None if it is of another type or does not
+    exist.
+    """
     spark = _connection(name)
     if spark is None or spark.conn_type != _SPARK_CONNECT:
         return None
@@ -106,18 +121,25 @@ def spark_connect_url(name: str) -> str | None:
 
 
 def kafka_text(connection: Any) -> str:
-    """A Kafka connection as its variable has it. Airflow's logs show none of its secrets from now on."""
+    """Return a Kafka connection as the JSON text of its variable.
+
+    From then on Airflow's logs mask its secrets.
+    """
     from tidegate.broker.properties import secrets
 
     properties = kafka_properties(connection)
     for secret in secrets(properties):
         mask_secret(secret)
-        mask_secret(json.dumps(secret)[1:-1])  # a key has lines, which it keeps as `\\n`
+        mask_secret(json.dumps(secret)[1:-1])  # in JSON the lines of a key are separated by `\\n`
     return json.dumps(properties)
 
 
 def kafka_properties(connection: Any) -> dict[str, Any]:
-    """A Kafka connection as client properties. What a form leaves empty is not there."""
+    """Return a Kafka connection as client properties, without fields that the form leaves empty.
+
+    Example: a connection with host `kafka` and login `me` gives `{"bootstrap.servers": "kafka:9092",
+    "sasl.username": "me"}`.
+    """
     given = connection.extra_dejson
     properties = {name: value for name, value in given.items() if value not in (None, "")}
     if connection.host:
@@ -130,7 +152,10 @@ def kafka_properties(connection: Any) -> dict[str, Any]:
 
 
 def registry_text(connection: Any) -> str:
-    """A schema registry's connection as its variable has it. Airflow's logs show no secrets of it."""
+    """Return a schema registry's connection as the JSON text of its variable.
+
+    From then on Airflow's logs mask its secrets.
+    """
     properties = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     if connection.host:
         port = f":{connection.port}" if connection.port else ""
@@ -145,13 +170,15 @@ def registry_text(connection: Any) -> str:
 
 
 def _servers(host: str, port: int | None) -> str:
-    """`host` may be a list, and its servers may have ports of their own."""
+    """Return the bootstrap servers. `host` can be a list, and its servers can have their own ports."""
     servers = [server.strip() for server in host.split(",")]
     return ",".join(server if ":" in server else f"{server}:{port or _KAFKA_PORT}" for server in servers)
 
 
 def database_url(connection: Any) -> str:
-    """A database connection as SQLAlchemy's URL, with the driver that tidegate brings along."""
+    """Return a database connection as a URL of SQLAlchemy, with the driver that tidegate installs
+    (psycopg).
+    """
     if connection.conn_type == "sqlite":
         return f"sqlite:///{connection.host or connection.schema}"
     if connection.conn_type not in ("postgres", "postgresql"):
@@ -175,7 +202,7 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "sql": database_url,
     "registry": registry_text,
 }
-"""A connection's kind -> what its variable has."""
+"""A connection's kind -> the function that gives the text of its variable."""
 
 
 def _connection(name: str) -> Any:

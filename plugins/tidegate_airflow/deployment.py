@@ -1,7 +1,7 @@
-"""How a pipeline's DAG stands in this Airflow: `airflow:` of its file, over `defaults.yaml`, as arguments.
+"""Turn `airflow:` of a pipeline file, over `defaults.yaml`, into arguments of its DAG and tasks.
 
-The factory has settings of its own. What a file says goes before them, but for tags and callbacks, which are
-added: nobody switches tidegate's own off by naming one.
+The factory has its own settings. A file's settings replace them, except for tags and callbacks, which are
+added: a user who names a callback does not switch off tidegate's own.
 """
 
 from __future__ import annotations
@@ -27,63 +27,68 @@ SPARK_CONNECTION = "spark_default"
 
 @dataclass(frozen=True)
 class Deployment:
-    """What holds for the DAGs of one folder of pipelines.
+    """The settings for the DAGs of one folder of pipelines.
 
-    `folder`: where it is, if the DAG file says so; None: each task finds it in its environment.
+    `folder` is the folder, if the DAG file names it; None: each task reads it from its environment.
     """
 
     defaults: Defaults
     folder: Path | None = None
 
     def dag_id(self, name: str) -> str:
-        """Of the pipeline file with a name, which is without `.yaml`."""
+        """Return the DAG id of the pipeline file `name`, which has no `.yaml`.
+
+        Example: with `dag_id_prefix: shop_`, `dag_id("orders")` is `shop_orders`.
+        """
         return self.defaults.dag_id_prefix + name
 
     def file_name(self, dag_id: str) -> str:
-        """The other way round."""
+        """Return the name of the pipeline file of a DAG: the inverse of `dag_id`."""
         return dag_id.removeprefix(self.defaults.dag_id_prefix)
 
     def dag_arguments(self, pipeline: Scheduling, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What `DAG` is called with, `default_args` included; `own` is the factory's."""
+        """Return the arguments of `DAG`, `default_args` included; `own` are those of the factory."""
         settings = pipeline.airflow.over(self.defaults.airflow)
-        ours = {
+        chosen = {
             "dagrun_timeout": _duration(settings.run_timeout_ms),
             "on_failure_callback": _failure_callback(settings.on_run_failure, pipeline),
             "on_success_callback": _callback(settings.on_run_success),
         }
         tags = [*own.get("tags", ()), *settings.tags]
         tasks = self._task_arguments(pipeline, settings, own.get("default_args", {}))
-        return _added(own, ours) | {"tags": tags, "default_args": tasks}
+        return _added(own, chosen) | {"tags": tags, "default_args": tasks}
 
     def approves_promotions(self, pipeline: Scheduling) -> bool:
-        """Whether a person has to approve that another generation of a pipeline takes charge."""
+        """Return whether a person has to approve that another generation of a pipeline takes charge."""
         return bool(pipeline.airflow.over(self.defaults.airflow).approve_promotion)
 
     def on_missed_deadline(self, pipeline: Scheduling) -> PlainCallback | None:
-        """What the user wants to be called when a run has missed its deadline."""
+        """Return the user's callback for a run that has missed its deadline."""
         return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_missed_deadline)
 
     def batch_callbacks(self, pipeline: Scheduling) -> dict[str, PlainCallback | None]:
-        """What the user wants to be called with verdicts that are not as they should be, and for batches
-        that put too much into quarantine: arguments of the tasks that validate.
+        """Return the user's callbacks for verdicts that fail, and for batches that put too much into
+        quarantine.
+
+        The keys are arguments of the tasks that validate.
         """
         settings = pipeline.airflow.over(self.defaults.airflow)
         return {name: plain_callback(getattr(settings, name)) for name in ("on_quality", "on_quarantine")}
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
-        """How long a step may take that computes and sends nothing; `own` is the factory's."""
+        """Return the timeout of a step that computes and sends nothing; `own` is the factory's."""
         chosen = _duration(pipeline.airflow.over(self.defaults.airflow).task_timeout_ms)
         return own if chosen is None else chosen
 
     def spark_arguments(self, pipeline: Scheduling, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What spark-submit's operator is called with; `own` is the factory's."""
+        """Return the arguments of spark-submit's operator; `own` are those of the factory."""
         spark = pipeline.airflow.over(self.defaults.airflow).spark
         return {**own, **_spark_arguments(spark)}
 
     def _task_arguments(
         self, pipeline: Scheduling, settings: AirflowSettings, own: Mapping[str, Any]
     ) -> dict[str, Any]:
-        ours = {
+        chosen = {
             **{name: getattr(settings, name) for name in ("owner", "pool", "queue", "retries")},
             "retry_delay": _duration(settings.retry_delay_ms),
             "execution_timeout": _duration(settings.task_timeout_ms),
@@ -91,11 +96,11 @@ class Deployment:
             "on_retry_callback": _failure_callback(settings.on_task_retry, pipeline),
             "pre_execute": None if self.folder is None else partial(_use_pipelines, str(self.folder)),
         }
-        return _added(own, ours)
+        return _added(own, chosen)
 
 
 def compute_program() -> str:
-    """The path of what spark-submit runs, wherever tidegate is installed."""
+    """Return the path of the program that spark-submit runs, wherever tidegate is installed."""
     spec = find_spec("tidegate_airflow.spark_jobs.compute")
     assert spec is not None, "the program is a part of this package"
     assert spec.origin is not None, "the program is a file"
@@ -103,7 +108,7 @@ def compute_program() -> str:
 
 
 def _spark_arguments(spark: SparkPlacement) -> dict[str, Any]:
-    told = {
+    arguments = {
         "conn_id": spark.connection or SPARK_CONNECTION,
         "driver_memory": spark.driver_memory,
         "executor_memory": spark.executor_memory,
@@ -111,21 +116,23 @@ def _spark_arguments(spark: SparkPlacement) -> dict[str, Any]:
         "num_executors": spark.executors,
         "conf": {name: _conf_text(value) for name, value in (spark.conf or {}).items()} or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _conf_text(value: str | bool | int) -> str:
-    """As Spark writes it."""
+    """Return a value in Spark's notation: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _added(own: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, without what nobody has said; of callbacks both are called, the factory's first."""
-    said = {name: value for name, value in ours.items() if value is not None}
-    for name in [name for name in said if name.endswith("_callback") and own.get(name)]:
+def _added(own: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both, without settings that no file sets. If both have a callback, Airflow calls both, the
+    factory's first.
+    """
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    for name in [name for name in chosen if name.endswith("_callback") and own.get(name)]:
         before = own[name] if isinstance(own[name], list) else [own[name]]
-        said[name] = [*before, said[name]]
-    return {**own, **said}
+        chosen[name] = [*before, chosen[name]]
+    return {**own, **chosen}
 
 
 def _duration(milliseconds: int | None) -> timedelta | None:
@@ -133,14 +140,17 @@ def _duration(milliseconds: int | None) -> timedelta | None:
 
 
 def _callback(written: Callback | None) -> Any:
-    """Airflow's form of a callback. Its module is imported when it is called: no DAG waits for it."""
+    """Return a callback in Airflow's form. Its module is imported when it is called, so that no DAG waits for
+    it.
+    """
     callback = plain_callback(written)
     return None if callback is None else partial(call, callback)
 
 
 def _failure_callback(written: Callback | None, pipeline: Scheduling) -> Any:
-    """The same, with the failure's `cause` in its context: one sentence, and what to do; and the stream's
-    `condition`.
+    """Return a callback in Airflow's form that also gets `cause` and `condition` in its context.
+
+    `cause` is one sentence on the failure, and what to do; `condition` is that of the stream.
     """
     callback, stream = plain_callback(written), (pipeline.pipeline, pipeline.generation)
     return None if callback is None else partial(_call_with_cause, callback, *stream)
@@ -152,5 +162,7 @@ def _call_with_cause(callback: PlainCallback, pipeline: str, generation: int, co
 
 
 def _use_pipelines(folder: str, context: Any) -> None:
-    """Let a task, and what it starts, find the pipelines where its DAG's file has found them."""
+    """Let a task, and the processes that it starts, read the pipelines from the same folder as the DAG
+    file.
+    """
     os.environ["TIDEGATE_PIPELINES"] = folder

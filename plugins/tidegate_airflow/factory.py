@@ -52,24 +52,32 @@ from tidegate_airflow.triggers import run_params
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _RUN_ID = "{{ ledger_run_id(run_id, dag_run.run_after) }}"
 LONGEST_TASK = timedelta(days=1)
-"""No batch may take longer, or the files that it reads may be gone (see `maintenance`)."""
+"""The longest time of a batch. Maintenance deletes the files that a longer one would read (`maintenance`)."""
 
 LONGEST_STEP = timedelta(hours=1)
-"""Of a step that computes and sends nothing."""
+"""The timeout of a step that computes and sends nothing."""
 
 
 def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG]:
-    """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
-    pipeline can run side by side. A file with mistakes keeps its DAG, whose first task fails with them. And
-    one per pipeline whose promotions a person has to approve (see `promotion`).
+    """Return DAG id -> DAG, one for each file of the pipelines folder, named after the file.
 
-    `folder`: where the pipelines are, here and on every worker; None: TIDEGATE_PIPELINES says so. Raises
-    SettingsInvalid when it is not there, PipelineInvalid for mistakes in its `defaults.yaml`.
+    So two generations of a pipeline can run side by side. A file with mistakes keeps its DAG, whose first
+    task fails with the mistakes. Pipelines whose promotions a person has to approve get another DAG (see
+    `promotion`).
 
-    A task that is about to run needs its own DAG only, and reads that file alone.
+    Args:
+        folder: the pipelines folder, here and on every worker; None: TIDEGATE_PIPELINES names it.
+
+    Raises SettingsInvalid if the folder does not exist, PipelineInvalid for mistakes in its `defaults.yaml`.
+
+    Example:
+        globals().update(pipeline_dags())
+
+    A worker that is about to run a task reads only the file of its DAG.
     """
     settings = parse_settings(folder)
     deployment = Deployment(load_defaults(settings.pipelines), settings.pipelines if folder else None)
+    # A worker parses the DAG file again before each task, and names the DAG that it needs.
     requested = get_parsing_context().dag_id
     if requested is not None:
         name = deployment.file_name(requested)
@@ -84,9 +92,9 @@ def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG
 
 
 def parse_settings(folder: str | os.PathLike[str] | None = None) -> Settings:
-    """The settings while DAG files are parsed.
+    """Return the settings while DAG files are parsed.
 
-    Raises SettingsInvalid without a folder of pipelines, and for a relative TIDEGATE_HOME.
+    Raises SettingsInvalid if the pipelines folder does not exist, or if TIDEGATE_HOME is a relative path.
     """
     require_absolute_home()
     chosen = {} if folder is None else {"TIDEGATE_PIPELINES": os.fspath(folder)}
@@ -133,7 +141,7 @@ def _dag(
 
 
 def _schedule(pipeline: Scheduling) -> Any:
-    """What `DAG` takes for a schedule."""
+    """Return the schedule of `DAG`: a timetable, assets, both, or None."""
     schedule = pipeline.schedule
     if not isinstance(schedule, AssetSchedule):
         return _by_cron(schedule, pipeline.timezone)
@@ -148,24 +156,24 @@ def _by_cron(cron: str | None, timezone: str) -> CronDataIntervalTimetable | Non
 
 
 def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:
-    """What the DAG and all of its tasks have where no file says otherwise."""
+    """Return the arguments of the DAG and of all of its tasks, unless a file sets others."""
     return {"tags": ["tidegate"], "default_args": _default_args(pipeline)}
 
 
 def _deadline(pipeline: Scheduling, notify: PlainCallback | None) -> DeadlineAlert | None:
-    """`notify`: what the user wants to be called, too."""
+    """Return the deadline of the runs. `notify` is the user's callback, called beside tidegate's."""
     if pipeline.deadline_ms is None:
         return None
-    told = {"pipeline": pipeline.pipeline, "generation": pipeline.generation, "notify": notify}
+    arguments = {"pipeline": pipeline.pipeline, "generation": pipeline.generation, "notify": notify}
     return DeadlineAlert(
         DeadlineReference.DAGRUN_QUEUED_AT,
         timedelta(milliseconds=pipeline.deadline_ms),
-        SyncCallback(log_missed_deadline, told),
+        SyncCallback(log_missed_deadline, arguments),
     )
 
 
 def _default_args(pipeline: Scheduling) -> dict[str, Any]:
-    """What all tasks of a pipeline's DAG have in common."""
+    """Return the arguments that all tasks of a pipeline's DAG share."""
     stream: dict[str, Any] = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
     measured = partial(measure_failure, **stream)
     return {
@@ -174,7 +182,7 @@ def _default_args(pipeline: Scheduling) -> dict[str, Any]:
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=5),
         "execution_timeout": LONGEST_TASK,
-        # a batch that is begun comes before the plans of runs that may only find that they wait
+        # Steps of a begun batch go before plans of other runs, which may only find that they have to wait.
         "weight_rule": "upstream",
         "on_failure_callback": [measured, partial(log_failure, **stream)],
         "on_retry_callback": [measured],
@@ -188,8 +196,10 @@ def _wire(
     step_timeout: timedelta,
     callbacks: dict[str, PlainCallback | None],
 ) -> None:
-    """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
-    ones where the run's interval takes them; or all of it is one task, `batch`.
+    """Add the tasks of a DAG.
+
+    plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes the further
+    batches that the run's interval needs. With `tasks: one` a single task, `batch`, does all of this.
     """
     stream = (pipeline.pipeline, pipeline.generation)
     outlets = [stream_alias(*stream)]
@@ -198,7 +208,7 @@ def _wire(
         BatchOperator(task_id="batch", pipeline_file=name, **whole)
         return
     batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID)}
-    planned = PlanOperator(  # it publishes what an earlier run has left
+    planned = PlanOperator(  # it also publishes the batch that an earlier run has left
         task_id="plan",
         python_callable=_plan,
         op_args=[name, *stream],
@@ -223,13 +233,13 @@ def _wire(
 
 
 def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
-    """What spark-submit is told of step 2, where it starts it."""
+    """Return the arguments of spark-submit for step 2."""
     return {
         "application": compute_program(),
         "application_args": [pipeline.pipeline, str(pipeline.generation), _RUN_ID],
         "name": f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         "driver_memory": settings.spark_memory,
-        "durable": False,  # a retry must compute again; the ledger knows what is done
+        "durable": False,  # a retry starts a new application; the ledger has the work that is done
     }
 
 
@@ -239,7 +249,7 @@ def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) ->
 
 
 def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
-    """False: the run's interval is covered by this batch, and `cover` is skipped."""
+    """Publish the batch. Return False if it covers the run's interval; `cover` is then skipped."""
     with event_emitted(context, pipeline, generation):
         tasks.publish(pipeline, generation, run)
     return tasks.has_more_batches(pipeline, generation, context)
@@ -250,8 +260,10 @@ def _documentation(pipeline: Pipeline) -> str:
 
 
 def _broken_dag(error: PipelineInvalid, settings: Settings, deployment: Deployment) -> DAG:
-    """The DAG of a file with mistakes, with its id, its tasks and its schedule: runs that are under way go on
-    as they were planned, and of each new one the first task fails with the mistakes, as it finds them.
+    """Return the DAG of a file with mistakes, with the same id, tasks and schedule.
+
+    Runs that have begun continue as they were planned. The first task of a new run reads the file again, and
+    fails with the mistakes that it still has.
     """
     file, scheduling = Path(error.problems[0].file), _legible(error, settings)
     problems = "\n".join(f"* {problem}" for problem in error.problems)
@@ -262,18 +274,18 @@ def _broken_dag(error: PipelineInvalid, settings: Settings, deployment: Deployme
 
 
 def _legible(error: PipelineInvalid, settings: Settings) -> Scheduling:
-    """What a file with mistakes still says of its pipeline and schedule."""
+    """Return the pipeline's name and schedule, as far as a file with mistakes still has them."""
     file = Path(error.problems[0].file)
     scheduling = legible_scheduling(_text_of(file), recall_text(settings.home, file.stem))
     return scheduling or Scheduling.model_construct(pipeline=file.stem)
 
 
 def _promotion_dags(schedulings: Iterable[Scheduling], deployment: Deployment) -> Iterator[DAG]:
-    """One for each pipeline of which a file asks that promotions are approved."""
-    asking = {one.pipeline: one for one in schedulings if deployment.approves_promotions(one)}
-    if asking:
-        from tidegate_airflow.promotion import promotion_dag  # not imported where no pipeline asks for it
-    for pipeline, scheduling in asking.items():
+    """Yield a DAG for each pipeline of which a file requires that a person approves promotions."""
+    approving = {row.pipeline: row for row in schedulings if deployment.approves_promotions(row)}
+    if approving:
+        from tidegate_airflow.promotion import promotion_dag  # late: parsing is quicker without it
+    for pipeline, scheduling in approving.items():
         arguments = deployment.dag_arguments(scheduling, _own_arguments(scheduling))
         dag_id = deployment.defaults.promotion_dag_id(pipeline)
         yield promotion_dag(dag_id, pipeline, {"start_date": START, **arguments})

@@ -1,4 +1,4 @@
-"""What a task that has failed for good says: the cause in one sentence, and what to do."""
+"""Describe the failure of a task: the cause in one sentence, and what to do."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 
 
 def noted_failure(pipeline: str, generation: int, run_id: str) -> str | None:
-    """What the ledger has noted of the newest batch of a run that failed, with the remedy; None: nothing.
+    """Return the failure that the ledger has of the newest batch of a run, with the remedy; None if it has
+    none.
 
-    `run_id`: of the run, or of one of its batches.
+    `run_id` is the ledger's id of the run, or of one of its batches. Raises LedgerUnavailable if the database
+    does not answer.
     """
     failure = _newest_failure(pipeline, generation, run_id)
     return None if failure is None else _sentence(failure)
@@ -50,15 +52,17 @@ def _newest_failure(pipeline: str, generation: int, run_id: str) -> Failure | No
 
 
 def log_failure(context: Any, pipeline: str, generation: int) -> None:
-    """Airflow's `on_failure_callback`: one line that says why a task failed, and what to do."""
+    """Log in one line why a task failed, and what to do: Airflow's `on_failure_callback`."""
     run_id = context["dag_run"].run_id
     log.error("%s, run %s: %s", context["dag"].dag_id, run_id, failure_message(context, pipeline, generation))
 
 
 @own_environment()
 def measure_failure(context: Any, pipeline: str, generation: int) -> None:
-    """A callback of each failed try: Airflow's metrics get the cause, what the ledger has of the run's batch
-    so far, and how the stream stands now. Raises LedgerUnavailable; the cause is counted before.
+    """Send metrics of a failed try to Airflow: its cause, the batch's metrics so far, and the stream's
+    condition.
+
+    A callback of each failed try. Raises LedgerUnavailable; the cause is counted before.
     """
     if not metrics.are_on():
         return
@@ -82,16 +86,17 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
 def log_missed_deadline(
     context: Any, pipeline: str, generation: int, notify: PlainCallback | None = None
 ) -> None:
-    """The callback of a pipeline's `deadline`: what a run is doing that is not through in time.
+    """Log what a run is doing that has missed its deadline: the callback of a pipeline's `deadline`.
 
-    `notify`: the user's, which then gets the context, with that as its `cause`, and the stream's `condition`.
+    `notify` is the user's callback. It gets the context with this text as `cause`, and the stream's
+    `condition`.
     """
     run = context["dag_run"]
     try:
         run_after = datetime.fromisoformat(run["run_after"].replace("Z", "+00:00"))
         doing = _progress_in_callback(pipeline, generation, ledger_run_id(run["dag_run_id"], run_after))
-    except Exception as error:  # whatever keeps the ledger from being asked, the deadline is missed
-        doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
+    except Exception as error:  # the deadline is missed, even if the ledger does not answer
+        doing = f"tidegate cannot find out what it is doing: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
     if notify is not None:
         call(notify, {**context, "cause": doing, "condition": condition_label(pipeline, generation)})
@@ -99,8 +104,10 @@ def log_missed_deadline(
 
 @own_environment()
 def _progress_in_callback(pipeline: str, generation: int, run_id: str) -> str:
-    """Airflow's API refuses the callbacks of deadlines any connection: they are of no task. So the ledger is
-    that of the environment. Raises SettingsInvalid where that names none: the default would be an empty one.
+    """Return what the run is doing, with the ledger of the environment.
+
+    Airflow's API gives no connection to the callbacks of deadlines, because they belong to no task. Raises
+    SettingsInvalid if the environment names no ledger: the default would be an empty one.
     """
     from tidegate.errors import SettingsInvalid
 
@@ -116,7 +123,9 @@ def _progress_in_callback(pipeline: str, generation: int, run_id: str) -> str:
 
 
 def run_progress(pipeline: str, generation: int, run_id: str) -> str:
-    """How far a run is that has not ended: what its batch failed of, or which that is, or that it waits."""
+    """Return what a run that has not ended is doing: the failure of its batch, its batch, or that it
+    waits.
+    """
     from tidegate import protocol
     from tidegate.app import App
     from tidegate.ledger import Stream
@@ -125,63 +134,65 @@ def run_progress(pipeline: str, generation: int, run_id: str) -> str:
     noted = protocol.noted_batches(ledger, stream, run_id)
     if not noted:
         return (
-            "It has planned no batch yet; for what it waits is in the log of its first task or, where that "
-            "has not started, on the pipeline's page."
+            "It has planned no batch yet. The log of its first task says what it waits for; if that task "
+            "has not started, the pipeline's page says why."
         )
-    told = noted_failure(pipeline, generation, run_id)
-    return told or f"It works on batch {noted[-1].seq} of {stream}, the {len(noted)}. of the run."
+    failure = noted_failure(pipeline, generation, run_id)
+    return failure or f"It works on batch {noted[-1].seq} of {stream}, the {len(noted)}. of the run."
 
 
 def failure_message(context: Any, pipeline: str, generation: int) -> str:
-    """The cause of a task's failure and the remedy, for logs and notifications.
+    """Return the cause of a task's failure and the remedy, for logs and notifications.
 
-    What the task itself says counts; where that is not one of tidegate's errors (a process was killed, say,
-    or ran out of time), what the ledger knows of the batch.
+    The error of the task itself comes first. If it is not one of tidegate's (a process was killed, say, or
+    timed out), the ledger's record of the batch's failure is used.
     """
     error = context.get("exception")
     if _own_error(error) is not None:
         return str(error)
-    failure = _failure_if_known(context, pipeline, generation)
+    failure = _stored_failure(context, pipeline, generation)
     if failure is not None:
         return _sentence(failure)
-    if error is None:  # as of a run, whose failure is that of one of its tasks
-        return (
-            "The ledger has no note of why. The log of the task that failed has more; the next run goes on."
-        )
-    return f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."
+    if error is None:  # a run failed: Airflow gives no error, since one of its tasks has it
+        return "The ledger has no cause. See the log of the task that failed; the next run continues."
+    return f"{type(error).__name__}: {error}. See the log of the task; the next run continues."
 
 
 def failure_class(context: Any, pipeline: str, generation: int) -> str:
-    """The cause of a task's failure in one word: the error's class, found as in `failure_message`; else
-    "unknown"."""
+    """Return the class of the error that a task failed with, found as in `failure_message`; else
+    "unknown".
+    """
     error = context.get("exception")
     own = _own_error(error)
     if own is not None:
         return type(own).__name__
-    failure = _failure_if_known(context, pipeline, generation)
+    failure = _stored_failure(context, pipeline, generation)
     if failure is not None:
         return failure.error
     return type(error).__name__ if isinstance(error, BaseException) else "unknown"
 
 
 def condition_label(pipeline: str, generation: int) -> str:
-    """Return the condition of a stream in a word, such as "halted"; "unknown" where the ledger cannot be
-    asked: a failure is to be told all the same.
+    """Return the condition of a stream in a word, such as "halted"; "unknown" if the ledger does not answer.
+
+    It raises nothing: a failure must be reported all the same.
     """
     from tidegate import inspect
     from tidegate.app import App
     from tidegate.ledger import Stream
 
     with suppress(Exception), own_environment():
-        with suppress(AirflowSecretsBackendAccessDenied):  # as for callbacks of deadlines
+        with suppress(AirflowSecretsBackendAccessDenied):  # in callbacks of deadlines
             export_ledger()
         app = App.for_reading()
         return inspect.stream_condition(app, Stream(pipeline, generation)).condition.label
     return "unknown"
 
 
-def _failure_if_known(context: Any, pipeline: str, generation: int) -> Failure | None:
-    """What the ledger has noted; None also where it cannot be asked: a failure is to be told."""
+def _stored_failure(context: Any, pipeline: str, generation: int) -> Failure | None:
+    """Return the failure in the ledger; None if it has none, or does not answer: the failure must be reported
+    anyway.
+    """
     with suppress(Exception), own_environment():
         export_ledger()
         run = context["dag_run"]
@@ -190,7 +201,7 @@ def _failure_if_known(context: Any, pipeline: str, generation: int) -> Failure |
 
 
 def _own_error(error: Any) -> BaseException | None:
-    """The error of tidegate's that a task has raised, or that Airflow's was raised for."""
+    """Return tidegate's error that a task has raised, also as the cause of Airflow's error."""
     from tidegate.errors import TidegateError
 
     cause = getattr(error, "__cause__", None)

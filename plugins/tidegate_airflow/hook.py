@@ -1,4 +1,4 @@
-"""Airflow's hook of Kafka connections, for their form's `Test` button and for DAGs of one's own."""
+"""A hook for Kafka connections, for the `Test` button of their form and for your own DAGs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
-    """The Kafka cluster of a connection, as tidegate reads and writes it."""
+    """The Kafka cluster of a connection, as tidegate uses it.
+
+    Example:
+        with KafkaHook("tidegate_kafka_shop").get_conn() as log:
+            ends = log.stable_ends(["orders"])
+    """
 
     conn_name_attr = "kafka_conn_id"
     default_conn_name = KAFKA_CONNECTION
@@ -26,14 +31,17 @@ class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
         self.kafka_conn_id = kafka_conn_id
 
     def get_conn(self) -> KafkaLog:
-        """Kafka's logs, which are asked over one connection inside of `with`. Raises SettingsInvalid."""
+        """Return the cluster's logs; inside of `with` all calls share a connection.
+
+        Raises SettingsInvalid if a property of the connection cannot be used.
+        """
         from tidegate.broker.config import KafkaConfig
         from tidegate.broker.log import KafkaLog
 
         return KafkaLog(KafkaConfig.from_dict(kafka_properties(self.get_connection(self.kafka_conn_id))))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether a broker answers to this login, and what tidegate would lack there."""
+        """Return whether a broker accepts this login, and a message, which also lists unsuitable settings."""
         from tidegate.errors import TidegateError
 
         try:

@@ -1,8 +1,8 @@
-"""The last good text of each pipeline file, beside what else tidegate writes, for whoever parses DAG files.
+"""Store the last valid text of each pipeline file in TIDEGATE_HOME, for the DAG processor.
 
-A file whose `schedule` is itself mistaken keeps the schedule that it had. Parsing reads no ledger, so `plan`
-leaves the text in TIDEGATE_HOME. Where the DAG processor does not share that folder with the workers, nothing
-is there: then such a file, and no other, has no schedule until it is corrected.
+A file with a mistake in its `schedule` keeps its last valid schedule. Parsing must not read the ledger, so
+`plan` stores the text. If the DAG processor does not share the folder with the workers, the text is missing:
+then such a file has no schedule until it is corrected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def recall_text(home: Path, name: str) -> str:
-    """The text that a batch of the file `name` was last planned with; empty where none is there."""
+    """Return the text with which a batch of the file `name` was last planned; empty if none is stored."""
     try:
         return _path(home, name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -23,7 +23,9 @@ def recall_text(home: Path, name: str) -> str:
 
 
 def remember_text(home: Path, name: str, text: str) -> None:
-    """Keep a text that a batch was planned with. A disk that refuses it stops no batch."""
+    """Store a text with which a batch was planned. If the disk refuses it, it logs a warning, and the batch
+    continues.
+    """
     if recall_text(home, name) == text:
         return
     path = _path(home, name)
@@ -31,7 +33,7 @@ def remember_text(home: Path, name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}")
         unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        unfinished.replace(path)  # atomic, so that the DAG processor never reads half of it
     except OSError as error:
         log.warning("The text of %s cannot be kept for the DAG processor: %s", name, error)
 

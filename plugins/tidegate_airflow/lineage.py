@@ -1,6 +1,6 @@
-"""OpenLineage: what Airflow's provider reports of our tasks, by the methods that it asks an operator for.
+"""Lineage of the tasks, for Airflow's OpenLineage provider, which calls methods of the operators.
 
-Nothing here is imported, or called, where the provider is not installed.
+This module is imported only if the provider is installed.
 
 `compute`                   the topics that it reads
 `validate`                  the sinks of the last stage, with what the quality suite found
@@ -34,13 +34,17 @@ Batch = tuple[str, int, str]
 
 @define
 class KafkaOffsetsFacet(DatasetFacet):
-    """What was read of a topic: `partitions` are `{"partition", "start", "end"}`, without the end."""
+    """The offsets that were read of a topic: `partitions` are `{"partition", "start", "end"}`; `end` is
+    exclusive.
+    """
 
     partitions: list[dict[str, int]] = field(factory=list)
 
 
 def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
-    """Of the `first` to the `last` batch of a run (None: its newest), as far as they are known."""
+    """Return the lineage of the `first` to the `last` batch of a run (None: its newest), as far as the ledger
+    has it.
+    """
     from tidegate import inspect, protocol
     from tidegate.app import App
     from tidegate.ledger import Stream
@@ -56,21 +60,21 @@ def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
 
 
 def reading(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Of a task that reads topics."""
+    """Return the lineage of a task that reads topics."""
     return OperatorLineage(inputs=_topics(lineage))
 
 
 def checking(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Of a task that checks what is about to go out."""
+    """Return the lineage of a task that validates a batch before it is published."""
     sinks = [sink for sink in lineage.sinks if sink.of_last_stage]
-    found = {"dataQualityAssertions": _assertions(verdicts)} if verdicts else {}
+    facets = {"dataQualityAssertions": _assertions(verdicts)} if verdicts else {}
     return OperatorLineage(
-        inputs=[InputDataset(*sink.dataset, facets=_schema(sink), inputFacets=found) for sink in sinks]
+        inputs=[InputDataset(*sink.dataset, facets=_schema(sink), inputFacets=facets) for sink in sinks]
     )
 
 
 def publishing(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Of a task that publishes, and has perhaps checked before."""
+    """Return the lineage of a task that publishes, and perhaps has validated before."""
     return OperatorLineage(
         inputs=_topics(lineage), outputs=[_written(sink, verdicts) for sink in lineage.sinks]
     )
@@ -109,7 +113,7 @@ def _schema(dataset: TopicRead | SinkWritten) -> dict[str, Any]:
 
 
 def _assertions(verdicts: Sequence[Verdict]) -> Any:
-    """What was found of each batch that the task has checked."""
+    """Return the results of the quality suites for each batch that the task has validated."""
     assertions = [
         data_quality_assertions_dataset.Assertion(
             assertion=result.type,

@@ -1,6 +1,6 @@
-"""Ways between Airflow's pages and tidegate's.
+"""Links between Airflow's pages and tidegate's.
 
-Airflow's UI shows tidegate's pages in a frame: what is at `/plugin/tidegate/PATH` shows `/PATH` in it.
+Airflow's UI shows tidegate's pages in a frame: the page `/plugin/tidegate/PATH` has `/PATH` in its frame.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tidegate_airflow.operators import (
 
 
 def root_path() -> str:
-    """Below which path of its host Airflow is served: "" or such as `/airflow`."""
+    """Return the path below which Airflow is served: "", or for example `/airflow`."""
     base_url: str = conf.get("api", "base_url", fallback="")
     return urlsplit(base_url).path.rstrip("/")
 
 
 def pages_path() -> str:
-    """Where tidegate's pages are, outside of the frame."""
+    """Return the path of tidegate's pages, outside of the frame."""
     return f"{root_path()}/tidegate/"
 
 
 def quoted(part: str) -> str:
-    """A part of a path; what it holds is no separator."""
+    """Return a part of a path with separators escaped. Example: `quoted("a/b")` is `a%2Fb`."""
     return quote(part, safe="")
 
 
-class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # as below
-    """From the task that validates to what the quality suites have found of its batch."""
+class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
+    """A link from the task that validates to the results of the quality suites for its batch."""
 
     name = "Data Docs"
     operators = [ValidateOperator, BatchOperator]  # noqa: RUF012
@@ -49,7 +49,7 @@ class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # as below
 
 
 class BatchLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
-    """From a task to the batch that its run worked on."""
+    """A link from a task to the batch that its run worked on."""
 
     name = "Tidegate batch"
     operators = [  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""The DAG that folds state and removes what nobody reads. It runs beside the pipelines' DAGs."""
+"""The maintenance DAG: it compacts state and removes unused files. It runs beside the pipelines' DAGs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAINTENANCE = "tidegate_maintenance"
 
 
 def maintenance_dag(folder: str | os.PathLike[str] | None = None) -> DAG:
-    """The first task migrates the ledger, if it is of an older tidegate. Then one task per pipeline file
-    compacts its stream if that is due, and one cleans all streams of the ledger.
+    """Migrate the ledger if it is of an older tidegate; then compact each stream that needs it, and clean all
+    streams.
 
-    Cleaning does not wait for the others: what it removes was given up a day ago. One task at a time, so that
-    the pipelines keep most of the machine.
+    Cleaning does not wait for compaction: it removes only files that were given up a day ago. One task runs
+    at a time, so that the pipelines keep most of the machine.
     """
     pipelines, _ = load_pipelines(parse_settings(folder).pipelines)
     with DAG(

@@ -1,8 +1,8 @@
-"""What Airflow's metrics (StatsD, Datadog or OpenTelemetry, as Airflow is set up) get of pipelines.
+"""Send metrics of pipelines to Airflow's metrics backend (StatsD, Datadog or OpenTelemetry).
 
-`tidegate.<metric>`, with the tags `pipeline`, `generation` and, of what a stage counts, `stage`. Where
-StatsD is set up without tags they stand in the name: `tidegate.<pipeline>.<generation>.<stage>.<metric>`.
-docs/guide.md has the list.
+The name is `tidegate.<metric>`, with the tags `pipeline`, `generation` and, for a stage's counts, `stage`. If
+StatsD has no tags, they are part of the name: `tidegate.<pipeline>.<generation>.<stage>.<metric>`.
+docs/guide.md lists the metrics.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ FAILURES = "failures"
 
 
 def are_on() -> bool:
-    """Whether Airflow sends metrics anywhere."""
+    """Return whether Airflow sends metrics anywhere."""
     return any(conf.getboolean("metrics", option) for option in _BACKENDS)
 
 
 def gauge(stream: Stream, metrics: Mapping[tuple[str, str], float]) -> None:
-    """(stage, metric) -> value; the stage of what is the whole stream's is ''."""
+    """Send (stage, metric) -> value as gauges; the stage of the whole stream's metrics is "".
+
+    Example: `gauge(stream, {("latest", "emitted"): 120.0})`
+    """
     for (stage, metric), value in metrics.items():
         name, tags = _name(metric, _tags(stream, stage=stage))
         stats.gauge(name, value, tags=tags)
 
 
 def count_failure(stream: Stream, task_id: str, error: str) -> None:
-    """One more try of a task that has failed, by the error's class."""
+    """Count one more failed try of a task, by the class of the error."""
     name, tags = _name(FAILURES, _tags(stream, task=task_id, error=error))
     stats.incr(name, tags=tags)
 
@@ -44,12 +47,14 @@ def _tags(stream: Stream, **more: str) -> dict[str, str]:
 
 
 def _name(metric: str, tags: dict[str, str]) -> tuple[str, dict[str, str]]:
-    parts = [] if _bear_tags() else tags.values()
+    parts = [] if _has_tags() else tags.values()
     return ".".join(["tidegate", *parts, metric]), tags
 
 
-def _bear_tags() -> bool:
-    """Whether tags arrive: plain StatsD has none, and all pipelines would be one."""
+def _has_tags() -> bool:
+    """Return whether the backend has tags. Plain StatsD has none, and would mix all pipelines into one
+    metric.
+    """
     if conf.getboolean("metrics", "statsd_datadog_enabled"):
         return True
     return not conf.getboolean("metrics", "statsd_on") or conf.getboolean(

@@ -1,4 +1,4 @@
-"""What a pipeline file wants to be called: a function of the user's own, or one of Airflow's notifiers."""
+"""Call the callbacks of a pipeline file: a function of the user, or one of Airflow's notifiers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     from tidegate.spec.airflow import Callback
 
 PlainCallback = str | dict[str, Any]
-"""As a stored DAG has it: `module:name`, or `{"notifier": "module:Class", "with": arguments}`."""
+"""A callback that a serialized DAG can store: `module:name`, or `{"notifier": "module:Class", "with": …}`."""
 
 
 def plain_callback(written: Callback | None) -> PlainCallback | None:
-    """As the pipeline file has it; None: nothing."""
+    """Return a callback of the pipeline file in the form that a DAG can store; None if the file has none."""
     return written if written is None or isinstance(written, str) else written.plain
 
 
 def callback_name(callback: PlainCallback) -> str:
-    """Without its arguments, for logs."""
+    """Return the name of a callback without its arguments, for logs."""
     return callback if isinstance(callback, str) else str(callback["notifier"])
 
 
 def call(callback: PlainCallback, context: Any) -> Any:
-    """Call it with Airflow's context. Its module is imported only now: no DAG waits for it.
+    """Call a callback with Airflow's context. Its module is imported only now, so that no DAG waits for it.
 
-    A name is that of a function, of a notifier, or of a class of notifiers that needs no arguments. Each call
-    has a notifier of its own: rendering its templates replaces them. Raises SettingsInvalid where a class is
-    given arguments that is none of notifiers.
+    The name is that of a function, of a notifier, or of a class of notifiers that needs no arguments. Each
+    call uses a new notifier, because rendering replaces the templates of a notifier. Raises SettingsInvalid
+    if a class with arguments is not a notifier.
     """
     from airflow.sdk import BaseNotifier
 
@@ -42,8 +42,8 @@ def call(callback: PlainCallback, context: Any) -> Any:
         from tidegate.errors import SettingsInvalid
 
         raise SettingsInvalid(
-            f"{callback['notifier']} is no notifier of Airflow's",
-            "Let the class derive from airflow.sdk.BaseNotifier; or name a function: `module:function`.",
+            f"{callback['notifier']} is not a notifier of Airflow",
+            "Derive the class from airflow.sdk.BaseNotifier; or name a function: `module:function`.",
         )
     return target(context)
 

@@ -1,8 +1,8 @@
-"""The tasks of a pipeline's DAG. Where Spark computes is the connection's to say, when the task runs:
+"""The operators of a pipeline's DAG. The type of the Spark connection decides, at run time, what computes:
 
-`spark`          spark-submit starts a driver, which is there for this batch alone
-`spark_connect`  the task's own process is a client of a Spark Connect server, which keeps a session for each
-                 stream, and with it the Python workers of the batch before
+`spark`          spark-submit starts a driver for this batch
+`spark_connect`  the task is a client of a Spark Connect server, which keeps a session for each stream, with
+                 the Python workers of the previous batch
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 Batch = tuple[str, int, str]
 _NOT_NOTED = (
-    "The Spark driver could not begin with the batch, so the ledger has no note of why. The line of this log "
-    "that begins with `tidegate:` says what to correct; a retry does not cure it."
+    "The Spark driver could not begin with the batch, so the ledger has no cause. The line of this log that "
+    "begins with `tidegate:` says what to correct; a retry does not help."
 )
 
 
 class EndingOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Gives the stream's lease back when Airflow ends its task: a worker is shut down, or a person fails it.
+    """An operator that releases the stream's lease if Airflow ends its task: a worker stops, or a person
+    fails it.
 
-    Airflow calls `on_kill` where SIGTERM has interrupted the task, and waits for its end for seconds only. A
-    task that ends so is tried again, if it may be.
+    Airflow calls `on_kill` when SIGTERM has interrupted the task, and waits only seconds for its end. Such a
+    task is tried again if it has retries left.
     """
 
     def on_kill(self) -> None:
@@ -46,10 +47,10 @@ class EndingOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not type
 
 
 class LineageOperator(EndingOperator):
-    """Answers Airflow's provider for OpenLineage, where that is installed: see `tidegate_airflow.lineage`.
+    """An operator that reports lineage to Airflow's OpenLineage provider: see `tidegate_airflow.lineage`.
 
-    `lineage` is the name of what the task reports, of the `first` to the `last` batch of its run (None: the
-    newest); `verdicts` are those of the quality suite that the task has come to.
+    `lineage` is the name of the function that makes the report, for the `first` to the `last` batch of the
+    run (None: the newest). `verdicts` are those of the quality suites that the task has run.
     """
 
     lineage: str
@@ -63,41 +64,39 @@ class LineageOperator(EndingOperator):
         on_quarantine: PlainCallback | None = None,
         **options: Any,
     ) -> None:
-        """What the user wants to be called with verdicts that are not as they should be, and for a batch
-        with too much in quarantine.
-        """
+        """Take the user's callbacks for verdicts that fail, and for a batch with too much in quarantine."""
         super().__init__(**options)
         self.on_quality = on_quality
         self.on_quarantine = on_quarantine
         self.verdicts: list[Verdict] = []
 
     def note_verdict(self, verdict: Verdict, context: Any) -> None:
-        """Keep it for lineage, and tell who wants to know."""
+        """Keep a verdict for lineage, and call the user's callback if it failed."""
         self.verdicts.append(verdict)
         if self.on_quality is not None and not verdict.passed:
-            self._tell(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
+            self._notify(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
 
     def note_alert(self, cause: str, context: Any) -> None:
-        """Tell who wants to know that a batch has put too much into quarantine."""
+        """Call the user's callback: a batch has put too much into quarantine."""
         if self.on_quarantine is not None:
-            self._tell(self.on_quarantine, {**context, "cause": cause})
+            self._notify(self.on_quarantine, {**context, "cause": cause})
 
     def reports(self, context: Any) -> dict[str, Any]:
-        """What `tasks.validate` takes to tell with."""
+        """Return the arguments through which `tasks.validate` reports verdicts and alerts."""
         return {
             "report": partial(self.note_verdict, context=context),
             "alert": partial(self.note_alert, context=context),
         }
 
-    def _tell(self, callback: PlainCallback, told: Any) -> None:
+    def _notify(self, callback: PlainCallback, context: Any) -> None:
         try:
-            call(callback, told)
-        except Exception:  # as Airflow does with its callbacks: what tells decides nothing
-            self.log.exception("%s failed on: %s", callback_name(callback), told["cause"])
+            call(callback, context)
+        except Exception:  # as for Airflow's callbacks: a notification must not fail the task
+            self.log.exception("%s failed on: %s", callback_name(callback), context["cause"])
 
     @property
     def batch(self) -> Batch:
-        """Pipeline, generation, and under which id the ledger has the batch: a function's arguments."""
+        """Pipeline, generation and the ledger's id of the batch's run, from the arguments of the function."""
         pipeline, generation, run_id = self.op_args
         return pipeline, generation, run_id
 
@@ -118,12 +117,14 @@ class LineageOperator(EndingOperator):
 
 
 class PlanOperator(EndingOperator, ShortCircuitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Step 1. Where there is nothing to do, the other steps are skipped. A class of its own has links of its
-    own."""
+    """Step 1. If there is nothing to do, Airflow skips the other steps.
+
+    It is a class of its own, because Airflow attaches links to classes.
+    """
 
 
 class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
-    """Step 3. Its function takes what it tells with."""
+    """Step 3. Its function gets the arguments through which it reports verdicts and alerts."""
 
     lineage = "checking"
 
@@ -141,13 +142,13 @@ class StepOperator(EndingOperator, PythonOperator):  # type: ignore[misc]
 
 
 class PublishOperator(LineageOperator, ShortCircuitOperator):  # type: ignore[misc]
-    """Step 5. Where the run's interval is covered by this batch, `cover` is skipped."""
+    """Step 5. If this batch covers the run's interval, `cover` is skipped."""
 
     lineage = "publishing"
 
 
 class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Step 2. `application_args` are a stream's pipeline and generation, and the run's id."""
+    """Step 2. `application_args` are pipeline, generation and the run's id."""
 
     lineage = "reading"
 
@@ -156,8 +157,8 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
         server = spark_connect_url(self._conn_id)
         if server is not None:
             return tasks.compute(*self.batch, server)
-        # Into the environment, which spark-submit inherits: not into arguments, and not into
-        # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
+        # spark-submit inherits the environment. Arguments would be visible to all users of the machine, and
+        # some cluster managers turn `env_vars` into configuration that the Spark UI shows.
         tasks.export_for_driver(*self.batch)
         done = tasks.computed_before(*self.batch)
         if done is not None:
@@ -178,11 +179,12 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
 
 
 class BatchOperator(ComputeOperator):
-    """All five steps of the batches of a run of the file `pipeline_file`, one batch after the other, until
-    the run's interval is covered. Each step finds what it has done already, so a retry goes on where the
-    task stopped.
+    """Run all five steps for each batch of a run, one batch after the other, until the run's interval is
+    covered.
 
-    `first`: the number of the run's batch to begin with; those before it are other tasks' work.
+    Each step finds the work that is done, so a retry continues where the task stopped. `pipeline_file` is the
+    name of the file, and `first` the number of the run's batch to begin with; other tasks make those before
+    it.
     """
 
     lineage = "publishing"
@@ -201,7 +203,7 @@ class BatchOperator(ComputeOperator):
                 self.pipeline_file, pipeline, generation, context, self.first
             ):
                 self.application_args = [pipeline, str(generation), run_id]
-                self._hook = None  # it has the arguments of the batch before
+                self._hook = None  # Airflow caches it, with the arguments of the previous batch
                 published = self._steps_after_plan(context)
         if published is None and self.first == 1 and not has_event(context, pipeline, generation):
             raise AirflowSkipException("There is nothing to do.")
@@ -215,7 +217,9 @@ class BatchOperator(ComputeOperator):
 
 
 def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowException | None:
-    """To wait or to fail, as the script that failed has it; None: a retry can help."""
+    """Return the exception that makes Airflow wait or fail, by the exit code of the driver; None: a retry can
+    help.
+    """
     from tidegate.errors import LeaseHeld, Permanent
 
     match = re.search(r"Error code is: (\d+)", str(error))

@@ -1,16 +1,16 @@
-"""Intervals in order: which of a DAG's runs go first, as the plan of a run that is at work finds out.
+"""Keep the runs of a DAG in the order of their intervals: a run's plan step waits for earlier runs.
 
-`max_active_runs` is no help: a backfill has its own, ten by default, beside that of the DAG. Who waits gives
-its slot back; nothing is planned, and no lease is taken.
+`max_active_runs` does not do this, because a backfill has its own limit, ten by default, beside that of the
+DAG. A run that waits gives its slot back; it plans nothing and takes no lease.
 
-No two runs may wait for each other, though Airflow starts a queued run only where its kind (the runs of the
-backfill, or all others) may have one more at work. So nobody waits for a later run, and nobody for a queued
-run that cannot start because of it:
+No two runs may wait for each other. Airflow starts a queued run only if its kind (runs of the backfill, or
+all others) may have one more running. So no run waits for a later one, nor for a queued run that cannot start
+because of it:
 
 * A run waits for every earlier one that is running.
-* It waits for an earlier one that is queued only if that is of the other kind, and if nobody else is at work.
-  Of its own kind Airflow starts the earliest first; one that is queued all the same was cleared, or belongs
-  to a backfill that goes backwards, which `protocol.plan` refuses.
+* It waits for an earlier one that is queued only if that is of the other kind, and no other run is running.
+  Of its own kind Airflow starts the earliest first; if such a run is queued all the same, it was cleared, or
+  belongs to a backfill that goes backwards, which `protocol.plan` refuses.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Any
 
 _NEXT_TURN = timedelta(seconds=15)
 _TURN = timedelta(seconds=30)
-"""How long a run is at work about, once it is its turn: five tasks, and Spark's start in one of them."""
+"""The usual duration of a run: five tasks, and Spark's start in one of them."""
 
 _LONGEST_WAIT = timedelta(minutes=10)
 _MOST_QUEUED = 50
-"""So many queued runs are looked at: of a backfill that goes backwards there may be thousands."""
+"""The largest number of queued runs that are read: a backfill that goes backwards can have thousands."""
 
 
 @dataclass(frozen=True)
 class RunAhead:
-    """A run of an earlier interval that goes first, and how many there are that do (at least)."""
+    """A run of an earlier interval that goes first, and the number of such runs (at least)."""
 
     run_id: str
     state: str
@@ -40,26 +40,30 @@ class RunAhead:
 
     @property
     def wait(self) -> timedelta:
-        """When to look again. Each look is a task of Airflow's: who stands far behind does so less often."""
+        """The time until the next look. Each look is a task of Airflow, so a run far behind looks less
+        often.
+        """
         return _NEXT_TURN if self.ahead == 1 else min(self.ahead * _TURN, _LONGEST_WAIT)
 
     def __str__(self) -> str:
-        others = f", and {self.ahead - 1} more before that" if self.ahead > 1 else ""
+        more = f", and {self.ahead - 1} more before that" if self.ahead > 1 else ""
         hint = (
             "; a backfill that is paused has to go on, or to be cancelled" if self.state == "queued" else ""
         )
-        return f"waits for {self.run_id} ({self.state}), which is of an earlier interval{others}{hint}"
+        return f"waits for {self.run_id} ({self.state}), which is of an earlier interval{more}{hint}"
 
 
 class ActiveRuns:
-    """A DAG's runs that are not over, asked of Airflow by a task that is at work."""
+    """The runs of a DAG that are queued or running, by questions to Airflow from inside of a task."""
 
     def __init__(self, dag_id: str) -> None:
         self._dag_id = dag_id
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
-        """The runs in a state whose logical date is earlier, the latest first. A manual run without a logical
-        date is never among them."""
+        """Yield the runs in a state whose logical date is earlier than `instant`, the latest first.
+
+        A manual run without a logical date is never among them.
+        """
         from airflow.sdk.execution_time.comms import GetPreviousDagRun
 
         at: datetime | None = instant
@@ -71,23 +75,25 @@ class ActiveRuns:
             at = answer.dag_run.logical_date
 
     def count_running(self) -> int:
-        """How many are at work, or wait at their plan; with the one that asks."""
+        """Return the number of running runs, including the one that asks and those that wait in their plan
+        step.
+        """
         from airflow.sdk.execution_time.comms import GetDRCount
 
         return int(_ask(GetDRCount(dag_id=self._dag_id, states=["running"])).count)
 
 
 def run_ahead(run: Any) -> RunAhead | None:
-    """The run that a run (Airflow's `DagRun`) has to wait for before it plans; None: it is its turn.
+    """Return the run that a run (Airflow's `DagRun`) has to wait for before it plans; None if it is its turn.
 
-    A run without a logical date stands where it was triggered. Runs that failed, and later ones, hold up
-    nobody.
+    A run without a logical date has the place at which it was triggered. Failed runs and later runs delay no
+    run.
     """
     runs = ActiveRuns(run.dag_id)
     at = run.logical_date or run.run_after
-    # in this order: who is started between two questions is seen by the later one
+    # Ask in this order: a run that Airflow starts between two questions is in the answer to the later one.
     queued = islice(runs.before(at, "queued"), _MOST_QUEUED)
-    startable = next((other for other in queued if is_backfill(other) != is_backfill(run)), None)
+    startable = next((earlier for earlier in queued if is_backfill(earlier) != is_backfill(run)), None)
     is_alone = runs.count_running() <= 1
     running = list(runs.before(at, "running"))
     if running:
@@ -98,7 +104,7 @@ def run_ahead(run: Any) -> RunAhead | None:
 
 
 def is_backfill(run: Any) -> bool:
-    """Whether a run is one of a backfill's."""
+    """Return whether a run belongs to a backfill."""
     return bool(run.run_type == "backfill")
 
 

@@ -1,6 +1,6 @@
-"""What tidegate adds to Airflow's UI: pages on its pipelines, and on each task a link to its batch.
+"""Airflow's plugin: pages about pipelines in the UI, and a link from each task to its batch.
 
-Every component of Airflow loads plugins, so the pages themselves are imported with the first request to them.
+Every component of Airflow loads plugins, so the pages are imported only with the first request to them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Message = MutableMapping[str, Any]
 
 
 class LazyPages:
-    """An ASGI application that is made when it is asked for the first time."""
+    """An ASGI application that is created with its first request."""
 
     async def __call__(
         self,
@@ -37,7 +37,7 @@ def _pages() -> Any:
 
 
 class TidegatePlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow is not typed
-    """Pages below /tidegate, an entry for them in the menu "Browse", and the tasks' links."""
+    """The pages below /tidegate, their entry in the menu "Browse", and the links of tasks."""
 
     name = NAME
     fastapi_apps = [{"app": LazyPages(), "url_prefix": f"/{NAME}", "name": NAME}]  # noqa: RUF012  as Airflow has it

@@ -1,7 +1,7 @@
 """The DAG `<pipeline>.promote`, of a pipeline whose file has `approve_promotion: true`.
 
-It shows what would change for consumers if another generation took charge, waits for a person (as a required
-action of Airflow, which keeps no worker), and then promotes that generation, or leaves all as it is.
+It shows what would change for consumers if another generation took charge. Then it waits for a person, by a
+required action of Airflow, which occupies no worker. If the person approves, it promotes the generation.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _EXAMPLES = 10
 _QUESTION = "question"
-"""The key of the XCom of `approve` that has the digest of the text that the person was shown."""
+"""The XCom of `approve` with the digest of the text that the person has seen."""
 
 
 class AskOperator(ApprovalOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Asks a person, and notes what it shows, so that the answer counts for that alone.
+    """An approval that stores the digest of the text that it shows, so that the answer counts only for that
+    text.
 
-    Airflow keeps the answer of a task that is not cleared, whatever its upstream tasks show by then.
+    Airflow keeps the answer of a task that is not cleared, even if its upstream tasks have run again since.
     """
 
     def execute(self, context: Any) -> Any:
@@ -41,7 +42,7 @@ class AskOperator(ApprovalOperator):  # type: ignore[misc]  # Airflow is not typ
 
 
 def promotion_dag(dag_id: str, pipeline: str, arguments: Mapping[str, Any]) -> DAG:
-    """diff >> approve >> promote. `arguments`: what `DAG` gets of the pipeline's file."""
+    """Return the DAG diff >> approve >> promote. `arguments` are those of `DAG`, from the pipeline's file."""
     with DAG(
         dag_id=dag_id,
         schedule=None,
@@ -69,22 +70,23 @@ def _params() -> dict[str, Param]:
             type="integer",
             minimum=1,
             title="Generation",
-            description="The generation that is to take charge.",
+            description="The generation that takes charge.",
         ),
         "net": Param(
             False,
             type="boolean",
             title="Net",
-            description="Send only what differs from what consumers have, as one batch of its own.",
+            description="Send only the differences from what consumers have, as one batch.",
         ),
     }
 
 
 def compare(pipeline: str, **context: Any) -> dict[str, Any]:
-    """Return what the person who approves is shown (`summary`, Markdown), the generation that is `replaced`,
-    and the number of the newest promotion (`after`), behind which the approved one may come.
+    """Return the difference between two generations for the person who approves.
 
-    Examples, which quote records, are in the log alone: more people see a required action.
+    The keys are `summary` (Markdown), `replaced` (the generation that is replaced), and `after` (the number
+    of the newest promotion; the approved one must be the next). Examples quote records, so they are only in
+    the log: more people can see a required action.
     """
     params = context["params"]
 
@@ -112,8 +114,8 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
 def promote(pipeline: str, **context: Any) -> str:
     """Put the approved generation in charge, and publish what it has withheld.
 
-    Safe to run again: a task that is cleared after a later promotion or rollback, or after `diff` has shown
-    something else, fails, and changes nothing.
+    A second run is safe. A task that is cleared after a later promotion or rollback, or after `diff` has
+    shown something else, raises AirflowFailException and changes nothing.
     """
     params, shown = context["params"], context["ti"].xcom_pull(task_ids="diff")
     approved_by = _require_answer(context["ti"], shown)
@@ -140,7 +142,7 @@ def promote(pipeline: str, **context: Any) -> str:
 
 
 def _require_answer(instance: Any, shown: Mapping[str, Any]) -> str:
-    """Return who has approved what `diff` shows. Raise AirflowFailException where nobody has."""
+    """Return the person who has approved what `diff` shows. Raise AirflowFailException if nobody has."""
     answer = instance.xcom_pull(task_ids="approve")
     if not answer or answer["chosen_options"] != [ApprovalOperator.APPROVE]:
         raise AirflowFailException(
@@ -165,7 +167,7 @@ def _run_id(context: Mapping[str, Any]) -> str:
 
 
 def _summary(comparison: GenerationDifference, behind: int, *, is_net: bool) -> str:
-    """A table of the sinks, and what a promotion would do."""
+    """Return a table of the sinks in Markdown, and what a promotion would do."""
     sent = "only what differs, as one batch" if is_net else "all that it has withheld"
     rows = [
         f"| {sink.sink} | {' | '.join(f'{number:,}' for number in sink.counts.values())} |"

@@ -1,6 +1,7 @@
-"""What Airflow is told of tidegate where it is installed as a package: the entry point of providers.
+"""The provider description of the package, for Airflow's entry point of providers.
 
-Airflow calls it in every process, to draw forms and list what there is: nothing else is imported here.
+Airflow calls it in every process, to draw the forms of connections and to list providers. So this module
+imports nothing else.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 KAFKA_TYPE = "tidegate_kafka"
 KAFKA_NAME = "Kafka (tidegate)"
-"""The type of a connection to a Kafka cluster, and what people call it."""
+"""The type of a connection to a Kafka cluster, and its name in the form."""
 
 _TEXT = {"type": ["string", "null"]}
 _PROTOCOLS = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -36,7 +37,7 @@ _KAFKA = {
     "conn-fields": {
         "security.protocol": {
             "label": "Security protocol",
-            "description": "How brokers are spoken to; PLAINTEXT where nothing is said.",
+            "description": "The protocol to the brokers; by default PLAINTEXT.",
             "schema": {**_TEXT, "enum": [*_PROTOCOLS, None]},
         },
         "sasl.mechanism": {
@@ -46,17 +47,17 @@ _KAFKA = {
         },
         "ssl.ca.location": {
             "label": "Authorities",
-            "description": "A PEM file of who may sign the brokers' certificates, on each worker.",
+            "description": "A PEM file of the brokers' certificate authorities, on each worker.",
             "schema": _TEXT,
         },
         "ssl.certificate.location": {
             "label": "Certificate",
-            "description": "A PEM file of the client's own certificate, where brokers ask for one.",
+            "description": "A PEM file of the client's certificate, if the brokers require one.",
             "schema": _TEXT,
         },
         "ssl.key.location": {
             "label": "Key",
-            "description": "A PEM file of the key that goes with it.",
+            "description": "A PEM file of the certificate's key.",
             "schema": _TEXT,
         },
         "sasl.oauthbearer.callback": {
@@ -69,7 +70,7 @@ _KAFKA = {
 
 
 def get_provider_info() -> dict[str, Any]:
-    """By Airflow's schema of providers (`airflow/provider_info.schema.json`)."""
+    """Return the description of the provider, in the format of `airflow/provider_info.schema.json`."""
     name = "tidegate"
     return {
         "package-name": name,

@@ -1,6 +1,6 @@
-"""A replay of quarantine, as the form of a trigger asks for it: which open records come in again, and how.
+"""The replay of quarantine through the form of a trigger: which open records are replayed, with which edits.
 
-It is a batch of the pipeline's own DAG, as `drain` is: planned once for the run, whatever is tried again.
+A replay is a batch of the pipeline's own DAG, like `drain`. It is planned once per run, also if tasks retry.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REPLAY = "replay"
 
 
 def replay_params() -> dict[str, Param]:
-    """The part of a trigger's form that asks for a replay."""
+    """Return the part of a trigger's form that requests a replay."""
     return {
         REPLAY: Param(
             False,
             type="boolean",
             title="Replay",
-            description="Read nothing of Kafka, and let open records in quarantine come in again, in a batch "
-            "of their own: all of them, or those that the fields below choose.",
+            description="Read nothing from Kafka, and replay open records of quarantine in a batch of their "
+            "own: all of them, or those that the fields below choose.",
             section=_SECTION,
         ),
         "replay_reasons": Param(
@@ -55,8 +55,8 @@ def replay_params() -> dict[str, Param]:
             type=["null", "array"],
             items={"type": "string"},
             title="Edits",
-            description="Edits of each record, one a line, such as $.id = integer($.id). One that fits a "
-            "record not fails the run, and nothing is replayed.",
+            description="Edits of each record, one per line, such as $.id = integer($.id). If an edit does "
+            "not fit a record, the run fails, and nothing is replayed.",
             section=_SECTION,
         ),
         "replay_because": Param(
@@ -88,7 +88,7 @@ def _instant(title: str, description: str) -> Param:
 
 @dataclass(frozen=True)
 class Replay:
-    """Which open records come in again (see `inspect.QuarantineFilter`), with which edits, and why."""
+    """The open records to replay (see `inspect.QuarantineFilter`), their edits, and the reason."""
 
     reasons: tuple[str, ...] = ()
     first_batch: int | None = None
@@ -100,7 +100,7 @@ class Replay:
 
     @property
     def where(self) -> QuarantineFilter:
-        """Raises SettingsInvalid for a reason that there is not."""
+        """The filter of the records. Raises SettingsInvalid for a reason that does not exist."""
         from tidegate.inspect import QuarantineFilter
 
         since_ms, until_ms = (
@@ -115,8 +115,11 @@ class Replay:
         )
 
     def request(self, app: App, stream: Stream, run: Any) -> ResolutionRequest:
-        """What the plan of a run (Airflow's `DagRun`) fixes, if it has none yet. Who has triggered the run
-        has decided it. Raises SettingsInvalid for an edit that is none.
+        """Return the resolution that the plan of a run (Airflow's `DagRun`) stores, unless the run has a plan
+        already.
+
+        The decision is recorded for the person who triggered the run. Raises SettingsInvalid for an edit that
+        cannot be read.
         """
         from tidegate import inspect
         from tidegate.protocol import ResolutionRequest
@@ -127,7 +130,9 @@ class Replay:
         return ResolutionRequest((lambda: map(edit.apply, rows())) if self.edits else rows, by, self.because)
 
     def count_open(self, app: App, stream: Stream) -> int:
-        """How many records it would take now. Raises SettingsInvalid where an edit does not fit one."""
+        """Return how many records it would replay now. Raises SettingsInvalid if an edit does not fit one of
+        them.
+        """
         from tidegate import inspect
 
         edit = inspect.ValueEdit.parse(self.edits)
@@ -136,9 +141,10 @@ class Replay:
 
 
 def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | None]) -> Replay | None:
-    """What the parameters of a run ask for; None: no replay. `instants`: those that they have.
+    """Return the replay that the parameters of a run request; None if they request none.
 
-    Raises AirflowFailException where they say which records, and not that they are replayed.
+    `instants` has the parsed values of `replay_since` and `replay_until`. Raises AirflowFailException if the
+    parameters choose records, but do not turn on `replay`.
     """
     given = [name for name in replay_params() if name != REPLAY and params.get(name)]
     if not params.get(REPLAY, False):

@@ -1,4 +1,4 @@
-"""The steps as Airflow sees them: which error is worth a retry, and what the log says."""
+"""The steps of a batch as tasks of Airflow: they map errors to fail, retry or wait, and log the result."""
 
 from __future__ import annotations
 
@@ -30,21 +30,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=15)
-"""Longer than a busy scheduler takes to hear that a task has ended: one that it has queued again by then it
-takes for killed, and that is a try.
+"""Longer than a busy scheduler takes to notice that a task has ended. If the task is queued again before, the
+scheduler takes it for killed, and counts a try.
 """
 
 _DONE_BEFORE = (
     "The run {run} is done. TriggerDagRunOperator with `reset_dag_run` clears the DagRun of that id and "
-    "makes no new one, so it reads nothing that came in since. Leave `trigger_run_id` out, so that each run "
-    "has an id of its own. Nothing was planned."
+    "creates no new one, so it reads no newer records. Leave `trigger_run_id` out, so that each run has its "
+    "own id. Nothing was planned."
 )
 
 Result = TypeVar("Result")
 
 
 def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None) -> bool:
-    """Step 1 of a task's run, or of a later batch of it. False: there is nothing to do."""
+    """Run step 1 for a task's run, or for a later `batch` of it. Returns False if there is nothing to do.
+
+    Raises AirflowFailException for an error that a retry cannot resolve, AirflowRescheduleException if
+    another run goes first.
+    """
     trigger = batch or trigger_of(context)
     return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=batch is None)))
 
@@ -70,12 +74,12 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
         log.info("Dry run, nothing is written: %s", "\n".join(lines))
         return False
     noted = protocol.noted_batches(app.ledger, stream, protocol.run_of_batch(trigger.run_id))
-    if not noted:  # who has planned, or has found nothing to do, had its turn
+    if not noted:  # a run that has planned, or found nothing to do, has waited already
         _wait_for_turn(context["dag_run"])
     elif is_first and is_triggered_again(context["dag_run"]) and _is_done(app, stream, noted[-1]):
         raise AirflowFailException(_DONE_BEFORE.format(run=context["dag_run"].run_id))
-    for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
-        with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
+    for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes their last batches
+        with suppress(Halted, PlanUnreadable):  # the plan step logs it, and continues
             connected(app, orphan)
     outcome = protocol.plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
@@ -85,7 +89,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
 
 
 def _is_done(app: App, stream: Stream, newest: Run) -> bool:
-    """Whether the newest batch of a run is through, or the run has found nothing to do."""
+    """Return whether the newest batch of a run is published, or the run had nothing to do."""
     from tidegate.ledger.planned import lacking_sinks
 
     head = app.ledger.head(stream).seq
@@ -96,9 +100,10 @@ def _is_done(app: App, stream: Stream, newest: Run) -> bool:
 
 
 def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
-    """Whether a run of a file that has mistakes by now has a batch, which goes on as it was planned.
+    """Return whether a run has a batch, although its file has mistakes now. The batch continues as it was
+    planned.
 
-    Raises AirflowFailException, with the mistakes and the last good text, where it was not planned before.
+    Raises AirflowFailException, with the mistakes and the last valid text, if the run was not planned before.
     """
     from tidegate import protocol
 
@@ -106,7 +111,7 @@ def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
     run = app.ledger.run(stream, run_id) if stream is not None else None
     if run is None:
         raise AirflowFailException(protocol.explain_broken_file(app, error)) from error
-    log.warning("The pipeline file has mistakes by now: this run goes on as it was planned.\n%s", error)
+    log.warning("The pipeline file has mistakes now: this run continues as it was planned.\n%s", error)
     return run.seq is not None
 
 
@@ -118,7 +123,9 @@ def _wait_for_turn(run: Any) -> None:
 
 
 def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any]) -> bool:
-    """Whether the interval of a task's run takes more than the batch that the run's first tasks have made."""
+    """Return whether the interval of a task's run needs more batches than the one that its first tasks have
+    made.
+    """
     trigger = trigger_of(context)
 
     def work() -> bool:
@@ -134,8 +141,10 @@ def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any])
 def planned_batches(
     pipeline_file: str, pipeline: str, generation: int, context: Mapping[str, Any], first: int = 1
 ) -> Iterator[str]:
-    """Plan the batches of a task's run, one after the other, from its `first`, or the newest that the ledger
-    has, on: the ids under which the ledger has them. Whoever asks for the next has published the one before.
+    """Plan the batches of a task's run one after the other, and yield the ledger's id of each.
+
+    It begins with the run's batch number `first`, or the newest that the ledger has. The caller publishes a
+    batch before it asks for the next one.
     """
     from tidegate import protocol
     from tidegate.app import App
@@ -151,7 +160,11 @@ def planned_batches(
 
 
 def compute(pipeline: str, generation: int, run: str, server: str) -> str:
-    """Step 2 in this process, in the session that a Spark Connect server (its URL) keeps for the stream."""
+    """Run step 2 in this process, in the session that a Spark Connect server keeps for the stream.
+
+    `server` is the server's URL. Returns a sentence for the log. Raises AirflowFailException and
+    AirflowRescheduleException as `run_step`.
+    """
 
     def work() -> str:
         from tidegate import protocol
@@ -179,9 +192,10 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
 
 
 def computed_before(pipeline: str, generation: int, run: str) -> str | None:
-    """What there is to say of a batch that Spark has not to be started for; None: it is to be computed.
+    """Return a sentence on a batch that needs no Spark; None if it must be computed.
 
-    Raises AirflowRescheduleException where the compute step would have to wait: Spark takes long to start.
+    Spark takes long to start, so AirflowRescheduleException is raised here if the compute step would have to
+    wait.
     """
 
     def work() -> str | None:
@@ -201,8 +215,11 @@ def computed_before(pipeline: str, generation: int, run: str) -> str | None:
 
 
 def export_for_driver(pipeline: str, generation: int, run: str) -> None:
-    """Put what a Spark driver needs for the batch of a run into this task's environment, which it inherits:
-    where the ledger is, the cluster of the source, and what its JVM is told."""
+    """Export what a Spark driver needs for a run's batch to this task's environment, which the driver
+    inherits.
+
+    That is the ledger, the source's cluster, and options of the JVM.
+    """
 
     def planned() -> Plan | None:
         from tidegate.app import App, planned_for
@@ -220,7 +237,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
 
 
 def _export_java_options(records: int) -> None:
-    """Those of the user come last, and so prevail."""
+    """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
     from tidegate.local.class_archive import submitting_java
     from tidegate.local.driver import driver_options
 
@@ -235,8 +252,10 @@ def validate(
     report: Callable[[Verdict], object] | None = None,
     alert: Callable[[str], object] | None = None,
 ) -> str:
-    """Step 3. `report` gets what the quality suite has found, if there is one, and `alert` a sentence on a
-    batch that puts too much into quarantine.
+    """Run step 3.
+
+    `report` gets the verdict of each quality suite. `alert` gets a sentence on a batch that puts too much
+    into quarantine. Raises AirflowFailException if a critical check fails.
     """
 
     def work(app: App, plan: Plan) -> str:
@@ -248,12 +267,12 @@ def validate(
 
 
 def commit(pipeline: str, generation: int, run: str) -> str:
-    """Step 4."""
+    """Run step 4: one compare-and-set in the ledger, after which the batch is decided."""
     return _step("commit_batch", pipeline, generation, run)
 
 
 def publish(pipeline: str, generation: int, run: str) -> str:
-    """Step 5, and the batch's metrics as gauges."""
+    """Run step 5, and send the batch's metrics as gauges."""
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect, protocol
@@ -272,7 +291,7 @@ def publish(pipeline: str, generation: int, run: str) -> str:
 
 
 def migrate() -> str:
-    """Bring the ledger to the schema of this version of tidegate."""
+    """Migrate the ledger to the schema of this version of tidegate."""
 
     def work() -> str:
         from tidegate.ledger import migrate_database
@@ -287,7 +306,7 @@ def migrate() -> str:
 
 
 def compact(pipeline: str, generation: int) -> str:
-    """Fold a stream's state, if that is due."""
+    """Compact a stream's state, if that is due."""
 
     def work() -> str:
         from tidegate import maintenance
@@ -304,7 +323,9 @@ def compact(pipeline: str, generation: int) -> str:
 
 
 def clean() -> None:
-    """Give up old state of every stream, and remove files that nobody reads; one stops no other."""
+    """Give up old state of every stream, and remove files that nobody reads. An error of one stream stops no
+    other.
+    """
 
     def work() -> None:
         from tidegate import maintenance
@@ -333,7 +354,7 @@ def _not_again(plan: Plan, done: str, what: object) -> str:
 def _step(
     name: str, pipeline: str, generation: int, run: str, work: Callable[[App, Plan], str] | None = None
 ) -> str:
-    """A step of a run's batch, with its connections: `work`, or else the protocol's function `name`."""
+    """Run a step of a run's batch, with its connections: `work`, or the function `name` of the protocol."""
 
     def step() -> str:
         from tidegate import protocol
@@ -352,7 +373,9 @@ def _step(
 
 
 def connected(app: App, stream: Stream, *more: Pipeline) -> App:
-    """The app with Airflow's connections that the stream's batches, and `more`, work with."""
+    """Return the app with the connections of Airflow that the stream's batches, and the pipelines `more`,
+    use.
+    """
     from tidegate import protocol
     from tidegate.settings import Settings
 
@@ -362,7 +385,11 @@ def connected(app: App, stream: Stream, *more: Pipeline) -> App:
 
 @own_environment()
 def run_step(work: Callable[[], Result]) -> Result:
-    """Run a step; map its error to Airflow's fail, retry or wait."""
+    """Run a step, and map its error to Airflow's fail, retry or wait.
+
+    Raises AirflowFailException for an error that needs a person, AirflowRescheduleException if another run
+    has the lease. Other errors pass through, and Airflow retries.
+    """
     from tidegate.errors import LeaseHeld, Permanent
     from tidegate.extras import missing_extra
 
@@ -382,5 +409,7 @@ def run_step(work: Callable[[], Result]) -> Result:
 
 
 def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
-    """The task gives its slot back, and is started again later. That is no try."""
+    """Return the exception that makes a task give its slot back and start again after `wait`, without using a
+    retry.
+    """
     return AirflowRescheduleException(datetime.now(timezone.utc) + wait)

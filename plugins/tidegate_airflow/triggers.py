@@ -1,7 +1,8 @@
-"""Why a run of a DAG is there, in the engine's words: its interval, or what a person has asked for.
+"""Translate a run of a DAG into a trigger of the engine: its interval, or the parameters that a person gave.
 
-Whoever triggers a run by hand gets all that is there now. Airflow gives such a run the last complete
-interval of the schedule, which nobody has asked for: it does not count. An interval that a person gave does.
+A run that is triggered by hand reads everything up to now. Airflow gives such a run the last complete
+interval of the schedule. The person has not requested it, so it is ignored; an interval that a person gave
+counts.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ _BY_HAND = ("manual", "operator_triggered")
 
 
 def run_params() -> dict[str, Param]:
-    """The form of a trigger. All that is left as it is: read all that is there now."""
+    """Return the form of a trigger. With all defaults, the run reads everything up to now."""
     return {
         "until": Param(
             None,
             type=["null", "string"],
             format="date-time",
             title="Until",
-            description="Read the records from before this instant, which is the batch's clock, too. "
-            "Empty: all that is there now.",
+            description="Read the records from before this instant, which is also the batch's clock. "
+            "Empty: everything up to now.",
         ),
         "until_offsets": Param(
             None,
             type=["null", "object"],
             additionalProperties=_PARTITION_OFFSETS,
             title="Until offsets",
-            description="Read up to these offsets, which are not read any more, by topic and partition: "
-            '{"stock": {"0": 1200}}. Of partitions that are not named, nothing is read.',
+            description="Read up to these offsets (exclusive), by topic and partition: "
+            '{"stock": {"0": 1200}}. Partitions that are not named are not read.',
         ),
         "max_records": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Maximum records",
-            description="Read at most so many in this run. Later runs read the rest.",
+            description="Read at most so many records in this run. Later runs read the rest.",
         ),
         "drain": Param(
             False,
             type="boolean",
             title="Drain",
-            description="Read nothing, and let out what the stages hold back.",
+            description="Read nothing, and emit what the stages have buffered.",
         ),
         "from_start": Param(
             False,
@@ -80,7 +81,7 @@ def run_params() -> dict[str, Param]:
 
 @dataclass(frozen=True)
 class Request:
-    """What the parameters of a run say; see `run_params`."""
+    """The parameters of a run; see `run_params`."""
 
     until: datetime | None = None
     until_offsets: Mapping[tuple[str, int], int] | None = None
@@ -92,8 +93,10 @@ class Request:
 
 
 def read_request(params: Mapping[str, Any]) -> Request:
-    """The request of a run's parameters. Raises AirflowFailException where they are unknown, or do not go
-    together: a mistyped `dry_run` must not read anything.
+    """Return the request of a run's parameters.
+
+    Raises AirflowFailException if a parameter is unknown, or if parameters contradict each other: a mistyped
+    `dry_run` must not read anything.
     """
     unknown = sorted(params.keys() - run_params().keys())
     if unknown:
@@ -127,7 +130,7 @@ def read_request(params: Mapping[str, Any]) -> Request:
 
 
 def trigger_of(context: Mapping[str, Any]) -> Trigger:
-    """Why and when the batches of a task's run are. Raises AirflowFailException: see `read_request`."""
+    """Return the trigger of a task's run. Raises AirflowFailException as `read_request`."""
     from tidegate.protocol import Trigger
 
     run, request = context["dag_run"], read_request(context["params"])
@@ -155,26 +158,26 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
 
 
 def interval(run: Any, timetable: Any) -> tuple[datetime | None, datetime | None]:
-    """What a run (Airflow's `DagRun`) has for its interval; without one, it reads all that is there."""
+    """Return the interval of a run (Airflow's `DagRun`); (None, None) if it reads everything up to now."""
     if run.run_type in _BY_HAND and run.data_interval_end is not None and _is_inferred(run, timetable):
         return None, None
     return run.data_interval_start, run.data_interval_end
 
 
 def is_triggered_again(run: Any) -> bool:
-    """Return whether TriggerDagRunOperator may have cleared a run, in place of making a new one."""
+    """Return whether TriggerDagRunOperator may have cleared a run instead of creating a new one."""
     return bool(run.run_type == "operator_triggered" and run.clear_number)
 
 
 def _is_inferred(run: Any, timetable: Any) -> bool:
-    """Whether Airflow has made up the interval of a run by hand, out of its logical date."""
+    """Return whether Airflow has inferred the interval of a manual run from its logical date."""
     if run.data_interval_start == run.data_interval_end:
-        return True  # as of a DAG without a schedule
+        return True  # a DAG without a schedule
     if isinstance(timetable, AssetOrTimeSchedule):
         timetable = timetable.timetable
     if not isinstance(timetable, CronDataIntervalTimetable) or run.logical_date < run.data_interval_end:
         return False
-    # only the scheduler's class infers intervals: that of the task SDK has none of this
+    # Only the scheduler's class infers intervals; the task SDK's class of the same name has no such method.
     from airflow.timetables.interval import CronDataIntervalTimetable as SchedulersTimetable
     from pendulum import instance
 

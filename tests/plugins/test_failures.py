@@ -153,5 +153,5 @@ def test_deadline_is_reported_without_a_ledger_connection(
     assert caplog.messages[-1].endswith(f"run-1 has missed its deadline. {NOTED}")
     monkeypatch.delenv("TIDEGATE_LEDGER")
     failures.log_missed_deadline(context, "visitors", 1)
-    assert "run-1 has missed its deadline. What it is doing cannot be told" in caplog.messages[-1]
+    assert "run-1 has missed its deadline. tidegate cannot find out what it is doing" in caplog.messages[-1]
     assert "Set TIDEGATE_LEDGER where its executor runs" in caplog.messages[-1]

@@ -102,7 +102,7 @@ def test_what_a_notifier_raises_stops_no_batch(
 def test_a_class_that_is_no_notifier_is_refused(alerts: Any, context: dict[str, Any]) -> None:
     from tidegate_airflow.notify import call
 
-    with pytest.raises(SettingsInvalid, match="alerts:Plain is no notifier of Airflow's"):
+    with pytest.raises(SettingsInvalid, match="alerts:Plain is not a notifier of Airflow"):
         call({"notifier": "alerts:Plain", "with": {}}, context)
 
 

@@ -1,4 +1,4 @@
-"""Who may see what, by Airflow's own permissions on DAGs; and tidegate as this Airflow knows it."""
+"""Permissions of users, by Airflow's own on DAGs; and the app with Airflow's connections."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ from tidegate_airflow.runs import airflow_run_id, ledger_run_id
 
 
 def open_app() -> App:
-    """With this process's settings and Airflow's connections. Raises SettingsInvalid, LedgerUnavailable."""
+    """Return an app with this process's settings and Airflow's ledger connection.
+
+    Raises SettingsInvalid if a setting cannot be used, LedgerUnavailable if the database does not answer.
+    """
     require_absolute_home()
     settings = Settings.from_environment({**os.environ, **ledger_environment()})
     return App(settings, current_ledger(settings.ledger))
 
 
 def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
-    """The same, with Airflow's connections to what these pipelines' streams read and send to."""
+    """Return the app with Airflow's connections to the sources and sinks of these pipelines' streams."""
     connections: set[Connection] = set()
     for entry in entries:
         more = [entry.pipeline] if entry.pipeline is not None else []
@@ -47,7 +50,7 @@ def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
 
 
 def readable_dags(user: Any, dag_ids: Collection[str]) -> set[str]:
-    """Those of some DAGs that a user may read; whether Airflow knows the DAG does not matter."""
+    """Return which of the DAGs a user may read. A DAG that Airflow does not have can be among them."""
     teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))
     by_team: dict[str | None, set[str]] = defaultdict(set)
     for dag_id in dag_ids:
@@ -60,7 +63,7 @@ def readable_dags(user: Any, dag_ids: Collection[str]) -> set[str]:
 
 
 def may_read_logs(user: Any, dag_id: str) -> bool:
-    """Whether a user may read the logs of a DAG's tasks, where what records hold is quoted as well."""
+    """Return whether a user may read the logs of a DAG's tasks, and so also pages that quote records."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return bool(
         get_auth_manager().is_authorized_dag(
@@ -70,8 +73,10 @@ def may_read_logs(user: Any, dag_id: str) -> bool:
 
 
 def existing_runs(dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
-    """Return Airflow's id of each of some runs of the ledger that Airflow has: a batch may have been run
-    without it, and a DagRun that was made anew with an old id is another one.
+    """Return ledger's id -> Airflow's id, for those of the runs that Airflow has.
+
+    A batch can have been run without Airflow, and a DagRun that was created again with an old id is another
+    run.
     """
     runs = {ledger_id: airflow_run_id(ledger_id) for ledger_id in ledger_ids}
     query = select(DagRun.run_id, DagRun.run_after).where(
@@ -87,7 +92,7 @@ def existing_runs(dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
 
 
 def run_in_ledger(dag_id: str, run_id: str) -> str:
-    """Return the id under which the ledger has a run of Airflow's, or the id itself if Airflow has none."""
+    """Return the ledger's id of a run of Airflow; the given id if Airflow does not have the run."""
     query = select(DagRun.run_after).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     with create_session(scoped=False) as session:
         run_after = session.scalars(query).first()

@@ -1,4 +1,4 @@
-"""The application that Airflow serves below /tidegate: routes, and what becomes of errors."""
+"""The application that Airflow serves below /tidegate: routes, and pages for errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _SENTENCES = {
 
 
 def create_app() -> FastAPI:
-    """Without the pages on its own interface, which would be open to everybody."""
+    """Return the application, without FastAPI's pages about its interface, which would be open to
+    everybody.
+    """
     app = FastAPI(title="tidegate", docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(router)
     app.add_exception_handler(AnyHttpException, _refused)
@@ -28,19 +30,21 @@ def create_app() -> FastAPI:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    """A person who is not logged in is led to the login; others get a page that says why."""
+    """Lead a person who is not logged in to the login; return a page with the reason otherwise."""
     assert isinstance(error, AnyHttpException)
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, error.status_code)
     if error.status_code == 401:
         return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)), 303)
-    said = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
-    sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not said else str(said)
+    detail = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
+    sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not detail else str(detail)
     return render(request, "error.html", error.status_code, title="No page", sentence=sentence)
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """Such as a ledger that is down. Its sentences name no secret."""
+    """Return a page with tidegate's error, such as a ledger that does not answer. Its sentences contain no
+    secret.
+    """
     assert isinstance(error, TidegateError)
     status = 503 if isinstance(error, Transient) else 500
     name = type(error).__name__

@@ -1,4 +1,4 @@
-"""Bars of batches, as numbers: the template draws them."""
+"""The bar chart of batches, as numbers that the template draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _WIDEST = 24.0
 
 @dataclass(frozen=True)
 class Bar:
-    """A batch: what it emitted, and on top of that what it suppressed; in units of the drawing."""
+    """The bar of a batch: its emissions, and on top of them the suppressed values, in units of the
+    drawing.
+    """
 
     x: float
     width: float
@@ -30,7 +32,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Batches from left to right, the oldest first. `ticks` are (y, label); `first` and `last` say when."""
+    """The chart of batches from left to right, oldest first. `ticks` are (y, label); `first` and `last` are
+    times.
+    """
 
     bars: tuple[Bar, ...]
     ticks: tuple[tuple[float, str], ...]
@@ -44,7 +48,7 @@ class Chart:
 
 
 def chart_of(newest_first: Sequence[HistoryEntry]) -> Chart | None:
-    """What batches emitted against what they suppressed; None where none of them has counted anything."""
+    """Return the chart of emitted and suppressed values; None if no batch has counts."""
     entries = [entry for entry in reversed(newest_first) if entry.report is not None and entry.report.counts]
     values = [_emitted_and_suppressed(entry) for entry in entries]
     highest = max((emitted + suppressed for emitted, suppressed in values), default=0)
@@ -88,6 +92,6 @@ def _when(entry: HistoryEntry) -> str:
 
 
 def _round_up(value: float) -> float:
-    """The next round number, of which the half is a whole number, too."""
+    """Return the next round number whose half is a whole number."""
     power = 10.0 ** floor(log10(max(value, 2)))
     return max(2.0, next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value))

@@ -1,4 +1,4 @@
-"""Templates to responses. What is shown is escaped; what a browser may load or frame is fixed."""
+"""Render templates to responses. Values are escaped, and headers limit what a browser may load or frame."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _HEADERS = {
 
 
 _DOCS_HEADERS = _HEADERS | {
-    # Great Expectations' templates have styles in attributes; nothing is executed, or loaded from elsewhere
+    # Great Expectations' templates have styles in attributes. No script runs, and nothing is loaded from
+    # other hosts.
     "Content-Security-Policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; form-action 'none'; "
     "base-uri 'none'; frame-ancestors 'self'"
 }
@@ -44,39 +45,39 @@ _MEDIA_TYPES = {"css": "text/css", "html": "text/html", "json": "application/jso
 
 
 class Links:
-    """Paths of pages. `base` is where tidegate's are, `airflow` where Airflow's are."""
+    """The paths of pages. `base` is the path of tidegate's pages, `airflow` that of Airflow's."""
 
     def __init__(self, base: str, airflow: str) -> None:
         self.base, self.airflow = base, airflow
 
     @property
     def index(self) -> str:
-        """All pipelines."""
+        """The page of all pipelines."""
         return f"{self.base}/"
 
     def pipeline(self, dag_id: str, stream: Stream | None = None) -> str:
-        """A pipeline; without a stream in the generation of its file."""
+        """Return the page of a pipeline; without a stream, in the generation of its file."""
         generation = f"?generation={stream.generation}" if stream is not None else ""
         return f"{self.base}/dags/{quoted(dag_id)}{generation}"
 
     def batch(self, dag_id: str, stream: Stream, seq: int) -> str:
-        """A batch."""
+        """Return the page of a batch."""
         return f"{self.base}/dags/{quoted(dag_id)}/batches/{seq}?generation={stream.generation}"
 
     def docs(self, dag_id: str, page: str) -> str:
-        """A page of Data Docs, by its path below their root."""
+        """Return a page of Data Docs, by its path below their root."""
         return f"{self.base}/dags/{quoted(dag_id)}/docs/{page}"
 
     def check(self, dag_id: str) -> str:
-        """What doctor finds."""
+        """Return the page with the findings of doctor."""
         return f"{self.base}/dags/{quoted(dag_id)}/check"
 
     def dag(self, dag_id: str) -> str:
-        """The DAG, in Airflow."""
+        """Return the page of the DAG in Airflow."""
         return f"{self.airflow}/dags/{quoted(dag_id)}"
 
     def run(self, dag_id: str, run_id: str) -> str:
-        """The run, in Airflow."""
+        """Return the page of the run in Airflow."""
         return f"{self.airflow}/dags/{quoted(dag_id)}/runs/{quoted(run_id)}"
 
 
@@ -94,16 +95,16 @@ _ENVIRONMENT.globals.update(style=_STYLE, script=_SCRIPT)
 
 
 def links_of(request: Request) -> Links:
-    """The links of a page that is the answer to a request."""
+    """Return the links for a page that answers a request."""
     return Links(str(request.scope.get("root_path", "")).rstrip("/"), root_path())
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page."""
+    """Return a page."""
     page = _ENVIRONMENT.get_template(template).render(links=links_of(request), **values)
     return HTMLResponse(page, status, _HEADERS)
 
 
 def docs_page(path: str, content: bytes) -> Response:
-    """A file of Data Docs, as it is."""
+    """Return a file of Data Docs, unchanged."""
     return Response(content, media_type=_MEDIA_TYPES[path.rpartition(".")[2]], headers=_DOCS_HEADERS)

@@ -150,7 +150,7 @@ def batch(
 
 @of_dag.get("/check", dependencies=_READS_LOGS)
 def check(request: Request, dag_id: str) -> Response:
-    """What doctor finds of a pipeline now: it asks Kafka and the sinks, so it may take a while."""
+    """Show doctor's findings about a pipeline. It asks Kafka and the sinks, so it can take a while."""
     app = access.open_app()
     entry = _entry(app, dag_id)
     findings = list(_findings(access.connected(app, [entry]), entry))
@@ -178,7 +178,9 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
 
 @of_dag.get("/quality/{run_id:path}")
 def quality(request: Request, dag_id: str, run_id: str) -> Response:
-    """To the newest page of Data Docs on the batch of a run; without one a page that says so."""
+    """Redirect to the newest page of Data Docs for the batch of a run; without one, show a page that says
+    so.
+    """
     app = access.open_app()
     ledger_id = access.run_in_ledger(dag_id, run_id)
     for stream in _entry(app, dag_id).streams:
@@ -194,7 +196,7 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
 
 @of_dag.get("/runs/{run_id:path}")
 def run(request: Request, dag_id: str, run_id: str) -> Response:
-    """To the batch of a run of the DAG; without one a page that says why."""
+    """Redirect to the batch of a run of the DAG; without one, show a page that says why."""
     app = access.open_app()
     entry, ledger_id = _entry(app, dag_id), access.run_in_ledger(dag_id, run_id)
     for stream in entry.streams:
@@ -220,7 +222,7 @@ def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], 
     streams = [entry.streams[0] for entry in entries if entry.streams]
     overviews, lags = inspect.overviews(app, streams)
     by_stream = {overview.stream: overview for overview in overviews}
-    return [IndexRow.of(entry, by_stream) for entry in entries], lags
+    return [IndexRow.from_entry(entry, by_stream) for entry in entries], lags
 
 
 def _findings(app: App, entry: CatalogEntry) -> Iterator[Finding]:
@@ -240,7 +242,9 @@ def _entry(app: App, dag_id: str) -> CatalogEntry:
 
 
 def _stream(entry: CatalogEntry, generation: int | None) -> Stream:
-    """Only the entry's own streams: the right to read one DAG is none to read another's pipeline."""
+    """Return a stream of the entry. Other pipelines' streams are refused: the right to read one DAG covers no
+    other.
+    """
     for stream in entry.streams:
         if generation in (None, stream.generation):
             return stream

@@ -52,5 +52,5 @@ def instant(epoch_ms: float | None) -> str:
 
 
 def age(epoch_ms: float | None) -> str:
-    """How long ago an instant was; a clock that is ahead makes it no time at all."""
+    """Return how long ago an instant was; 0 if it is in the future, by a clock that is ahead."""
     return NOTHING if epoch_ms is None else duration(max(0.0, time.time() - epoch_ms / 1000))

@@ -1,4 +1,4 @@
-"""What templates show of a stream, in the few words and colours that there are."""
+"""The values that templates show of a stream: badges and rows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KINDS = {
     ConditionKind.NOT_STARTED: "quiet",
     ConditionKind.OK: "good",
 }
-"""ConditionKind -> the class that colours it."""
+"""ConditionKind -> the CSS class of its colour."""
 
 
 @dataclass(frozen=True)
 class Badge:
-    """A word, and the class that colours it."""
+    """A word, and the CSS class of its colour."""
 
     kind: str
     label: str
 
 
 def condition_badge(entry: CatalogEntry, overview: StreamOverview | None) -> Badge:
-    """Return the badge of a stream's condition; of a file that names no stream, that it has mistakes."""
+    """Return the badge of a stream's condition; for a file that names no stream, that it has mistakes."""
     if overview is not None:
         condition = overview.condition.condition
         return Badge(KINDS[condition], condition.label)
@@ -42,15 +42,15 @@ def condition_badge(entry: CatalogEntry, overview: StreamOverview | None) -> Bad
 
 @dataclass(frozen=True)
 class IndexRow:
-    """A pipeline in the list. `overview` is None where not even the generation is known."""
+    """A pipeline in the list. `overview` is None if not even the generation is known."""
 
     entry: CatalogEntry
     overview: StreamOverview | None
     badge: Badge
 
     @classmethod
-    def of(cls, entry: CatalogEntry, overviews: Mapping[Stream, StreamOverview]) -> IndexRow:
-        """The row of an entry, with what is known of its first stream."""
+    def from_entry(cls, entry: CatalogEntry, overviews: Mapping[Stream, StreamOverview]) -> IndexRow:
+        """Return the row of an entry, with the overview of its first stream."""
         overview = overviews.get(entry.streams[0]) if entry.streams else None
         return cls(entry, overview, condition_badge(entry, overview))
 
@@ -84,6 +84,6 @@ def partition_rows(details: StreamDetails) -> list[PartitionRow]:
 
 
 def newest_try(results: Sequence[QualityResult]) -> list[QualityResult]:
-    """What suites have found in the last try to validate a batch."""
+    """Return the results of quality suites from the last try to validate a batch."""
     last = max((result.try_number for result in results), default=0)
     return [result for result in results if result.try_number == last]
