@@ -38,6 +38,7 @@ CHECKED = (
     "include/tidegate/scaffold",
     "include/tidegate/schemas",
     "include/tidegate/sinks",
+    "include/tidegate/spec",
     "scripts",
     "spark_jobs",
 )

@@ -158,8 +158,8 @@ def test_an_edit_that_consumers_see_is_told(tmp_path: Path, caplog: pytest.LogCa
     committed.publish(1)
     edited(committed, "  - {kind: table}", "  - {kind: table, path: out}")
     protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("r", clock_ms=10_000, drain=True))
-    assert "visitors/1: The sink table:out is new: it gets what goes out from now on" in caplog.messages
-    assert "visitors/1: The sink table is gone: it gets nothing more" in caplog.messages
+    assert "visitors/1: The sink table:out is new: it gets emissions from now on" in caplog.messages
+    assert "visitors/1: The sink table was removed: it gets nothing more" in caplog.messages
 
 
 def test_head_without_its_plan_halts(tmp_path: Path) -> None:

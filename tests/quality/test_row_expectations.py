@@ -19,7 +19,7 @@ from tidegate.core.columnar.refusals import without_refused
 from tidegate.core.counts import Counts
 from tidegate.core.expectation import NULL_TESTS, TESTS, refusal
 from tidegate.spec.arrow import type_of
-from tidegate.spec.row_expectations import over_columns, suite_rows
+from tidegate.spec.row_expectations import suite_rows, with_column_types
 
 UTC = timezone.utc
 NOON = datetime(2024, 5, 17, 12, tzinfo=UTC)
@@ -143,8 +143,8 @@ WRITTEN = [
 
 def expectations() -> list[core.RowExpectation]:
     found = suite_rows(json.dumps({"expectations": WRITTEN}))
-    assert found.left == ()
-    typed = [over_columns(row, TYPES, {}, windowed=False) for row in found.rows]
+    assert found.unsupported == ()
+    typed = [with_column_types(row, TYPES, {}, windowed=False) for row in found.rows]
     assert None not in typed
     return [each for each in typed if each is not None]
 
@@ -244,7 +244,7 @@ def test_other_expectations_are_left_to_the_gate(
 ) -> None:
     found = suite_rows(json.dumps({"expectations": [written]}))
     assert found.rows == ()
-    assert found.left[0][0] == written["type"]
+    assert found.unsupported[0][0] == written["type"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_other_expectations_are_left_to_the_gate(
 )
 def test_other_types_are_left_to_the_gate(written: dict[str, Any]) -> None:
     (expectation,) = suite_rows(json.dumps({"expectations": [written]})).rows
-    assert over_columns(expectation, TYPES, {}, windowed=False) is None
+    assert with_column_types(expectation, TYPES, {}, windowed=False) is None
 
 
 def test_key_and_window_columns_look_as_in_suites() -> None:
@@ -272,7 +272,7 @@ def test_key_and_window_columns_look_as_in_suites() -> None:
 
     def refused(written: dict[str, Any]) -> str | None:
         (expectation,) = suite_rows(json.dumps({"expectations": [written]})).rows
-        typed = over_columns(expectation, {"x": TYPES["x"]}, keys, windowed=True)
+        typed = with_column_types(expectation, {"x": TYPES["x"]}, keys, windowed=True)
         assert typed is not None
         return refusal([typed], row)
 

@@ -18,7 +18,7 @@ import sqlglot.errors
 from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, kernel_stage, parse_pipeline, sql
 from tidegate.spec import read_compiled as read
 from tidegate.spec.change import Change
-from tidegate.spec.kernel import over_types
+from tidegate.spec.kernel import with_types
 
 QUOTE = "`"
 _EMITTED = pa.struct([("value", pa.string())])
@@ -102,5 +102,5 @@ def require_conditions(pipeline: Pipeline) -> None:
     key = (pipeline.text, *_days)
     if key not in _computable:
         for stage in pipeline.stages:
-            over_types(kernel_stage(pipeline, stage), _EMITTED, {})
+            with_types(kernel_stage(pipeline, stage), _EMITTED, {})
         _computable.add(key)

@@ -92,7 +92,7 @@ def test_edits_of_columns_are_told() -> None:
         }
     )
     assert notable_changes(before, after) == [
-        "The stage s0 emits ok from now on: in what went out before it is null",
-        "The stage s0 emits name no more, nor does it compare it",
+        "The stage s0 emits ok from now on: in earlier emissions it is null",
+        "The stage s0 no longer emits or compares name",
         "The stage s0 emits price as cost from now on",
     ]

@@ -122,7 +122,7 @@ def test_avro_case_value_is_written_like_a_default(
     [
         ("format: avro, schema: stock.avsc", "value: {storeId: 5, id: 1}", "no `shop.Stock`"),
         ("format: protobuf, schema: stock.proto, message: shop.Stock", "value: {}", "cannot be made of JSON"),
-        ('format: avro, registry: {}, columns: "id int"', "base64: AA==", "of a registry are not there"),
+        ('format: avro, registry: {}, columns: "id int"', "base64: AA==", "without a schema registry"),
         ("format: avro, schema: stock.avsc", "base64: '='", "'=' is not base64"),
         ("format: avro, schema: stock.avsc", "base64: AA==, raw: x", "`raw` and `base64` are both given"),
     ],
@@ -327,7 +327,7 @@ def test_a_file_without_cases_is_refused(tmp_path: Path, text: str, part: str) -
 def test_case_names_must_differ(tmp_path: Path) -> None:
     case = "{name: x, pipeline: p.yaml, input: [], expect: {emissions: {}}}"
     found = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case}\n"))
-    assert found == [(3, "cases.1.name", "'x' is there twice")]
+    assert found == [(3, "cases.1.name", "'x' appears twice")]
 
 
 def test_mistakes_of_all_cases_are_reported_together(tmp_path: Path) -> None:

@@ -101,6 +101,6 @@ def test_changed_source_connection_is_accepted_and_reported() -> None:
 def test_another_connection_of_a_sink_is_another_sink() -> None:
     before, after = made(sinks=[kafka()]), made(sinks=[kafka(**SHOP)])
     assert notable_changes(before, after) == [
-        "The sink kafka:shop:out is new: it gets what goes out from now on",
-        "The sink kafka:out is gone: it gets nothing more",
+        "The sink kafka:shop:out is new: it gets emissions from now on",
+        "The sink kafka:out was removed: it gets nothing more",
     ]

@@ -382,9 +382,9 @@ def test_changed_sinks_are_reported() -> None:
     before = made(*stages, sinks=[{**TABLE, "stage": "a"}, {"kind": "table"}])
     after = made(*stages, sinks=[{**TABLE, "stage": "b"}, {"kind": "kafka", "topic": "out"}])
     assert sorted(notable_changes(before, after)) == [
-        "The sink kafka:out is new: it gets what goes out from now on",
-        "The sink table is gone: it gets nothing more",
-        "The sink table:out gets the emissions of b from now on, and no more those of a",
+        "The sink kafka:out is new: it gets emissions from now on",
+        "The sink table was removed: it gets nothing more",
+        "The sink table:out gets the emissions of b from now on, no longer those of a",
     ]
     assert notable_changes(before, before) == []
 

@@ -15,18 +15,18 @@ from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition, read_expression
 from tidegate.spec.condition_functions import NAMES
 from tidegate.spec.condition_types import OPERATIONS, typed_condition
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import Unfitting
 
-TYPES: Known = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
+TYPES: ColumnTypes = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
 
 
-def tree_of(text: str, known: Known) -> Tree | None:
+def tree_of(text: str, known: ColumnTypes) -> Tree | None:
     condition, _ = parse_condition(text, known)
     return condition and condition.tree
 
 
-def over(text: str, types: Known, keys: Known | None = None) -> Tree:
+def over(text: str, types: ColumnTypes, keys: ColumnTypes | None = None) -> Tree:
     """A condition that was compiled where no type was known, over types."""
     condition, faults = parse_condition(text, dict.fromkeys(types), dict.fromkeys(keys or ()))
     assert condition is not None, faults
@@ -46,7 +46,7 @@ def test_every_function_is_compared_with_spark() -> None:
 
 
 def test_operator_types_equal_those_of_the_text() -> None:
-    unknown: Known = dict.fromkeys(in_spark.KNOWN)
+    unknown: ColumnTypes = dict.fromkeys(in_spark.KNOWN)
     compared = 0
     for text in in_spark.expressions():
         compiled = read_expression(text, unknown)
@@ -82,7 +82,11 @@ def test_compiled_condition_equals_its_text_over_types(seed: int) -> None:
     assert compared > 20
 
 
-WIDE: Known = {"n": parse_type("int"), "d": parse_type("decimal(38,0)"), "m": parse_type("map<string,int>")}
+WIDE: ColumnTypes = {
+    "n": parse_type("int"),
+    "d": parse_type("decimal(38,0)"),
+    "m": parse_type("map<string,int>"),
+}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidegate.core.condition.functions import FUNCTIONS
 from tidegate.core.condition.values import Unfit
 from tidegate.spec.columns import parse_type
 from tidegate.spec.condition import read_expression
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import Typed
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def expressions() -> Iterator[str]:
         yield f"size(a{name})"
 
 
-def expressions_of_parts() -> tuple[Known, tuple[str, ...]]:
+def expressions_of_parts() -> tuple[ColumnTypes, tuple[str, ...]]:
     """Those on parts of arrays, maps and texts, and the types of their columns."""
     return {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}, _OF_PARTS
 

@@ -53,7 +53,7 @@ def test_what_is_wrong_is_told() -> None:
         "'stock.avsc' is not a schema file of json"
     ]
     assert [message for _, _, message, _ in problems(text("format: json, registry: {}"), HERE)] == [
-        "a registry alone does not say which columns there are: it may have other versions tomorrow"
+        "a registry alone does not determine the columns: it may have other versions tomorrow"
     ]
     assert [
         message for _, _, message, _ in problems(text("format: csv, columns: a int, schema: s.json"), HERE)

@@ -18,7 +18,7 @@ from tidegate.spec import (
     parse_case_pipeline,
     read_compiled,
 )
-from tidegate.spec.kernel import over_types
+from tidegate.spec.kernel import with_types
 
 
 def stage(written: dict[str, Any], *later: dict[str, Any], **others: Any) -> core.Stage:
@@ -192,7 +192,7 @@ def test_conditions_are_over_the_types_that_values_have() -> None:
     source = {"topics": ["t"], "format": "json", "columns": "at timestamp"}
     pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "p")
     logic = kernel_stage(pipeline, pipeline.stages[0])
-    typed = over_types(logic, pa.struct([("n", pa.int32())]), {})
+    typed = with_types(logic, pa.struct([("n", pa.int32())]), {})
     assert logic.where is not None
     assert logic.where.evaluate({"n": 2}) is True
     assert typed.where is not None
@@ -203,7 +203,7 @@ def test_conditions_are_over_the_types_that_values_have() -> None:
     with pytest.raises(ConditionFailed, match=r"too large for `int`"):
         typed.emit.equivalence.condition.evaluate({"old": {"n": 2}, "new": {"n": 2}})
     with pytest.raises(ConditionFailed, match=r"computes with string"):
-        over_types(logic, pa.struct([("n", pa.string())]), {})
+        with_types(logic, pa.struct([("n", pa.string())]), {})
 
 
 def test_a_planned_condition_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_planned_condition_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(place, lambda *_: pytest.fail("a text was read"))
     emitted = pa.struct([("price", pa.float64()), ("name", pa.string()), ("ok", pa.bool_())])
     for stage in loaded.stages:
-        typed = over_types(kernel_stage(loaded, stage), emitted, {})
+        typed = with_types(kernel_stage(loaded, stage), emitted, {})
         if typed.where is not None:
             assert typed.where.evaluate({"price": 2.0}) is True
         else:

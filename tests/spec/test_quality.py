@@ -72,7 +72,7 @@ def test_check_of_an_impossible_target_is_refused(check: dict[str, Any], field: 
 
 def test_a_suite_is_evaluated_once_on_the_same() -> None:
     (found,) = refused(quality=[{"suite": "a"}, {"suite": "a"}, {"suite": "a", "of": "state"}])
-    assert found[:2] == ("quality", "the suite `a` is evaluated twice on the same")
+    assert found[:2] == ("quality", "the suite `a` is evaluated twice on the same rows")
 
 
 def test_list_mistake_has_the_line_of_its_check() -> None:

@@ -65,7 +65,7 @@ def test_day_starts_at_midnight_of_the_time_zone(zone: str, written: str, hours:
         ("start_date: 7", "7 is not a day to start on", FIX),
         (
             "catchup: true",
-            "`catchup: true` does not say since when",
+            "`catchup: true` needs a start date",
             "Write `start_date: 2026-01-31` beside it: the first interval begins there.",
         ),
         (
@@ -110,8 +110,8 @@ def test_asset_schedule_combines_all_any_and_cron() -> None:
         (
             "schedule: {assets: [tidegate://levels]}",
             "schedule.assets.0",
-            "that is what this pipeline publishes itself: each run would start the next one",
-            "Name what another DAG publishes.",
+            "this pipeline publishes that asset itself: each run would start the next one",
+            "Name an asset that another DAG publishes.",
         ),
         (
             "schedule: {assets: ['two words']}",
@@ -171,8 +171,8 @@ def test_asset_schedule_mistake_is_reported_in_place(line: str, field: str, mess
 def test_catchup_needs_cron_beside_assets() -> None:
     since = ("start_date: 2026-01-31", "catchup: true")
     ((_, field, message, fix),) = problems(unscheduled("schedule: {assets: [a]}", *since))
-    assert (field, message) == ("catchup", "`catchup: true` makes up for intervals, and assets have none")
-    assert fix == "Leave it out: a run reads all that is there. Or write `cron:` beside the assets."
+    assert (field, message) == ("catchup", "`catchup: true` needs intervals, and assets have none")
+    assert fix == "Leave it out: a run reads all records up to now. Or write `cron:` beside the assets."
     assert parsed('schedule: {assets: [a], cron: "@daily"}', *since).catchup
 
 

@@ -84,7 +84,7 @@ def test_a_registry_is_a_connection_of_the_pipeline() -> None:
     ("source", "field", "message"),
     [
         ("format: avro", "registry", "`format: avro` needs a schema"),
-        ("format: avro, registry: {}", "columns", "a registry alone does not say which columns there are"),
+        ("format: avro, registry: {}", "columns", "a registry alone does not determine the columns"),
         (
             "format: avro, schema: /etc/passwd.avsc",
             "schema",
@@ -96,7 +96,11 @@ def test_a_registry_is_a_connection_of_the_pipeline() -> None:
         ('format: csv, columns: "a int", schema: a.avsc', "schema", "`format: csv` has no schema file"),
         ('format: csv, columns: "a int", registry: {}', "registry", "`format: csv` has no schemas"),
         (f"{AVRO}, message: Stock", "message", "`format: avro` has no messages"),
-        (PROTO.rpartition(",")[0], "message", "which message of the file a record is, is not said"),
+        (
+            PROTO.rpartition(",")[0],
+            "message",
+            "the file has several messages, and `message` does not name one",
+        ),
         (f"{PROTO}s", "message", "there is no message `shop.Stocks` in the file"),
         (f'{AVRO}, columns: "id int, other int"', "columns", "`$.other` is not in the schema"),
         (f'{AVRO}, columns: "id string"', "columns", "`$.id` is `long`, which cannot be a column of type"),

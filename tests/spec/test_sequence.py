@@ -73,7 +73,7 @@ def test_a_plan_has_debeziums_fields() -> None:
 def test_sequence_without_an_order_is_refused(name: str) -> None:
     field, message, _ = problem(**source({"columns": [name]}))
     assert field == "source.sequence.columns.0"
-    assert message.endswith("which has no order to go by")
+    assert message.endswith("which cannot order changes")
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_sequence_without_an_order_is_refused(name: str) -> None:
         (source({"columns": ["id", "id"]}), "`id` is named twice"),
         (source({}), "a sequence is made of `columns`, or of fields of Debezium's `source`"),
         (source({"source": BINLOG}), "only `format: debezium` has an envelope with `source`"),
-        (debezium({"columns": ["id"]}), "a deletion has no row, whose `columns` could tell when it was"),
-        (debezium({"source": "lsn double"}), "`lsn` is double, which has no order to go by"),
-        (debezium({"source": ["lsn"]}), "the fields are one text"),
+        (debezium({"columns": ["id"]}), "a deletion has no row, and so no `columns` that could order it"),
+        (debezium({"source": "lsn double"}), "`lsn` is double, which cannot order changes"),
+        (debezium({"source": ["lsn"]}), "the fields must be one text"),
         (
             source({"columns": ["id"]}, explode="tags"),
-            "`sequence` does not go with `explode`: the elements of a record have one",
+            "`sequence` does not go with `explode`: all elements of a record have the same",
         ),
         (
             source({"columns": ["id"]}, deduplicate="root"),
-            "`sequence` tells what is repeated, and `deduplicate` does, too",
+            "`sequence` and `deduplicate` both drop repetitions",
         ),
         (
             source({"columns": ["id"]}, deduplicate={"columns": ["name"], "keep": "1h"}),
-            "`sequence` tells what is repeated, and `deduplicate` does, too",
+            "`sequence` and `deduplicate` both drop repetitions",
         ),
     ],
 )

@@ -61,7 +61,11 @@ def test_a_file_may_be_in_a_registry_too() -> None:
         ("format: avro, schema: none.avsc", "schema", "there is no file 'none.avsc'"),
         (f"{AVRO}, message: Stock", "message", "`format: avro` has no messages"),
         ("format: protobuf, message: Stock", "message", "there is no file with that message"),
-        (PROTO.rpartition(",")[0], "message", "which message of the file a record is, is not said"),
+        (
+            PROTO.rpartition(",")[0],
+            "message",
+            "the file has several messages, and `message` does not name one",
+        ),
         (f"{PROTO}s", "message", "there is no message `shop.Stocks` in the file"),
         (
             PROTO.replace("Stock", "Order"),

@@ -63,7 +63,7 @@ def test_a_mistake_in_a_sql_sink_is_told(written: dict[str, Any], field: str, pa
 @pytest.mark.parametrize(
     ("mode", "column", "part"),
     [
-        ("upsert", "Source", "the column `Source` is emitted, and the SQL table has one of that name"),
+        ("upsert", "Source", "the column `Source` is emitted, but the SQL table has a column of that name"),
         ("append", "deleted", "whether it is a deletion"),
         ("append", "Batch", "the batch"),
     ],

@@ -232,7 +232,7 @@ def test_where_names_columns_as_they_are_declared() -> None:
 @pytest.mark.parametrize("name", ["window_start", "WINDOW_END", "`window_end`"])
 def test_where_has_no_window_without_one(name: str) -> None:
     ((message, fix),) = where(f"{name} > 5 and n > 1", COUNT)
-    assert "is there only when the stage has a window" in message
+    assert "exists only if the stage has a window" in message
     assert "epoch milliseconds" in fix
 
 

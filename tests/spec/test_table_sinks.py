@@ -46,5 +46,5 @@ def test_a_path_in_another_pipelines_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", STREAM_FOLDERS)
 def test_stage_named_like_a_stream_folder_is_refused(name: str) -> None:
     text = ANOTHER.replace("levels/out", "out").replace("name: out", f"name: {name}")
-    with pytest.raises(PipelineInvalid, match="is a folder of the pipeline itself"):
+    with pytest.raises(PipelineInvalid, match="is a folder that each pipeline has"):
         parse_pipeline(text, "p.yaml")

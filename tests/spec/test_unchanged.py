@@ -44,19 +44,25 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a window": ({**HOUR, "emit": {"on": "update"}}, "only the `latest` value"),
     "a change of some columns": (
         {"emit": {"on": "change", "columns": ["price"]}},
-        "what the stage does not let out",
+        "the next record could not refer to a value that the stage does not emit",
     ),
     "a change of all columns but one": (
         {"emit": {"on": "change", "ignore": ["price"]}},
-        "what the stage does not let out",
+        "the next record could not refer to a value that the stage does not emit",
     ),
     "a tolerance": (
         {"emit": {"on": "change", "equal": {"within": {"price": 1}}}},
-        "what the stage does not let out",
+        "the next record could not refer to a value that the stage does not emit",
     ),
-    "hashes": ({"emit": {"on": "change", "state": "hash"}}, "what the stage does not let out"),
-    "what is held back": ({"emit": {"on": "time_limit", "after": "1s"}}, "what the stage does not let out"),
-    "a condition": ({"where": "price > 1"}, "what `where` holds back"),
+    "hashes": (
+        {"emit": {"on": "change", "state": "hash"}},
+        "the next record could not refer to a value that the stage does not emit",
+    ),
+    "what is held back": (
+        {"emit": {"on": "time_limit", "after": "1s"}},
+        "the next record could not refer to a value that the stage does not emit",
+    ),
+    "a condition": ({"where": "price > 1"}, "a value that `where` drops"),
     "what is computed": ({"select": {"price": "price * 2"}}, "`price` is computed"),
     "another word": ({"unchanged": "null"}, "'null' is not known"),
 }

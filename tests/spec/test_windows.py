@@ -53,7 +53,7 @@ def test_a_window_may_be_null() -> None:
         ({"tumbling": "1s", "every": "1s"}, ".every", "`every` does not go with `tumbling: 1s`"),
         ({"session": "1s", "every": "1s"}, ".every", "`every` does not go with `session: 1s`"),
         ({"hopping": "1s"}, ".every", "`every` is missing"),
-        ({"hopping": "1s", "every": "2s"}, ".every", "windows of 1s every 2s leave out"),
+        ({"hopping": "1s", "every": "2s"}, ".every", "windows of 1s every 2s leave gaps"),
         ({"hopping": "1s", "every": "0s"}, ".every", "has no length"),
         ({"hopping": "30d", "every": "1ms"}, ".every", "each record would be in 2,592,000,000 windows"),
         ({"hopping": "1s", "tumbling": "1s"}, "", "a window is one of `tumbling`, `hopping`"),

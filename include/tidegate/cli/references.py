@@ -19,7 +19,7 @@ from tidegate.spec import (
     suite_text,
     with_digests,
 )
-from tidegate.spec.checkpoints import checkpoint_checks, require_each_once
+from tidegate.spec.checkpoints import checkpoint_checks, require_distinct_checks
 from tidegate.spec.mistakes import did_you_mean, listed
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
@@ -79,7 +79,7 @@ def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
 
 def _repeated_suite(checks: Sequence[QualityCheck]) -> Iterator[Found]:
     try:
-        require_each_once(checks)
+        require_distinct_checks(checks)
     except SettingsInvalid as error:
         yield ("quality",), error.what, error.fix
 
@@ -101,7 +101,7 @@ def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]
     with suppress(SettingsInvalid, ValueError):  # told above
         found = suite_rows(suite_text(folder, check.suite))
         if not found.rows:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in found.left) or "it is empty"
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in found.unsupported) or "it is empty"
             fix = f"Write `on_failure: stop`, or an expectation about single rows ({reasons})."
             yield "no expectation of the suite is about single rows, so none goes into quarantine", fix
 

@@ -24,8 +24,8 @@ from tidegate.spec.kernel import (
     SEQUENCE,
     deduplication_stage,
     kernel_stage,
-    over_types,
     sequence_stage,
+    with_types,
 )
 
 
@@ -87,7 +87,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
 def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
     """The pass over the types that its rows' `value` and its key have. Raises ConditionFailed."""
     emitted = pass_.logic.reduce.output_type(value)
-    return replace(pass_, logic=over_types(pass_.logic, emitted, parsed_types(keys)))
+    return replace(pass_, logic=with_types(pass_.logic, emitted, parsed_types(keys)))
 
 
 def keeps_time(passes: Sequence[KernelPass]) -> bool:

@@ -107,16 +107,16 @@ class Checker:
 
     def _of_batch(self, seq: int, manifest: Manifest, check: QualityCheck, suite: Suite) -> Checked:
         pipeline, stage = self._planned(seq, check)
-        if check.of != "state" and stage.name not in pipeline.published_stages:
+        if check.rows != "state" and stage.name not in pipeline.published_stages:
             raise SettingsInvalid(
                 f"The emissions of the stage {stage.name} are not kept in batch {seq} of {self._stream}",
                 "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
             )
-        files = manifest.files_of("state" if check.of == "state" else "outbox", stage.name)
+        files = manifest.files_of("state" if check.rows == "state" else "outbox", stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
         parameters, facts = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)
-        return Checked(seq, False, check.suite, stage.name, check.of, self._evaluate(audit))
+        return Checked(seq, False, check.suite, stage.name, check.rows, self._evaluate(audit))
 
     def _of_state(self, seq: int, state: StateFiles, check: QualityCheck, suite: Suite) -> Checked:
         pipeline, stage = self._planned(seq, check)
@@ -126,7 +126,7 @@ class Checker:
         suite = _some(suite, lambda spec: spec.type not in BUILTIN_TYPES)
         parameters, _ = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules)
-        return Checked(seq, True, check.suite, stage.name, check.of, self._evaluate(audit))
+        return Checked(seq, True, check.suite, stage.name, check.rows, self._evaluate(audit))
 
     def _parameters_and_facts(
         self, seq: int, pipeline: Pipeline, stage: Stage, suite: Suite
@@ -182,7 +182,7 @@ def requested_checks(
     if suites:
         audited = "state" if of_state else "values"
         return tuple(whole_stage(suite, stage, audited) for suite in dict.fromkeys(suites))
-    checks = [check for check in own if not of_state or check.of == "state"]
+    checks = [check for check in own if not of_state or check.rows == "state"]
     checks = [check for check in checks if stage is None or check.stage == stage]
     if not checks:
         what = "of state " if of_state else f"of the stage {stage} " if stage else ""

@@ -69,14 +69,14 @@ def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
 def target_of(pipeline: Pipeline, check: QualityCheck) -> str:
     """What a check looks at, in words."""
     if check.sink is not None:
-        return f"the {check.of} of the sink {check.sink}"
-    return f"the {check.of} of {pipeline.checked_stage(check).name}"
+        return f"the {check.rows} of the sink {check.sink}"
+    return f"the {check.rows} of {pipeline.checked_stage(check).name}"
 
 
 def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
     """The rows that a check looks at. Raises LakeDamaged, LakeUnavailable."""
     stage = pipeline.checked_stage(check)
-    if check.of == "state":
+    if check.rows == "state":
         files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)
     else:
         files = app.outbox(plan, stage, attempt).files

@@ -143,14 +143,16 @@ def audited_rows(
         rows.table(["key", "quantity"])
     """
     stage = pipeline.checked_stage(check)
-    stored = stored_schema(store, files) if files else _declared_schema(pipeline, stage, check.of == "state")
-    columns = _of_state(stored) if check.of == "state" else _of_outbox(pipeline, check, stored)
+    stored = (
+        stored_schema(store, files) if files else _declared_schema(pipeline, stage, check.rows == "state")
+    )
+    columns = _of_state(stored) if check.rows == "state" else _of_outbox(pipeline, check, stored)
     fields = [pa.field(name, _type_of(stored, origin)) for name, origin in columns.items()]
-    shows_deleted = check.of == "emissions"
+    shows_deleted = check.rows == "emissions"
     if shows_deleted:
         fields.append(pa.field(DELETED, pa.bool_()))
     return AuditedRows(
-        store, tuple(files), columns, pa.schema(fields), check.of == "values", shows_deleted=shows_deleted
+        store, tuple(files), columns, pa.schema(fields), check.rows == "values", shows_deleted=shows_deleted
     )
 
 

@@ -1,6 +1,8 @@
-"""The pipeline file: its grammar, its checks, and errors that teach. The names are those of `public`.
+"""The pipeline file: its grammar, its checks, and errors with a line and a fix. `public` lists the package's
+names.
 
-They are imported when the first of them is asked for: who reads a plan's outline only needs no grammar.
+They are imported at the first access to one of them: code that only reads a plan's outline (`spec.document`)
+does not import the grammar.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.spec.public import *  # noqa: F403  (the list of names stands there, once)
+    from tidegate.spec.public import *  # noqa: F403  (`public` is the only list of names)
     from tidegate.spec.public import __all__ as __all__
 
 
@@ -16,5 +18,5 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)  # such as `__path__`, for which Python asks of every module
+        raise AttributeError(name)  # Python looks up names such as `__path__` in every module
     return getattr(import_module("tidegate.spec.public"), name)

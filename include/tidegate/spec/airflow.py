@@ -1,8 +1,8 @@
-"""`airflow`: how a pipeline's DAG stands in an Airflow: whose it is, where its tasks run, and for how long.
+"""`airflow`: settings of a pipeline's DAG: its owner, where its tasks run, and how long they may take.
 
-Nothing here changes what a batch means: no plan has it, no state depends on it, and it may be edited at any
-time. What is not said in a pipeline file comes from `defaults.yaml` beside it (see `spec.defaults`), and else
-from Airflow.
+Nothing here changes the result of a batch: plans do not contain it and no state depends on it, so you may
+edit it at any time. Settings that a pipeline file leaves out come from `defaults.yaml` beside it (see
+`spec.defaults`), and then from Airflow.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ _CONF_FAMILIES = (
     *("spark.dynamicAllocation.", "spark.scheduler.", "spark.locality.", "spark.shuffle.", "spark.network."),
     *("spark.rpc.", "spark.kubernetes.", "spark.yarn.", "spark.ui.", "spark.eventLog.", "spark.local."),
 )
-"""Beginnings of settings that say where and how fast Spark computes, and not what."""
+"""Prefixes of settings that change where and how fast Spark computes, but never a result."""
 
 _Block = TypeVar("_Block", bound="Defaulted")
 
 
 def _check_name(name: str) -> str:
-    """Owners, pools, queues, tags and connections: Airflow keeps up to a hundred characters of them."""
+    """Check the name of an owner, pool, queue, tag or connection: Airflow stores up to a hundred
+    characters.
+    """
     if _NAME.fullmatch(name) and name.isprintable():
         return name
     raise mistake(f"{name!r} is not a name", "Write 1 to 100 characters, without blanks around them.")
@@ -43,12 +45,12 @@ def _check_memory(text: str) -> str:
 
 
 def _check_conf(name: str) -> str:
-    """Only what cannot change a result: all else tidegate sets itself. And nothing that is secret."""
+    """Allow only settings that cannot change a result, since tidegate sets those, and that are not secret."""
     if name.startswith(_CONF_FAMILIES):
         return name
-    known = listed([f"{family}…" for family in _CONF_FAMILIES[:4]])
+    families = listed([f"{family}…" for family in _CONF_FAMILIES[:4]])
     fix = (
-        f"Set where and how fast Spark computes, such as {known}. What expressions mean tidegate sets "
+        f"Set where and how fast Spark computes, such as {families}. What expressions mean tidegate sets "
         "itself; what is secret belongs into the Spark connection."
     )
     raise mistake(f"`{name}` is not a setting that a pipeline may give to Spark", fix)
@@ -60,11 +62,12 @@ Number = Annotated[StrictInt, Field(ge=1, lt=2**31)]
 
 
 class Defaulted(Model):
-    """Settings of which some are written, and the others come from elsewhere."""
+    """Settings of which some are written in the file, and the rest come from defaults."""
 
     def over(self: _Block, defaults: _Block) -> _Block:
-        """These, and where they say nothing the defaults, within mappings, too. A null takes a default back:
-        it is as if neither said anything.
+        """Return these settings, with `defaults` for those that are not written. Mappings are merged by name.
+
+        A written null removes a default: the setting is then Airflow's own.
         """
         own = {name: _over(getattr(self, name), getattr(defaults, name)) for name in self.model_fields_set}
         return defaults.model_copy(update=own)
@@ -77,8 +80,10 @@ def _over(value: Any, default: Any) -> Any:
 
 
 class SparkPlacement(Defaulted):
-    """What spark-submit is told of a pipeline's batches. A Spark Connect server has settings of its own:
-    there only `connection` counts.
+    """Options of spark-submit for a pipeline's batches.
+
+    A Spark Connect server was started with settings of its own, so for such a connection only `connection`
+    counts.
     """
 
     connection: Name | None = Field(
@@ -94,9 +99,9 @@ class SparkPlacement(Defaulted):
 
 
 class Notifier(Model):
-    """One of Airflow's notifiers: a class that derives from its BaseNotifier, and what it is made with.
+    """A notifier of Airflow: a class that derives from Airflow's BaseNotifier, and its arguments.
 
-    Texts may have templates, in those arguments that the class renders.
+    Arguments that the class lists in `template_fields` may contain templates.
     """
 
     notifier: Annotated[str, AfterValidator(check_class)] = Field(
@@ -108,7 +113,7 @@ class Notifier(Model):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As Airflow can store it with a DAG."""
+        """The notifier as plain values, which Airflow can serialize with the DAG."""
         return {"notifier": self.notifier, "with": self.arguments}
 
 
@@ -124,11 +129,13 @@ else:
         | Annotated[Notifier, Tag("notifier")],
         Discriminator(_form),
     ]
-"""`module:function`, also a notifier or a class of notifiers by that name; or such a class with arguments."""
+"""`module:function`, where the name may also be a notifier or a notifier class; or a notifier class
+with arguments.
+"""
 
 
 class AirflowSettings(Defaulted):
-    """Of a pipeline's DAG and its tasks. Callbacks get Airflow's context."""
+    """Settings of a pipeline's DAG and its tasks. Callbacks get Airflow's context."""
 
     owner: Name | None = Field(default=None, description="Whose the DAG is.")
     tags: Annotated[tuple[Name, ...], AfterValidator(distinct)] = Field(
@@ -158,13 +165,13 @@ class AirflowSettings(Defaulted):
         default=None, description="Called when a run has missed the pipeline's `deadline`."
     )
     on_quality: Callback | None = Field(
-        default=None, description="Called for each quality suite that finds what is to be told, or stops."
+        default=None, description="Called for each quality suite that warns, or stops the batch."
     )
     on_quarantine: Callback | None = Field(
         default=None,
-        description="Called for a batch that puts more into quarantine than `quarantine` bears with.",
+        description="Called for a batch that puts more into quarantine than `quarantine` allows.",
     )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )
-    spark: SparkPlacement = Field(default=SparkPlacement(), description="What spark-submit is told.")
+    spark: SparkPlacement = Field(default=SparkPlacement(), description="Options of spark-submit.")

@@ -1,6 +1,6 @@
-"""`aliases`: what columns were called before, of a source's records and of what a stage keeps.
+"""`aliases`: former names of columns, in a source's records or in a stage's state.
 
-The grammar is one in both places: column -> its older names, the newest first.
+Both places have the same grammar: column -> its older names, the newest first.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pydantic import AfterValidator, BeforeValidator
 
 from tidegate.spec import names
 from tidegate.spec.mistakes import mistake
-from tidegate.spec.scope import among, distinct, filled
+from tidegate.spec.scope import distinct, require_filled, suggest_column
 
 ColumnAliases = Annotated[
     tuple[Annotated[str, AfterValidator(names.check_column)], ...],
-    BeforeValidator(filled),
+    BeforeValidator(require_filled),
     AfterValidator(distinct),
 ]
 """The older names of one column."""
@@ -25,12 +25,19 @@ ColumnAliases = Annotated[
 def check_aliases(
     aliases: Mapping[str, tuple[str, ...]], columns: Iterable[str] | None
 ) -> dict[str, tuple[str, ...]]:
-    """Each is of a column that there is, and no name is two columns'. `columns`: None, if not known."""
-    known = None if columns is None else [*columns]
-    owners = {name: name for name in known or ()}
+    """Check that each alias belongs to an existing column, and that no name belongs to two columns.
+
+    Args:
+        aliases: Column -> its older names.
+        columns: The columns that exist; None if they have mistakes, so that nothing can be said about them.
+
+    Returns the aliases. Raises a mistake otherwise.
+    """
+    existing = None if columns is None else [*columns]
+    owners = {name: name for name in existing or ()}
     for column, older in aliases.items():
-        if known is not None and column not in known:
-            raise mistake(f"the column `{column}` does not exist", among(column, known))
+        if existing is not None and column not in existing:
+            raise mistake(f"the column `{column}` does not exist", suggest_column(column, existing))
         for name in older:
             if (owner := owners.get(name)) is not None:
                 what = "a column itself" if owner == name else f"an older name of `{owner}` already"

@@ -1,4 +1,4 @@
-"""Arrow's types as those of a pipeline file, and the other way round."""
+"""Conversion between Arrow's types and the types of a pipeline file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def type_of(arrow: pa.DataType) -> Type:
-    """The type in Spark's normal form; ANY for what no column can be."""
+    """Return the type in Spark's normal form; ANY for an Arrow type that no column can have.
+
+    >>> type_of(pa.list_(pa.int64())).text
+    'array<bigint>'
+    """
     if pa.types.is_decimal(arrow):
         return Type(f"decimal({arrow.precision},{arrow.scale})", "decimal")
     if pa.types.is_struct(arrow):
@@ -56,12 +60,19 @@ _ARROW = {
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """The columns of a source, as Arrow and Spark's own exchange with it have them."""
+    """Return the Arrow schema of a source's columns, with the types by which Spark exchanges data with Arrow.
+
+    Raises BadType if the type of a column cannot be parsed.
+    """
     return pa.schema([pa.field(column.name, arrow_type(parse_type(column.type))) for column in columns])
 
 
 def arrow_type(type_: Type) -> pa.DataType:
-    """The inverse of `type_of`."""
+    """Return the Arrow type of a type: the inverse of `type_of`. Raises KeyError for ANY.
+
+    >>> arrow_type(parse_type("decimal(10,2)"))
+    Decimal128Type(decimal128(10, 2))
+    """
     if type_.kind == "decimal":
         return pa.decimal128(*map(int, re.findall(r"[0-9]+", type_.text)))
     if type_.kind == "struct":

@@ -1,11 +1,12 @@
-"""Case files: a pipeline, its input, and what it has to emit. JSON or YAML, one case or a list under `cases`.
+"""Case files: a pipeline, its input, and the expected emissions. JSON or YAML, one case or a list under
+`cases`.
 
-What a case looks like is checked apart from its pipeline (`read_cases`), so a case can be well written
-even when its pipeline is not.
+`read_cases` checks the form of a case without its pipeline, so a case can be valid even if its pipeline is
+not.
 
-Emissions stand under the key's text: the record's key; one key column's text; several as a compact JSON
-object in declared order, `{"storeId":"s1","id":17}`. Their values are the stage's columns alone, as no
-sink has been there yet.
+Emissions are listed under the key's text: the record's own key; the text of a single key column; or a compact
+JSON object of several key columns in declared order, `{"storeId":"s1","id":17}`. Their values have the
+stage's columns only, because a case has no sink that would add others.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from tidegate.spec.exact import exact, exact_text
 from tidegate.spec.grammar import Grammar
 from tidegate.spec.load import load_pipeline, parse_tree
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
-from tidegate.spec.names import twice
+from tidegate.spec.names import repeated_name
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import with_suites
 from tidegate.spec.schemas import BINARY
 from tidegate.spec.scope import Model
 from tidegate.spec.source import Source
-from tidegate.spec.told import tell
+from tidegate.spec.told import as_problems
 from tidegate.spec.tree import Route, Tree, read, read_text
 
 _GRAMMAR = Grammar(
@@ -71,14 +72,14 @@ _GRAMMAR = Grammar(
 _ABSENT = object()
 
 Milliseconds = Annotated[StrictInt, Field(gt=-(2**45), lt=2**47)]
-"""Epoch milliseconds of any year that Python and Spark both know."""
+"""Milliseconds since 1970, of a year that both Python and Spark can represent."""
 
 
 # as it is written
 
 
 def _read_headers(written: Any) -> Any:
-    """A mapping, or a list of [name, text] where a name may repeat."""
+    """Read headers from a mapping, or from a list of [name, text]: Kafka allows a name several times."""
     pairs = list(written.items()) if isinstance(written, dict) else written
     if not isinstance(pairs, list) or not all(_is_header(pair) for pair in pairs):
         fix = "Write `headers: {name: text}` or `headers: [[name, text], [name, other text]]`."
@@ -100,8 +101,12 @@ def _read_base64(written: Any) -> bytes | None:
 
 
 class WrittenRecord(Model):
-    """A record: `value` is JSON, or null for a tombstone; `raw` is the value's own text, JSON or not, and
-    `base64` its bytes.
+    """A record as a case writes it. Exactly one of `value`, `raw` and `base64` is given.
+
+    Args:
+        value: JSON, or null for a tombstone.
+        raw: The text of the value, which need not be JSON.
+        base64: The bytes of the value.
     """
 
     key: str | None = None
@@ -141,13 +146,16 @@ Step = Annotated[
 
 
 class Steps(Model):
-    """Input alone."""
+    """The input of a case without the rest, for input that is read from JSON lines."""
 
     input: tuple[Step, ...]
 
 
 class Emission(Model):
-    """An expected emission; times that are null are not compared. A null value is a deletion."""
+    """An expected emission.
+
+    A null value is a deletion; a `timestamp` or `window` that is null is not compared.
+    """
 
     value: Annotated[dict[str, Any] | None, BeforeValidator(exact)]
     timestamp: StrictInt | None = None
@@ -158,7 +166,10 @@ Count = Annotated[StrictInt, Field(ge=0)] | None
 
 
 class Expectation(Model):
-    """What has to come out; null is not compared. Keys without emissions must not emit."""
+    """The expected result of a case.
+
+    Null is not compared; keys that `emissions` does not name must not emit.
+    """
 
     emissions: dict[str, tuple[Emission, ...]] | None = None
     late_dropped: Count = None
@@ -183,7 +194,7 @@ def _path_or_mapping(written: Any) -> Any:
 
 
 class WrittenCase(Model):
-    """A case file's one case, or one of its cases; the pipeline is not looked into."""
+    """A case as it is written, with its pipeline unchecked."""
 
     name: str
     pipeline: Annotated[Any, BeforeValidator(_path_or_mapping)]
@@ -198,7 +209,10 @@ class WrittenCase(Model):
 
 @dataclass(frozen=True)
 class CaseRecord:
-    """A Kafka record. `payload` is its value in bytes, null for a tombstone; `timestamp` is in epoch ms."""
+    """A Kafka record.
+
+    `payload` has its value in bytes, None for a tombstone; `timestamp` is in epoch milliseconds.
+    """
 
     key: str | None
     payload: bytes | None
@@ -211,14 +225,14 @@ class CaseRecord:
 
 @dataclass(frozen=True)
 class Tick:
-    """Ends a batch, and gives its clock."""
+    """The end of a batch, with the batch's clock in epoch milliseconds."""
 
     clock_ms: int
 
 
 @dataclass(frozen=True)
 class Case:
-    """A case that can be run. `tables` are the rows of the tables that lookups name."""
+    """A case that can be run. `tables` maps the tables that lookups name to their rows."""
 
     name: str
     pipeline: Pipeline
@@ -228,7 +242,10 @@ class Case:
 
 
 def load_cases(path: Path) -> list[Case]:
-    """The cases in a file, ready to run. Raises PipelineInvalid with all problems of cases and pipelines."""
+    """Load the cases of a file, ready to run.
+
+    Raises PipelineInvalid with all problems of cases and pipelines.
+    """
     cases = []
     problems: list[Problem] = []
     for tree, written in read_cases(path):
@@ -242,27 +259,35 @@ def load_cases(path: Path) -> list[Case]:
 
 
 def read_cases(path: Path) -> list[tuple[Tree, WrittenCase]]:
-    """The cases in a file and where each is written; their pipelines are not looked into.
+    """Read the cases of a file, each with its place in the file. Their pipelines are not checked.
 
-    Raises PipelineInvalid with everything that is wrong with their form.
+    Raises PipelineInvalid with all problems of the cases' form.
     """
-    found = []
+    cases = []
     problems: list[Problem] = []
-    for tree in _each(read(read_text(path), str(path))):
+    for tree in _split_cases(read(read_text(path), str(path))):
         try:
-            found.append((tree, WrittenCase.model_validate(tree.data)))
+            cases.append((tree, WrittenCase.model_validate(tree.data)))
         except ValidationError as error:
-            problems += tell(error, tree, grammar=_GRAMMAR)
-    if (again := twice(written.name for _, written in found)) is not None:
-        tree = next(tree for tree, written in reversed(found) if written.name == again)
-        problems.append(tree.problem(("name",), f"{again!r} is there twice", "Name each case differently."))
+            problems += as_problems(error, tree, grammar=_GRAMMAR)
+    if (again := repeated_name(written.name for _, written in cases)) is not None:
+        tree = next(tree for tree, written in reversed(cases) if written.name == again)
+        problems.append(tree.problem(("name",), f"{again!r} appears twice", "Name each case differently."))
     if problems:
         raise PipelineInvalid(problems)
-    return found
+    return cases
 
 
 def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | Tick, ...]:
-    """JSON lines, each a record or tick as in a case file. Raises PipelineInvalid with all problems."""
+    """Parse JSON lines, each of which is a record or a tick as in a case file.
+
+    Args:
+        text: The lines; blank ones are ignored.
+        file: The name of the file in messages.
+        pipeline: The pipeline that will read the records: its source gives the topic and the format.
+
+    Raises PipelineInvalid with all problems of all lines.
+    """
     values: list[Any] = []
     lines: dict[Route, int] = {}
     problems = []
@@ -279,11 +304,11 @@ def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | 
     try:
         return _input(tree, Steps.model_validate(tree.data).input, pipeline)
     except ValidationError as error:
-        raise PipelineInvalid(tell(error, tree, grammar=_GRAMMAR)) from None
+        raise PipelineInvalid(as_problems(error, tree, grammar=_GRAMMAR)) from None
 
 
-def _each(tree: Tree) -> Iterable[Tree]:
-    """The file's cases: the whole of it, or those under `cases`."""
+def _split_cases(tree: Tree) -> Iterable[Tree]:
+    """Return the parts of the file that are cases: the whole file, or the items of `cases`."""
     if not isinstance(tree.data, dict) or "cases" not in tree.data:
         return [tree]
     problems = [
@@ -313,7 +338,7 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
 
 
 def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pipeline) -> Mapping[str, str]:
-    """Name -> the text of the suite's file. Raises PipelineInvalid for one that no check names."""
+    """Return name -> the text of the suite's file. Raises PipelineInvalid for a suite that no check names."""
     named = [check.suite for check in pipeline.checks]
     problems = [
         tree.problem(
@@ -328,7 +353,7 @@ def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pi
 
 
 def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:
-    """Each is a lookup's, and its rows have that lookup's columns only. Raises PipelineInvalid."""
+    """Raise PipelineInvalid for a table that no lookup names, or a row with a column that no lookup uses."""
     columns: dict[str, set[str]] = {}
     for lookup in pipeline.lookup:
         columns.setdefault(lookup.table, set()).update((*lookup.on, *lookup.columns))
@@ -354,7 +379,9 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
 def _input(
     tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
 ) -> tuple[CaseRecord | Tick, ...]:
-    """Records with what the file leaves out: the first topic, and offsets that count up per partition."""
+    """Return the records and ticks. Records without a topic get the source's first one; records without an
+    offset get the next one of their partition.
+    """
     _check_schemas(tree, pipeline.source)
     result: list[CaseRecord | Tick] = []
     problems: list[Problem] = []
@@ -385,26 +412,28 @@ def _input(
 
 
 def _check_schemas(tree: Tree, source: Source) -> None:
-    """Without a registry, values are read by a schema's file. Raises PipelineInvalid where there is none."""
+    """Raise PipelineInvalid if the source needs a schema registry: a case runs without one."""
     if source.key_registry is not None:
         fix = "Write `key_format: json` in the case, and keys as JSON texts."
-        message = "the schemas of keys are not there when a case runs"
+        message = "a case runs without a schema registry, so it has no schemas of keys"
         raise PipelineInvalid([tree.problem(("pipeline", "source", "key_registry"), message, fix)])
     if source.registry is not None and source.schemas.reader is None:
         fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
-        message = "the schemas of a registry are not there when a case runs"
+        message = "a case runs without a schema registry"
         raise PipelineInvalid([tree.problem(("pipeline", "source", "registry"), message, fix)])
 
 
 def _payload(record: WrittenRecord, source: Source) -> bytes | None:
-    """The bytes of the value: JSON of anything, Avro by the schema's file, or the text itself. Raises
-    TypeError when there is no such text, SchemaFault when it is not of the schema.
+    """Return the bytes of the value: its JSON, its Avro by the schema file, or the text itself.
+
+    Raises TypeError if the format needs a text and the value is none; SchemaFault if it does not fit the
+    schema.
     """
     format_ = source.format
     if record.base64 is not None:
         return record.base64
     if record.raw is not None:
-        return record.raw.encode("utf-8", "surrogatepass")  # half a character is worth a test, too
+        return record.raw.encode("utf-8", "surrogatepass")  # a case may test an unpaired surrogate, too
     if record.value is None:
         return None
     if format_ in ("json", "debezium"):
@@ -417,7 +446,7 @@ def _payload(record: WrittenRecord, source: Source) -> bytes | None:
 
 
 def _binary(value: Any, source: Source) -> bytes:
-    """A value of Avro, written as defaults are in its schemas. Raises SchemaFault."""
+    """Encode a value as Avro. It is written in JSON as Avro's schemas write defaults. Raises SchemaFault."""
     if source.format != "avro" or source.schemas.reader is None:
         raise SchemaFault(f"a value of `format: {source.format}` cannot be made of JSON")
     return encoded_value(source.schemas.reader.avro(), value, "$")

@@ -1,4 +1,4 @@
-"""An edit that state does not survive, as it is told."""
+"""An edit of a pipeline file that state does not survive, as messages show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class Change:
-    """An edit that state does not survive: of which field, from what, to what, and why."""
+    """An edit that state does not survive: the field, its values before and after as text, and the reason."""
 
     field: str
     before: str
@@ -23,7 +23,10 @@ class Change:
 
 
 def change_of(field: str, before: Any, after: Any, why: str) -> Change:
-    """Of a field's values as the grammar has them; None: it was not there, or is not there any more."""
+    """Return the change of a field between two values of the grammar; None is a field that does not exist.
+
+    Example: `change_of("source.format", "json", "csv", "records would be read otherwise")`
+    """
     return Change(field, _as_text(before), _as_text(after), why)
 
 

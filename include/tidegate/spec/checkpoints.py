@@ -1,11 +1,13 @@
-"""Checkpoints of Great Expectations, read as files, without it: which suites a batch has to pass, over what.
+"""Checkpoints of Great Expectations: the suites that a batch has to pass, and the rows that each is evaluated
+on.
 
-Its API keeps them in two folders beside that of the suites: `checkpoints/NAME.json` names validation
-definitions, and each `validation_definitions/NAME.json` a suite and what it is evaluated on. Here a data
-source is a pipeline, an asset one of its stages or sinks, and a batch definition says what of it. Ids are the
-API's own.
+tidegate reads the files and does not import Great Expectations. Its API stores checkpoints in two folders
+beside the folder of the suites. `checkpoints/NAME.json` names validation definitions; each
+`validation_definitions/NAME.json` names a suite and the data to evaluate it on. In these files a data source
+is a pipeline, an asset is one of the pipeline's stages or sinks, and a batch definition is the kind of rows.
+The API adds ids, which tidegate ignores.
 
-What has no effect here is refused: who writes an action has to know that nobody runs it.
+Options without effect in tidegate are refused: a user who writes an action must know that nobody runs it.
 """
 
 from __future__ import annotations
@@ -25,32 +27,35 @@ from tidegate.spec.quality import QualityCheck, QualityCheckpoint, repeated_suit
 from tidegate.spec.scope import Scope, StageScope
 
 CHECKPOINTS, DEFINITIONS = "checkpoints", "validation_definitions"
-"""The folders, beside that of the suites."""
+"""The folders of both kinds of files, beside the folder of the suites."""
 
 _FORMATS = ("SUMMARY", "BASIC")
 _DOCS_ACTION = "update_data_docs"
-_OF: tuple[str, ...] = get_args(QualityCheck.model_fields["of"].annotation)
+_ROW_KINDS: tuple[str, ...] = get_args(QualityCheck.model_fields["rows"].annotation)
 
 
 def with_checkpoints(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """The pipeline with the checks of its checkpoints in their place, as their files are now.
+    """Return the pipeline with each checkpoint replaced by its checks, as its files are now.
 
-    `folder`: that of the suites. Raises SettingsInvalid where a file is missing, or says what tidegate does
-    not do.
+    Args:
+        pipeline: A pipeline, whose `quality` may name checkpoints.
+        folder: The folder of the suites.
+
+    Raises SettingsInvalid if a file is missing, or has an option that tidegate does not support.
     """
     if not pipeline.quality:
         return pipeline
     reader = partial(checkpoint_checks, pipeline, folder)
-    checks = tuple(check for each in pipeline.quality for check in each.read(reader))
-    require_each_once(checks)
+    checks = tuple(check for entry in pipeline.quality for check in entry.read(reader))
+    require_distinct_checks(checks)
     return pipeline.model_copy(update={"quality": checks})
 
 
-def require_each_once(checks: Iterable[QualityCheck]) -> None:
-    """Raises SettingsInvalid where a suite is evaluated twice on the same."""
+def require_distinct_checks(checks: Iterable[QualityCheck]) -> None:
+    """Raise SettingsInvalid if a suite is evaluated twice on the same rows."""
     if (suite := repeated_suite(checks)) is not None:
         raise SettingsInvalid(
-            f"The suite {suite} is evaluated twice on the same, since a checkpoint has it, too",
+            f"The suite {suite} is evaluated twice on the same rows, because a checkpoint has it, too",
             "Keep one of the two in `quality`.",
         )
 
@@ -58,7 +63,10 @@ def require_each_once(checks: Iterable[QualityCheck]) -> None:
 def checkpoint_checks(
     pipeline: Pipeline, folder: Path, checkpoint: QualityCheckpoint
 ) -> tuple[QualityCheck, ...]:
-    """The checks of a checkpoint, in the order of its validation definitions. Raises SettingsInvalid."""
+    """Return the checks of a checkpoint, in the order of its validation definitions.
+
+    Raises SettingsInvalid if a file is missing, or has an option that tidegate does not support.
+    """
     file = _File(folder.parent / CHECKPOINTS, checkpoint.checkpoint, "checkpoint")
     file.require_fields(file.content, ("name", "validation_definitions", "actions", "result_format"))
     _check_actions(file)
@@ -71,7 +79,7 @@ def checkpoint_checks(
 
 
 class _File:
-    """A file of the API's, which has to be an object."""
+    """A file that Great Expectations' API has written: a JSON object, whose ids are ignored."""
 
     def __init__(self, folder: Path, name: str, kind: str) -> None:
         self._title = f"The {kind} {folder / name}.json"
@@ -93,15 +101,15 @@ class _File:
     def refused(self, why: str, fix: str) -> SettingsInvalid:
         return SettingsInvalid(f"{self._title} cannot be used: {why}", fix)
 
-    def require_fields(self, part: Mapping[str, Any], known: Iterable[str]) -> None:
-        """No other fields than these, and an id."""
+    def require_fields(self, part: Mapping[str, Any], allowed: Iterable[str]) -> None:
+        """Raise SettingsInvalid if a part has other fields than the allowed ones and `id`."""
         for field in part:
-            if field not in (*known, "id"):
-                fix = did_you_mean(field, known, f"Known are {listed(known)}.")
+            if field not in (*allowed, "id"):
+                fix = did_you_mean(field, allowed, f"Known are {listed(allowed)}.")
                 raise self.refused(f"tidegate does not know its field `{field}`", fix)
 
     def name_in(self, part: Any, field: str) -> str:
-        """The name in a reference to something else."""
+        """Return the name in a reference to another file. Raises SettingsInvalid if there is none."""
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise self.refused(f"`{field}` has no `name`", "Save it again by Great Expectations' API.")
         self.require_fields(part, ("name",))
@@ -128,9 +136,9 @@ def _check_result_format(file: _File) -> None:
     written = file.content.get("result_format", _FORMATS[0])
     options = written if isinstance(written, dict) else {"result_format": written}
     name = options.get("result_format", _FORMATS[0])
-    others = [option for option in options if option != "result_format"]
-    if name not in _FORMATS or others:
-        what = f"its `result_format` is {name}" + (f" with {listed(others)}" if others else "")
+    extra = [option for option in options if option != "result_format"]
+    if name not in _FORMATS or extra:
+        what = f"its `result_format` is {name}" + (f" with {listed(extra)}" if extra else "")
         fix = (
             f"Write {listed(_FORMATS)}: tidegate keeps the counts and at most 20 failing rows, by their key."
         )
@@ -144,7 +152,7 @@ def _check(pipeline: Pipeline, folder: Path, checkpoint: QualityCheckpoint, name
     if not isinstance(data, dict):
         raise file.refused("it has no `data`", "Save it again by Great Expectations' API.")
     file.require_fields(data, ("datasource", "asset", "batch_definition"))
-    source, asset, of = (
+    source, asset, rows = (
         file.name_in(data.get(part), part) for part in ("datasource", "asset", "batch_definition")
     )
     if source != pipeline.pipeline:
@@ -152,12 +160,12 @@ def _check(pipeline: Pipeline, folder: Path, checkpoint: QualityCheckpoint, name
             f"its data source is `{source}`, which is not this pipeline",
             f"Let it be of the data source `{pipeline.pipeline}`.",
         )
-    if of not in _OF:
-        raise file.refused(f"its batch definition `{of}` is not known", f"Use one of {listed(_OF)}.")
+    if rows not in _ROW_KINDS:
+        raise file.refused(f"its batch definition `{rows}` is not known", f"Use one of {listed(_ROW_KINDS)}.")
     fields = {
         "suite": file.name_in(file.content.get("suite"), "suite"),
         **_target(file, pipeline, asset),
-        "of": of,
+        "of": rows,
         "on_failure": checkpoint.on_failure,
         "modules": checkpoint.modules,
     }
@@ -165,7 +173,7 @@ def _check(pipeline: Pipeline, folder: Path, checkpoint: QualityCheckpoint, name
 
 
 def _target(file: _File, pipeline: Pipeline, asset: str) -> dict[str, str]:
-    """The stage or the sink that an asset is."""
+    """Return the field of QualityCheck for an asset: `{"stage": NAME}` or `{"sink": NAME}`."""
     stages, sinks = [stage.name for stage in pipeline.stages], [sink.name for sink in pipeline.sinks]
     if asset in stages and asset in sinks:
         raise file.refused(
@@ -185,5 +193,5 @@ def _valid(file: _File, pipeline: Pipeline, fields: Mapping[str, Any]) -> Qualit
     try:
         return QualityCheck.model_validate(fields, context=scope)
     except ValidationError as error:
-        (fault, *_) = [fault for each in error.errors() for fault in faults_of(each.get("ctx"))]
+        (fault, *_) = [fault for details in error.errors() for fault in faults_of(details.get("ctx"))]
         raise file.refused(fault.message, fault.fix) from error

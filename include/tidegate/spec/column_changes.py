@@ -1,8 +1,8 @@
-"""Which edits of a stage's columns its state survives: added, removed, widened, renamed (the guide's table).
+"""Which edits of a stage's columns its state survives: added, removed, widened and renamed columns (see the
+guide).
 
-Files of state are never written again for an edit: whoever reads them takes the columns that there are now
-(`lake.evolution`). What is told here is what can be told from the two pipeline files, before anything is
-read.
+An edit never rewrites files of state: their readers convert them to the present columns (`lake.evolution`).
+This module compares the two pipeline files only, before any state is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
 Renamed = Mapping[str, str]
-"""Older name, in lower case -> the column's name now."""
+"""Older name, in lower case -> the column's present name."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,22 @@ class _Column:
 
 
 def renamed_columns(before: Source | Stage, after: Source | Stage) -> Renamed:
-    """The columns that expressions over a source, or over a stage's emissions, name otherwise since."""
+    """Return the columns of a source, or of a stage's emissions, that expressions name differently
+    after the edit.
+    """
     declared = {old: name for name, older in after.aliases.items() for old in older}
-    gone = _names(before) - _names(after)
-    return {old.lower(): name for old, name in declared.items() if old in gone}
+    removed = _names(before) - _names(after)
+    return {old.lower(): name for old, name in declared.items() if old in removed}
 
 
 def column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[Change]:
-    """Why the state of a stage's columns does not fit the edited ones. `renamed`: of what the stage reads."""
+    """Yield the edits of a stage's columns that its state does not survive.
+
+    Args:
+        before: The stage of the state.
+        after: The edited stage, with the same name.
+        renamed: The renamed columns of the stage's input.
+    """
     columns = _common(before, after)
     yield from _in_aliases(before, after, columns)
     if not isinstance(before.reduce, str) and not isinstance(after.reduce, str):
@@ -54,63 +62,70 @@ def column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[Ch
 
 
 def column_notes(before: Stage, after: Stage) -> Iterator[str]:
-    """Sentences on columns that consumers will see, or see no more."""
+    """Yield sentences on columns that consumers will see newly, under another name, or no longer."""
     columns = _common(before, after)
     were, are = {column.before for column in columns}, {column.after for column in columns}
     for name in after.values:
         if name not in are:
-            yield f"The stage {after.name} emits {name} from now on: in what went out before it is null"
+            yield f"The stage {after.name} emits {name} from now on: in earlier emissions it is null"
     for name in before.values:
         if name not in were:
-            yield f"The stage {after.name} emits {name} no more, nor does it compare it"
+            yield f"The stage {after.name} no longer emits or compares {name}"
     for column in columns:
         if column.before != column.after:
             yield f"The stage {after.name} emits {column.before} as {column.after} from now on"
 
 
 def _common(before: Stage, after: Stage) -> list[_Column]:
-    """The columns that both have; by its older names is one known that had another."""
+    """Return the columns that both stages have. A renamed column is recognized by its older names."""
     columns = []
     for name in after.values:
         candidates = (name, *after.aliases.get(name, ()))
-        known = next((each for each in candidates if each in before.values), None)
-        if known is not None:
-            columns.append(_Column(known, name))
+        earlier = next((candidate for candidate in candidates if candidate in before.values), None)
+        if earlier is not None:
+            columns.append(_Column(earlier, name))
     return columns
 
 
 def _in_aliases(before: Stage, after: Stage, columns: list[_Column]) -> Iterator[Change]:
-    """Older names are declared with the edit that gives the new one, and stay as long as the column does."""
+    """Yield wrong aliases: an older name must be declared with the edit that renames the column, and stay
+    declared as long as the column exists, because older state files have the column under that name.
+    """
     origins = {column.after: column.before for column in columns}
     for name in after.values:
         declared, origin = after.aliases.get(name, ()), origins.get(name)
-        known = before.aliases.get(origin, ()) if origin is not None else ()
+        earlier = before.aliases.get(origin, ()) if origin is not None else ()
         place = f"stages.{after.name}.aliases.{name}"
-        unknown = [old for old in declared if old not in (*known, *({origin} - {name}))]
+        unknown = [old for old in declared if old not in (*earlier, *({origin} - {name}))]
         if unknown and origin == name:
             why = f"the state has {name} by its own name, and {unknown[0]} would be another column"
-            yield change_of(place, known or None, declared, why)
+            yield change_of(place, earlier or None, declared, why)
         elif unknown:
             why = f"no column of the state is called {unknown[0]}, or two of them became one"
-            yield change_of(place, known or None, declared, why)
-        elif missing := [old for old in known if old not in declared]:
-            yield change_of(place, known, declared or None, f"older rows have the column as {missing[0]}")
+            yield change_of(place, earlier or None, declared, why)
+        elif missing := [old for old in earlier if old not in declared]:
+            yield change_of(place, earlier, declared or None, f"older rows have the column as {missing[0]}")
 
 
 def _in_aggregates(before: Stage, after: Stage, columns: list[_Column], renamed: Renamed) -> Iterator[Change]:
-    """What is folded stays as it is; one that is gone is left out of the state."""
+    """Yield aggregates that are new or computed differently.
+
+    A removed aggregate is no problem: state drops it.
+    """
     old, new = _aggregates(before), _aggregates(after)
     origins = {column.after: column.before for column in columns}
     for name, aggregate in new.items():
         origin = old.get(origins.get(name, ""))
         if origin is None or _words(origin, renamed) != _words(aggregate, {}):
-            why = "the values so far were folded otherwise"
+            why = "the values so far were folded differently"
             was = _text(origin) if origin is not None else None
             yield change_of(f"stages.{after.name}.reduce.{name}", was, _text(aggregate), why)
 
 
 def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
-    """A wider type takes the values so far; of a hash, where they also have the same text."""
+    """Yield a changed type, unless it is wide enough for the values so far. If the state has only hashes of
+    the values, which are hashes of texts, the values must also keep their texts.
+    """
     was, now = before.types.get(column.before), after.types.get(column.after)
     if was is None or now is None or was == now:
         return
@@ -122,14 +137,16 @@ def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
     if _keeps_values(after) and not all(map(fits, stored, requested)):
         yield change_of(place, was, now, "the values so far are of the other type, and may not fit")
     elif _is_hashed(after, column.after) and not keeps_text(stored[-1], requested[-1]):
-        yield change_of(place, was, now, "all values would have another hash, and go out again")
+        yield change_of(place, was, now, "all values would have another hash, and be emitted again")
 
 
 def _in_counted_bytes(before: Stage, after: Stage) -> Iterator[Change]:
-    """Events that wait for so many bytes were counted with the fields that they had."""
+    """Yield a changed list of fields, if the stage counts bytes: buffered events were counted with
+    the old fields.
+    """
     counted = [isinstance(stage.emit, ThresholdEmit) and stage.emit.max_bytes for stage in (before, after)]
     if all(counted) and _event_types(before) != _event_types(after):
-        why = "the bytes of the events that are held back were counted with other fields"
+        why = "the bytes of the buffered events were counted with other fields"
         yield change_of(f"stages.{after.name}.select", [*before.values], [*after.values], why)
 
 
@@ -138,8 +155,9 @@ def _event_types(stage: Stage) -> list[tuple[str, str | None]]:
 
 
 def _state_types(stage: Stage, name: str, type_: str) -> tuple[pa.DataType, ...] | None:
-    """The types in which a stage keeps a column, what goes out last; None where its type is not taken any
-    more, or is not wholly known.
+    """Return the types in which a stage stores a column, the type of its emissions last.
+
+    None if today's grammar no longer accepts the type, or if the type is not completely known.
     """
     try:
         argument = pa.field(name, arrow_type(parse_type(type_)))
@@ -152,7 +170,7 @@ def _state_types(stage: Stage, name: str, type_: str) -> tuple[pa.DataType, ...]
 
 
 def _keeps_values(stage: Stage) -> bool:
-    """Whether the state has the stage's values, and not only hashes of them."""
+    """Return whether the state has the stage's values, and not only hashes of them."""
     return not (_keeps_hashes(stage) and stage.reduce == "latest")
 
 
@@ -174,7 +192,11 @@ def _text(aggregate: Aggregate) -> str:
 
 
 def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
-    """What an aggregate is made of, with the names that its columns have now: blanks make no difference."""
+    """Return the words of an aggregate's text, with the present names of its columns. Blanks make no
+    difference.
+
+    A text that today's grammar cannot split is a single word, so it is equal only to itself.
+    """
     text = _text(aggregate)
     words, faults = lexis.split(text)
     if faults:

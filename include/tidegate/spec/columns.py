@@ -1,7 +1,7 @@
-"""The columns of a source, as Spark writes them: `storeId string, id bigint, at timestamp`.
+"""The columns of a source, as Spark's DDL: `storeId string, id bigint, at timestamp`.
 
-Types come out in Spark's normal form, so two ways to write one type are equal: `long` is `bigint`,
-`dec(4)` is `decimal(4,0)`. Only types that can be read from JSON, compared and stored are accepted.
+Types are returned in Spark's normal form, so two spellings of a type are equal: `long` is `bigint`, `dec(4)`
+is `decimal(4,0)`. Only types that can be read from JSON, compared and stored are accepted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from tidegate.spec.mistakes import Fault, did_you_mean, faults_of, listed
-from tidegate.spec.names import check_column, quote, twice
+from tidegate.spec.names import check_column, quote, repeated_name
 
 _PLAIN = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
@@ -44,7 +44,7 @@ REFUSED = {
     "geometry": ("cannot be read from JSON", "Use `string` or `binary`."),
     "geography": ("cannot be read from JSON", "Use `string` or `binary`."),
 }
-# what people write who come from another database
+# Types of other databases and languages -> the type to suggest.
 _ELSEWHERE = (
     {"text": "string", "str": "string", "uuid": "string", "json": "string", "bytes": "binary"}
     | {"bool": "boolean", "number": "decimal(38,18)", "float64": "double", "float32": "float"}
@@ -66,7 +66,7 @@ class Column(BaseModel):
 
 
 class BadType(Exception):
-    """What is written is not a type or a list of columns."""
+    """A text is not a type, or not a list of columns; `fault` has the message and the fix."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -75,7 +75,14 @@ class BadType(Exception):
 
 @dataclass(frozen=True)
 class Type:
-    """A type taken apart. `fields` are those of a struct, `parts` those of an array or map."""
+    """A parsed type.
+
+    Args:
+        text: The type in Spark's normal form.
+        kind: Its first word, such as `bigint`, `decimal` or `struct`.
+        fields: Name and type of each field of a struct.
+        parts: The types of an array's element, or of a map's key and value.
+    """
 
     text: str
     kind: str
@@ -84,11 +91,15 @@ class Type:
 
 
 ANY = Type("any", "any")
-"""The type of a field that is there, but of which nothing more is known."""
+"""The type of a field that exists, but whose type is unknown."""
 
 
 def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
-    """The columns of a DDL text, and all that is wrong with them. Unusable ones are left out."""
+    """Parse the columns of a DDL text. Returns the usable columns, and all problems.
+
+    >>> parse_columns("id long")
+    ((Column(name='id', type='bigint'),), [])
+    """
     try:
         parser = _Parser(list(_tokens(text)))
         fields = parser.columns()
@@ -98,20 +109,26 @@ def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
     if any(_has_other_keys(parsed) for _, parsed in fields):
         fix = "Write `map<string,…>`."
         faults.append(Fault("the keys of a map in JSON are text", fix))
-    if (name := twice(name for name, _ in fields)) is not None:
-        faults.append(Fault(f"the column `{name}` is there twice", "Column names differ in more than case."))
+    if (name := repeated_name(name for name, _ in fields)) is not None:
+        faults.append(
+            Fault(f"the column `{name}` appears twice", "Column names must differ in more than case.")
+        )
     return tuple(Column(name=name, type=parsed.text) for name, parsed in fields), faults
 
 
 def _has_other_keys(type_: Type) -> bool:
-    """Whether a map in it has keys that JSON cannot have."""
+    """Return whether the type contains a map with keys that JSON cannot have."""
     if type_.kind == "map" and type_.parts[0].text != "string":
         return True
     return any(map(_has_other_keys, (*type_.parts, *(inner for _, inner in type_.fields))))
 
 
 def parse_type(text: str) -> Type:
-    """One type, such as that of a column or after `cast(x as`. Raises BadType."""
+    """Parse a single type, such as the type of a column or of a cast. Raises BadType if it is not one.
+
+    >>> parse_type("map<string, long>").text
+    'map<string,bigint>'
+    """
     parser = _Parser(list(_tokens(text)))
     result = parser.type(0)
     parser.expect_end()
@@ -134,7 +151,10 @@ def _tokens(text: str) -> Iterator[str]:
 
 @dataclass
 class _Parser:
-    """Recursive descent. What stops it is raised as BadType; what does not is collected in `faults`."""
+    """A recursive-descent parser.
+
+    A problem that ends parsing is raised as BadType, others are added to `faults`.
+    """
 
     tokens: list[str]
     at: int = 0
@@ -191,7 +211,10 @@ class _Parser:
             raise BadType(faults_of(error.context)[0]) from None
 
     def type(self, depth: int, name: str = "") -> Type:
-        """One type, and its parameters. `depth` counts the types around it."""
+        """Parse a type with its parameters.
+
+        `depth` counts the types around it; `name` is the column, for messages.
+        """
         if depth > MAX_DEPTH:
             raise BadType(Fault(f"types are nested more than {MAX_DEPTH} deep", "Use `string` inside."))
         kind = self.take().lower()
@@ -240,13 +263,15 @@ class _Parser:
             self.at += 1
             fields.append(self.field(depth + 1))
         self.expect(">", "struct")
-        if (name := twice(name for name, _ in fields)) is not None:
-            self.faults.append(Fault(f"the field `{name}` is there twice", "Rename or remove one."))
+        if (name := repeated_name(name for name, _ in fields)) is not None:
+            self.faults.append(Fault(f"the field `{name}` appears twice", "Rename or remove one."))
         text = ",".join(f"{_plain(name)}:{parsed.text}" for name, parsed in fields)
         return Type(f"struct<{text}>", "struct", fields=tuple(fields))
 
     def unknown(self, kind: str, name: str) -> Type:
-        """Says why, and reads on behind it where that can be done."""
+        """Note why the type cannot be used, and continue behind it, so that later mistakes are
+        reported, too.
+        """
         of_column = f" of `{name}`" if name else ""
         if not kind or kind in "<>(),:":
             raise BadType(Fault(f"the type{of_column} is missing", "Write `name type, name type`."))

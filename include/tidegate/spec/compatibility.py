@@ -1,10 +1,11 @@
-"""Which edits of a pipeline file the state of its generation survives. The guide has the table.
+"""Which edits of a pipeline file the state of its generation survives (the guide has the table).
 
-What is compared is what state rows, timers and keys were made with. What only says what goes out from now on,
-or where to, may change. Types that only Spark can tell are left to it: there `SchemaChanged` halts the batch.
+This module compares the fields that state rows, timers and keys were made with. Fields that only decide what
+is emitted from now on, and where to, may change. It cannot compare types that only Spark knows: for those,
+`SchemaChanged` halts the batch.
 
-The pipeline before may have been planned under another grammar: none of its texts is parsed, and one whose
-words cannot be told apart any more is compared as it stands.
+The earlier pipeline may have been planned by another grammar, so its texts are not parsed. A text that
+today's grammar cannot split into words is compared as a whole.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from tidegate.spec.stage import Stage
 
 
 def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
-    """Why batches planned with `after` cannot go on from the state of those planned with `before`.
+    """Return the edits because of which batches of `after` cannot continue from the state of `before`.
 
-    Nothing: they can. Both are of one generation.
+    The list is empty if they can. Both pipelines are of the same generation.
+
+    Example: `[Change("source.key", '["id"]', '["storeId", "id"]', "state is found by the key")]`
     """
     changes = [*_in_source(before.source, after.source)]
     names = [stage.name for stage in before.stages], [stage.name for stage in after.stages]
     if names[0] != names[1]:
         return [
             *changes,
-            change_of("stages", *names, "each has a state of its own, made of all records so far"),
+            change_of("stages", *names, "each stage has its own state, made of all records so far"),
         ]
     renamed = renamed_columns(before.source, after.source)
     for old, new in zip(before.stages, after.stages, strict=True):
@@ -49,7 +52,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
 
 
 def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
-    """Sentences on edits that state survives, and that consumers should know of."""
+    """Return sentences on edits that state survives and that consumers should know about."""
     old = {sink.name: before.stage_of(sink).name for sink in before.outputs}
     new = {sink.name: after.stage_of(sink).name for sink in after.outputs}
     functions = python_functions(before), python_functions(after)
@@ -61,10 +64,10 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
             for name in functions[0].keys() & functions[1].keys()
             if functions[0][name] != functions[1][name]
         ),
-        *(f"The sink {name} is new: it gets what goes out from now on" for name in new.keys() - old.keys()),
-        *(f"The sink {name} is gone: it gets nothing more" for name in old.keys() - new.keys()),
+        *(f"The sink {name} is new: it gets emissions from now on" for name in new.keys() - old.keys()),
+        *(f"The sink {name} was removed: it gets nothing more" for name in old.keys() - new.keys()),
         *(
-            f"The sink {name} gets the emissions of {new[name]} from now on, and no more those of {old[name]}"
+            f"The sink {name} gets the emissions of {new[name]} from now on, no longer those of {old[name]}"
             for name in old.keys() & new.keys()
             if old[name] != new[name]
         ),
@@ -72,7 +75,7 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
 
 
 def _pairs(before: Pipeline, after: Pipeline) -> Iterator[tuple[Stage, Stage]]:
-    """The stages that both have, by their names."""
+    """Yield the stages that both pipelines have, matched by name."""
     old = {stage.name: stage for stage in before.stages}
     yield from ((old[stage.name], stage) for stage in after.stages if stage.name in old)
 
@@ -80,26 +83,26 @@ def _pairs(before: Pipeline, after: Pipeline) -> Iterator[tuple[Stage, Stage]]:
 def _elsewhere(before: Source, after: Source) -> Iterator[str]:
     if before.connection != after.connection:
         yield (
-            f"The source is read by the connection {after.connection or 'without a name'} from now on: its "
-            "topics' ids say whether they are the same"
+            f"The source is read by the connection {after.connection or 'without a name'} from now on: "
+            "tidegate compares the ids of its topics to see whether they are the same"
         )
 
 
 def _in_source(before: Source, after: Source) -> Iterator[Change]:
     removed = sorted(set(before.topics) - set(after.topics))
     if removed:
-        why = "what came from a topic stays in the state, and its time would stand still"
+        why = "records of the topic stay in the state, and its stream time would stand still"
         yield change_of("source.topics", before.topics, after.topics, why)
-    why = "records that are still to be read were written in the other one"
+    why = "records that are not read yet were written in the other one"
     yield from _if_changed("source.format", before.format, after.format, why)
     yield from _if_changed("source.key_format", before.key_format, after.key_format, why)
     if before.format == after.format:
         yield from _if_changed("source.csv", before.csv, after.csv, why)
     yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
     yield from _if_changed("source.explode", before.explode, after.explode, "it makes other records")
-    why = "windows, timers and lateness go by it"
+    why = "windows, timers and lateness depend on it"
     yield from _if_changed("source.timestamp", before.timestamp, after.timestamp, why)
-    why = "what was seen so far is remembered in another way"
+    why = "the records so far were remembered in another way"
     yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
     yield from _if_changed("source.sequence", before.sequence, after.sequence, why)
     types = _column_types(before), _column_types(after)
@@ -111,7 +114,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
 
 
 def _identities(source: Source) -> tuple[str, ...]:
-    """The columns by whose values records belong together, or come one after the other."""
+    """Return the columns that identify or order records: those of the key, `deduplicate` and `sequence`."""
     rule, sequence = source.deduplicate, source.sequence
     repeated = rule.columns if isinstance(rule, DeduplicateColumns) else ()
     return (*(source.key or ()), *repeated, *((sequence.columns or ()) if sequence else ()))
@@ -126,30 +129,30 @@ def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
 
 
 def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
-    why = "the values so far were folded otherwise"
+    why = "the values so far were folded differently"
     if isinstance(before.reduce, str) or isinstance(after.reduce, str):
         yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
 
 
 def _in_emit(place: str, before: Emit, after: Emit) -> Iterator[Change]:
     if before.on != after.on:
-        yield change_of(f"{place}.on", before.on, after.on, "what is remembered of each key depends on it")
+        yield change_of(f"{place}.on", before.on, after.on, "the state of each key depends on it")
         return
     if (before.clock, after.clock) == ("run", "stream"):
         yield change_of(
             f"{place}.clock", before.clock, after.clock, "time would go back, and windows open again"
         )
     if isinstance(before, ChangeEmit) and isinstance(after, ChangeEmit):
-        yield from _inchange_of(place, before, after)
+        yield from _in_change(place, before, after)
     if isinstance(before, ThresholdEmit) and isinstance(after, ThresholdEmit):
         yield from _in_threshold(place, before, after)
 
 
-def _inchange_of(place: str, before: ChangeEmit, after: ChangeEmit) -> Iterator[Change]:
+def _in_change(place: str, before: ChangeEmit, after: ChangeEmit) -> Iterator[Change]:
     if before.state != after.state:
-        yield change_of(f"{place}.state", before.state, after.state, "the other one is not remembered")
+        yield change_of(f"{place}.state", before.state, after.state, "the state does not have the other one")
     elif before.state == "hash":
-        why = "all values would have another hash, and go out again"
+        why = "all values would have another hash, and be emitted again"
         yield from _if_changed(f"{place}.columns", before.compared, after.compared, why)
         yield from _if_changed(f"{place}.equal", before.equal, after.equal, why)
         yield from _if_changed(f"{place}.timestamp", before.timestamp, after.timestamp, why)
@@ -157,19 +160,19 @@ def _inchange_of(place: str, before: ChangeEmit, after: ChangeEmit) -> Iterator[
 
 def _in_threshold(place: str, before: ThresholdEmit, after: ThresholdEmit) -> Iterator[Change]:
     if before.after_ms is None and after.after_ms is not None:
-        why = "what is held back has no timer, and would wait for its key's next record"
+        why = "buffered values have no timer, and would wait for their key's next record"
         yield change_of(f"{place}.after", None, f"{after.after_ms} ms", why)
 
 
 def _column_types(source: Source) -> dict[str, Type]:
-    """As keys see them: an array that is taken apart is one of its elements."""
+    """Return the type of each column as keys see it: an exploded array has the type of its elements."""
     types = {column.name: _column_type(column.type) for column in source.row_columns}
     exploded = types.get(source.explode or "")
     return {**types, str(source.explode): exploded.parts[0]} if exploded and exploded.parts else types
 
 
 def _column_type(text: str) -> Type:
-    """A type in Spark's normal form; one that is not taken any more is equal to itself alone."""
+    """Parse a type. A type that today's grammar refuses is equal only to itself."""
     try:
         return parse_type(text)
     except BadType:

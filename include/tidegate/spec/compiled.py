@@ -1,11 +1,12 @@
-"""The compiled form of a pipeline: what a planned batch keeps of its file, whatever the grammar becomes.
+"""The compiled form of a pipeline, which a plan stores, so that a planned batch does not depend on the
+grammar.
 
-A JSON document (see `document`) of the checked pipeline: types are resolved, defaults filled in, conditions
-parsed. Reading one checks nothing against today's grammar, settings or modules. A part is
-`{"is": its class, "of": its fields}`; mappings and other values likewise.
+It is a JSON document (see `document`) of the checked pipeline: with resolved types, defaults and parsed
+conditions. Reading it checks nothing against today's grammar, settings or modules. A part is `{"is": CLASS,
+"of": FIELDS}`; mappings and other values are written in the same way.
 
-When the classes change, the golden file of the tests differs. From the first release on, raise
-`document.FORMAT` then, and read the format before, too.
+If the classes change, the golden file of the tests differs. From the first release on, raise
+`document.FORMAT` then, and also read the format before.
 """
 
 from __future__ import annotations
@@ -59,24 +60,32 @@ _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]
     "instant": (datetime, datetime.isoformat, datetime.fromisoformat),
     "date": (date, date.isoformat, date.fromisoformat),
 }
-"""Tag -> type, and how it is written and read. JSON has one kind of number, and no time."""
+"""Tag -> the Python type, its writer and its reader, for values that JSON has no type for."""
 
 
 def compile_pipeline(pipeline: Pipeline) -> str:
-    """The compiled form, in the newest format. It has all of the pipeline but its text, and what only tells
-    when and where its tasks run."""
+    """Return the compiled form in the newest format.
+
+    It lacks the pipeline's text, which the plan stores beside it, and the settings of the DAG
+    (`exclude=True`).
+    """
     written = {name: getattr(pipeline, name) for name in _names(Written)}
     return write_document(
         {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
     )
 
 
-def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
-    """The pipeline of a compiled form and of the text that it was made from. Raises PlanUnreadable.
+def read_compiled(compiled: str, text: str, label: str) -> Pipeline:
+    """Return the pipeline of a compiled form.
 
-    `whose` is what the error calls it, such as `batch 7 of levels/1`.
+    Args:
+        compiled: The JSON document.
+        text: The pipeline file's text that it was compiled from.
+        label: What an error calls the owner, such as `batch 7 of levels/1`.
+
+    Raises PlanUnreadable if the document is damaged, or has a format that this tidegate cannot read.
     """
-    return read_document(compiled, whose, partial(_read, text))
+    return read_document(compiled, label, partial(_read, text))
 
 
 def _read(text: str, body: Any) -> Pipeline:
@@ -111,7 +120,10 @@ def _loaded(value: Any) -> Any:
 
 
 def _built(part: type[Any], values: dict[str, Any]) -> Any:
-    """The part, with nothing checked but that it has all of its fields, and no others."""
+    """Build a part without validation.
+
+    Raises ValueError unless `values` has exactly the fields of the part.
+    """
     names = _names(part)
     if set(values) != set(names):
         raise ValueError(f"{part.__name__} has {sorted(values)} and not {sorted(names)}")
@@ -124,11 +136,11 @@ def _built(part: type[Any], values: dict[str, Any]) -> Any:
 
 
 def _names(part: type[Any]) -> tuple[str, ...]:
-    """Its fields, but for those that no plan keeps, and what it has beside them: a stage's parsed condition,
-    and the types of its values.
+    """Return the names that the compiled form stores of a part: the fields without excluded ones, and private
+    attributes, such as a stage's parsed condition and the types of its values.
     """
     if is_dataclass(part):
         return tuple(field.name for field in fields(part))
     assert issubclass(part, BaseModel), f"{part.__name__} is a part of the grammar"
-    kept = (name for name, field in part.model_fields.items() if not field.exclude)
-    return (*kept, *part.__private_attributes__)
+    stored = (name for name, field in part.model_fields.items() if not field.exclude)
+    return (*stored, *part.__private_attributes__)

@@ -1,5 +1,7 @@
-"""Conditions that are evaluated between records (`where`, `equal: {sql: …}`): the small part of Spark's SQL
-that `tidegate.core.condition` can evaluate with Spark's own results. Everything else is refused here.
+"""Conditions that tidegate evaluates between records (`where`, `equal: {sql: …}`).
+
+They are the part of Spark's SQL that `tidegate.core.condition` evaluates with the same results as Spark.
+Everything else is refused here.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tidegate.spec import condition_functions as functions
 from tidegate.spec import condition_types as types
 from tidegate.spec import lexis
 from tidegate.spec.columns import Type
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import BOOLEAN, NULL, Typed, Unfitting, arithmetic, constant, group
 from tidegate.spec.mistakes import Fault, as_mistake
 from tidegate.spec.sql import check_expression, parse, path_of
@@ -58,7 +60,8 @@ _CASTS |= {exp.DType.BOOLEAN: "boolean", exp.DType.INT: "int", exp.DType.SMALLIN
 _CASTS |= {exp.DType.TINYINT: "tinyint"}
 _TIMES = {exp.DType.DATE: "date", exp.DType.TIMESTAMPNTZ: "timestamp_ntz"}
 _TIMES |= {exp.DType.TIMESTAMPTZ: "timestamp", exp.DType.TIMESTAMPLTZ: "timestamp"}
-# all that is looked at in a node; with another part it would mean something else
+# All parts of sqlglot's nodes that this module reads. A node with another part is refused, as its meaning
+# would differ.
 _PARTS = (
     *("this", "expression", "expressions", "is_string", "table", "db", "catalog", "to", "position"),
     *("start", "length"),
@@ -76,15 +79,20 @@ OFFER = (
     "rlike, is null, is true, case, casts to string, whole numbers, double and boolean, and "
     f"{', '.join(functions.NAMES)}. Compute everything else in `select`."
 )
-"""The fix for what a condition cannot have."""
+"""The fix for an expression that a condition cannot have."""
 
 
 def parse_condition(
-    text: str, columns: Known | None, keys: Known | None = None
+    text: str, columns: ColumnTypes | None, keys: ColumnTypes | None = None
 ) -> tuple[Condition | None, list[Fault]]:
-    """The condition, or all that is wrong with it. `columns` as for `check_expression`.
+    """Parse a condition. Returns the condition and no faults, or None and all faults.
 
-    `keys` are the columns of the key, all of them, which it may name, too.
+    Args:
+        text: The condition, in Spark SQL.
+        columns: The columns that it may name, with their types; None if they could not be read.
+        keys: All columns of the key, which it may name, too.
+
+    Example: `condition, faults = parse_condition("total > 0", {"total": BIGINT})`
     """
     if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
@@ -102,8 +110,8 @@ def parse_condition(
     return Condition(text, result), []
 
 
-def read_condition(written: Any, columns: Known | None, keys: Known | None = None) -> Condition:
-    """The condition that is written, or the mistakes in it as pydantic's error."""
+def read_condition(written: Any, columns: ColumnTypes | None, keys: ColumnTypes | None = None) -> Condition:
+    """Return the condition that is written in a field. Raises pydantic's error with all of its mistakes."""
     if not isinstance(written, str):
         raise PydanticKnownError("string_type")
     condition, faults = parse_condition(written, columns, keys)
@@ -112,21 +120,25 @@ def read_condition(written: Any, columns: Known | None, keys: Known | None = Non
     return condition
 
 
-def read_expression(text: str, columns: Known | None) -> Typed | None:
-    """An expression that `check_expression` accepts, with its type; None where a condition cannot have it."""
+def read_expression(text: str, columns: ColumnTypes | None) -> Typed | None:
+    """Return an expression that `check_expression` accepts with its type; None if a condition
+    cannot have it.
+    """
     reader = _Reader(columns, {})
     expression = reader.read(parse(text))
     return None if reader.faults else expression
 
 
-def expression_type(text: str, columns: Known | None) -> Type | None:
-    """The type of an expression that `check_expression` accepts, where it can be told without Spark."""
+def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
+    """Return the type of an expression that `check_expression` accepts; None if only Spark can tell it."""
     expression = read_expression(text, columns)
     return None if expression is None or expression.type == NULL else expression.type
 
 
 def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:
-    """Whether sqlglot put some where the text has none: other parsers would not agree."""
+    """Return whether sqlglot added parentheses that the text lacks: then Spark's parser may group
+    differently.
+    """
     called = {name.start for name in names}
     written = sum(
         word.says("(") and not (at and (words[at - 1].start in called or words[at - 1].says("in")))
@@ -136,25 +148,31 @@ def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tre
 
 
 class _Reader:
-    """One walk over a tree. What cannot be read is a fault, and a null of unknown type in the result."""
+    """Turns sqlglot's tree into a condition.
 
-    def __init__(self, columns: Known | None, keys: Known) -> None:
+    A part that cannot be used is a fault, and null in the result.
+    """
+
+    def __init__(self, columns: ColumnTypes | None, keys: ColumnTypes) -> None:
         self.columns = columns
         self.keys = keys
         self.faults: list[Fault] = []
         self.depth = 0
 
-    def boolean(self, node: exp.Expr, whose: str) -> Any:
-        """The tree of something that is true, false or null."""
+    def boolean(self, node: exp.Expr, label: str) -> Any:
+        """Return the tree of a part that must be boolean, which a fault calls `label`."""
         operand = self.read(node)
         try:
-            types.require_boolean(operand, whose)
+            types.require_boolean(operand, label)
         except Unfitting as unfitting:
             self.faults.append(unfitting.fault)
         return operand.tree
 
     def read(self, node: exp.Expr) -> Typed:
-        """A part of the tree with its type; a fault, and a null without type, where it cannot be had."""
+        """Return a part of the tree with its type.
+
+        A part that cannot be used is noted as a fault and is null.
+        """
         self.depth += 1
         try:
             if self.depth > MAX_DEPTH:
@@ -167,7 +185,7 @@ class _Reader:
             self.depth -= 1
 
     def refuse(self, message: str, fix: str = OFFER) -> NoReturn:
-        """Give this part up."""
+        """Raise Unfitting for this part."""
         raise Unfitting(message, fix)
 
     def _read(self, node: exp.Expr) -> Typed:
@@ -183,7 +201,9 @@ class _Reader:
         return self.refuse(f"a condition cannot have this ({type(node).__name__.lower()})")
 
     def _require_parentheses(self, node: exp.Expr) -> None:
-        """Parsers do not agree on `a = b < c`: then there have to be parentheses."""
+        """Note a fault for comparisons inside of comparisons without parentheses: parsers differ on
+        `a = b < c`.
+        """
         operands = [node.this, *(node.args.get(name) for name in ("expression", "low", "high"))]
         if isinstance(node, exp.Escape):
             return
@@ -214,7 +234,7 @@ class _Reader:
             return constant(float(text))
         value = Decimal(text)
         if value >= 2**63:
-            # Spark compares such a one with a bigint column without looking for nulls
+            # Spark compares such a number with a bigint column without checking for nulls.
             return self.refuse("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
         if text.isdigit():
             return constant(int(text))

@@ -1,6 +1,6 @@
-"""The functions that a condition may call: what they take, and what they give.
+"""The functions that a condition may call: the types of their arguments and results.
 
-To add one: a row in `_PLAIN` here, and in `tidegate.core.condition.functions`.
+To add a function, add a row to `_PLAIN` here, and to `tidegate.core.condition.functions`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidegate.spec.kinds import (
     united,
 )
 
-# name: what its arguments are, and its result; the same type as the argument where that is None
+# Name: the kinds of its arguments, and the type of its result; None: the type of the argument.
 _PLAIN: dict[str, tuple[tuple[str, ...], Type | None]] = {
     "abs": (("number",), None),
     "sqrt": (("number",), DOUBLE),
@@ -72,7 +72,7 @@ NAMES = tuple(sorted(_NUMBERS))
 
 
 def require_number_of_arguments(name: str, count: int) -> None:
-    """Raises Unfitting."""
+    """Raise Unfitting if a function cannot take so many arguments."""
     least, most = _NUMBERS[name]
     if not least <= count <= most:
         allowed = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
@@ -80,7 +80,10 @@ def require_number_of_arguments(name: str, count: int) -> None:
 
 
 def call(name: str, operands: list[Typed]) -> Typed:
-    """The call of a function, whose number of arguments is right. Raises Unfitting where types do not fit."""
+    """Return the call of a function with the right number of arguments.
+
+    Raises Unfitting if types do not fit.
+    """
     name = _ALIASES.get(name, name)
     if name in _OWN:
         return _OWN[name](operands)
@@ -91,7 +94,10 @@ def call(name: str, operands: list[Typed]) -> Typed:
 
 
 def cast(operand: Typed, to: str) -> Typed:
-    """To string, whole numbers, double or boolean, where Spark's result is beyond doubt. Raises Unfitting."""
+    """Return a cast to string, a whole number, double or boolean.
+
+    Raises Unfitting for other casts, and where Spark's result cannot be reproduced exactly.
+    """
     if to in INTEGERS and to != "bigint":
         return _narrowed(cast(operand, "bigint"), Type(to, to))
     result = {"string": STRING, "bigint": BIGINT, "double": DOUBLE, "boolean": BOOLEAN}[to]
@@ -127,7 +133,11 @@ _TIME = re.compile(
 
 
 def instant(written: str, kind: str) -> Typed:
-    """A constant date, timestamp or timestamp without a zone. Raises Unfitting."""
+    """Return a constant of the kind `date`, `timestamp` or `timestamp_ntz`. Raises Unfitting if it is not
+    one.
+
+    Example: `instant("2026-01-31 10:30:00", "timestamp")`
+    """
     parts = _TIME.fullmatch(written)
     day, time, zone = parts.groups() if parts else (None, None, None)
     with suppress(ValueError, OverflowError):  # OverflowError: in UTC the year is not one of 1 to 9999
@@ -145,7 +155,7 @@ def instant(written: str, kind: str) -> Typed:
 
 
 def element(outer: Typed, index: Typed) -> Typed:
-    """`outer[index]`: of an array, from 0 on, or of a map. Raises Unfitting."""
+    """Return `outer[index]`, for an array (from 0 on) or a map. Raises Unfitting for other types."""
     if outer.type is not None and outer.type.kind == "map":
         comparable(Typed(("column",), outer.type.parts[0]), index)
         return Typed(("call", "of_key", outer.tree, index.tree), outer.type.parts[1])
@@ -163,7 +173,7 @@ def _array_element(function: str, array: Typed, index: Typed) -> Typed:
 
 
 def field(outer: Typed, name: str) -> Typed:
-    """A struct's field. Raises Unfitting."""
+    """Return a field of a struct. Raises Unfitting if there is no such field."""
     if outer.type is None:
         return Typed(("field", outer.tree, name), None)
     fields = {inner.lower(): (inner, type_) for inner, type_ in outer.type.fields}
@@ -182,7 +192,9 @@ def _require_whole(what: str, operand: Typed) -> None:
 
 
 def _require_one_spelling(operand: Typed, kind: str | None) -> None:
-    """Of a number with a fraction there is more than one; of a choice, the other results decide."""
+    """Raise Unfitting for a cast to text of a type with several spellings, such as a number with a
+    fraction.
+    """
     if kind in (*INTEGERS, "string", "boolean", "void"):
         return
     if kind is None and operand.tree[0] == "column":
@@ -258,7 +270,7 @@ def _substring(operands: list[Typed]) -> Typed:
 
 
 def _element(name: str) -> Callable[[list[Typed]], Typed]:
-    """`get`, `element_at` and `try_element_at`, of arrays."""
+    """Return the reader of `get`, `element_at` or `try_element_at`, for arrays."""
     return lambda operands: _array_element(name, *operands)
 
 
@@ -278,7 +290,7 @@ def _round(operands: list[Typed]) -> Typed:
 
 
 def _integral(name: str) -> Callable[[list[Typed]], Typed]:
-    """`floor` and `ceil`: bigint, but of decimals a decimal."""
+    """Return the reader of `floor` or `ceil`: the result is a bigint, or a decimal if the argument is one."""
 
     def read(operands: list[Typed]) -> Typed:
         _require(name, "number", operands[0])

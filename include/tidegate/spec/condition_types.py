@@ -1,8 +1,8 @@
-"""A compiled condition over other types than it was compiled with: its tree again, without its text.
+"""Type a compiled condition again, for other types of columns than it was compiled with.
 
-From a file alone not all types are known, and a plan keeps the compiled form. What the types add to a tree
-(`fit`, `widened`) is taken off and put on anew, by the same rules as when the text was read; what a name or
-an operator stands for was settled then.
+A file alone does not tell all types, and a plan stores only the compiled tree. The operations that types add
+to a tree (`fit`, `widened`) are removed and added again by the same rules as when the text was read. The
+meaning of names and operators was fixed then, and the text is not read again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.core.condition import Tree
 from tidegate.core.condition.compiler import KEY_KINDS
 from tidegate.spec import condition_functions as functions
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import (
     BOOLEAN,
     Typed,
@@ -35,62 +35,74 @@ _CAST = "to_"
 _ELEMENTS = ("at", "of_key")
 
 
-def typed_condition(tree: Tree, columns: Known, keys: Known) -> Tree:
-    """The tree of a condition over these types of columns, and of the key's. Raises Unfitting."""
+def typed_condition(tree: Tree, columns: ColumnTypes, keys: ColumnTypes) -> Tree:
+    """Return the tree of a condition for these types of emitted columns and key columns.
+
+    Raises Unfitting if the types do not fit the condition.
+    """
     return _Types(columns, keys).boolean(tree, "the condition").tree
 
 
-def column(path: list[str], columns: Known | None, keys: Known) -> Typed:
-    """A column or field, of the value or else of the key. Raises Unfitting."""
+def column(path: list[str], columns: ColumnTypes | None, keys: ColumnTypes) -> Typed:
+    """Return a column or field of the value, or else a column of the key.
+
+    Raises Unfitting if it cannot be used.
+    """
     names, type_ = column_type(path, columns)
     if len(names) == 1 and (key := _key(names[0], columns, keys)) is not None:
         return key
     return Typed(("column", *names), None if type_ and type_.kind == "any" else type_)
 
 
-def require_boolean(operand: Typed, whose: str) -> None:
-    """Raises Unfitting when something is surely neither true nor false."""
+def require_boolean(operand: Typed, label: str) -> None:
+    """Raise Unfitting, which calls the operand `label`, if the operand is certainly not boolean."""
     if group(operand.type) not in ("boolean", None):
-        what = f"{whose} is {operand.type and operand.type.text}, neither true nor false"
+        what = f"{label} is {operand.type and operand.type.text}, neither true nor false"
         raise Unfitting(what, "Write a comparison, such as `total > 0`.")
 
 
 def compared(operator: str, left: Typed, right: Typed) -> Typed:
-    """A comparison. Raises Unfitting."""
+    """Return a comparison. Raises Unfitting if both sides cannot be compared."""
     left, right = comparable(left, right)
     return Typed((operator, left.tree, right.tree), BOOLEAN)
 
 
 def contained(items: list[Typed]) -> Typed:
-    """Whether the first of them is one of the others. Raises Unfitting."""
+    """Return the test whether the first item is equal to one of the rest.
+
+    Raises Unfitting if types do not fit.
+    """
     for item in items[1:]:
         comparable(items[0], item)
     return Typed(("in", *(item.tree for item in united(items)[0])), BOOLEAN)
 
 
 def choice(conditions: list[Tree], results: list[Typed]) -> Typed:
-    """CASE: the result of the first condition that is true, else the last result. Raises Unfitting."""
+    """Return a CASE: the result of the first condition that is true, otherwise the last result.
+
+    Raises Unfitting if the results have no common type.
+    """
     alike, type_ = united(results)
     branches = [(condition, result.tree) for condition, result in zip(conditions, alike, strict=False)]
     return Typed(("case", *branches, alike[-1].tree), type_)
 
 
 def negated(operand: Typed) -> Typed:
-    """A minus before something that is not a constant. Raises Unfitting."""
+    """Return the negative of an operand that is not a constant. Raises Unfitting if it is not a number."""
     if group(operand.type) not in ("number", None):
         raise Unfitting("a minus stands before what is not a number", "Write `cast(x as bigint)`.")
     return fitted(("negative", operand.tree), operand.type)
 
 
 def require_text(operand: Typed, name: str) -> None:
-    """Raises Unfitting when the operand of `like` or `rlike` is surely no text."""
+    """Raise Unfitting if the operand of `like` or `rlike` (`name`) is certainly not a text."""
     if group(operand.type) not in ("string", None):
         what = f"`{name}` is of texts, not of {operand.type and operand.type.text}"
         raise Unfitting(what, "Compare it with `=`.")
 
 
-def _key(name: str, columns: Known | None, keys: Known) -> Typed | None:
-    """A column of the key, out of the key itself; None where it is a column of the value."""
+def _key(name: str, columns: ColumnTypes | None, keys: ColumnTypes) -> Typed | None:
+    """Return a column of the key, read from the key itself; None if it is a column of the value."""
     key = next((key for key in keys if key.lower() == name.lower()), None)
     if key is None or name.lower() in {column.lower() for column in columns or ()}:
         return None
@@ -101,20 +113,20 @@ def _key(name: str, columns: Known | None, keys: Known) -> Typed | None:
 
 
 class _Types:
-    """One walk over a tree."""
+    """Types a tree: a method for each operation."""
 
-    def __init__(self, columns: Known, keys: Known) -> None:
+    def __init__(self, columns: ColumnTypes, keys: ColumnTypes) -> None:
         self._columns = columns
         self._keys = keys
 
     def typed(self, tree: Tree) -> Typed:
-        """A part of the tree, with its type."""
+        """Return a part of the tree with its type."""
         operation, *operands = tree
         return OPERATIONS[operation](self, *operands)
 
-    def boolean(self, tree: Tree, whose: str) -> Typed:
+    def boolean(self, tree: Tree, label: str) -> Typed:
         operand = self.typed(tree)
-        require_boolean(operand, whose)
+        require_boolean(operand, label)
         return operand
 
     # leaves
@@ -199,7 +211,7 @@ class _Types:
 
 
 def _operation(method: Callable[..., Typed], operation: str) -> Callable[..., Typed]:
-    """A method that several operations share, and which is told which of them it is."""
+    """Return a method that several operations share, with the operation as its first argument."""
     return lambda types, *operands: method(types, operation, *operands)
 
 

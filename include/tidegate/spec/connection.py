@@ -1,4 +1,4 @@
-"""What a pipeline file names in place of an address and a login: they are set where it runs."""
+"""Connections: a pipeline file names them, and their addresses and logins are set where tidegate runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 
 def qualified(connection: str | None, name: str) -> str:
-    """What is called `name` there: of no topic and no table does it have a colon.
+    """Return a topic or table with its connection. Topics and tables have no colon, so the result is
+    unambiguous.
 
     >>> qualified("reports", "stock"), qualified(None, "stock")
     ('reports:stock', 'stock')
@@ -15,8 +16,9 @@ def qualified(connection: str | None, name: str) -> str:
 
 
 class Connection(NamedTuple):
-    """A Kafka cluster, a SQL sink's database or a schema registry, by its name in the file; None is the one
-    without a name.
+    """A Kafka cluster, a database of SQL sinks or a schema registry, by its name in the pipeline file.
+
+    The name None is the connection without a name.
 
     >>> Connection("kafka", "reports").variable
     'TIDEGATE_KAFKA_REPORTS'
@@ -27,10 +29,10 @@ class Connection(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The setting in which it is."""
+        """The environment variable that has its address."""
         return "_".join(filter(None, ("TIDEGATE", self.kind.upper(), (self.name or "").upper())))
 
     @property
     def airflow_id(self) -> str:
-        """The same under Airflow: a connection's id."""
+        """The id of its connection in Airflow."""
         return self.variable.lower()

@@ -1,11 +1,12 @@
-"""Constants that are none: texts that Spark reads off the machine's clock.
+"""Constant texts whose meaning depends on the machine's clock, which an expression must not have.
 
-Where Spark needs a time and finds a constant text, 'now', 'today', 'yesterday' and 'tomorrow' are the
-machine's time: in `cast`, in comparisons and in arguments alike. So is a text that constants add up to,
-as in 'no' || 'w'. Both are refused, but for texts that surely stay texts.
+If Spark needs a time and gets a constant text, it reads 'now', 'today', 'yesterday' and 'tomorrow' as times
+of the machine's clock: in casts, comparisons and arguments. The same holds for a text that constants are
+combined to, such as 'no' || 'w'. tidegate refuses both, except for texts that certainly stay texts.
 
-'10:30' is that time of the machine's today, where a text becomes a timestamp. It is refused where it surely
-does. `engine.times_of_day` asks Spark of the other places; `conversions` has a guard for texts of records.
+Where a text becomes a timestamp, Spark reads '10:30' as that time of the machine's today. tidegate refuses it
+where the text certainly becomes a timestamp. `engine.times_of_day` asks Spark about the other places, and
+`conversions` guards texts in records.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from sqlglot import exp
 from tidegate.spec.columns import Type
 from tidegate.spec.mistakes import Fault
 
-Known = Mapping[str, "Type | None"]
-"""The columns that an expression may name; None where the type is not known."""
+ColumnTypes = Mapping[str, "Type | None"]
+"""The columns that an expression may name, with their types; None if a type is unknown."""
 
 TIME_OF_DAY = re.compile(r"^[\x00-\x20\x7f]*(T[0-9]|[0-9]{1,2}:)")
-"""What a text begins with that Spark would take for a time of the day on which it runs."""
+"""The beginning of texts that Spark reads as a time of the day on which it runs."""
 
 _MOVING = re.compile(r"(now|today|yesterday|tomorrow)\b\s*\S*", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 _MAX_CONVERSIONS = 3
-"""So deep may conversions to timestamps be nested: each has a guard that repeats what it converts."""
+"""The deepest nesting of conversions to timestamps. Each gets a guard that repeats its operand, so that the
+expression grows exponentially with the depth.
+"""
 
 TIMESTAMPS = ("timestamp", "timestamp_ltz")
 CONVERSIONS = ("timestamp", "to_timestamp", "to_timestamp_ltz", "try_to_timestamp")
-"""Types, and functions of one argument, that make a timestamp of a text by the rules of `cast`."""
+"""Functions of one argument that convert a text to a timestamp by the rules of `cast`."""
 
 _TIME_FAULT = Fault(
     "Spark reads a time of day without a date as a time of the machine's today",
@@ -48,11 +51,13 @@ _CONSTANT_CALLS = (
     *("make_interval", "make_dt_interval", "make_ym_interval"),
     *("timestamp_seconds", "timestamp_millis", "timestamp_micros"),
 )
-"""Functions that are useful on constants, and cannot make a text of them."""
+"""Functions that are useful on constants and never return a text."""
 
 
-def faults(tree: exp.Expr, columns: Known) -> list[Fault]:
-    """Every constant in the expression that could mean another thing at another time."""
+def faults(tree: exp.Expr, columns: ColumnTypes) -> list[Fault]:
+    """Return a fault for each constant in the expression whose meaning could depend on the time of
+    the run.
+    """
     texts = [node for node in tree.walk(bfs=False) if _is_text_constant(node)]
     moving = [fault for node in texts if (fault := _moving_text(node, columns)) is not None]
     times = [_TIME_FAULT for node in texts if _is_time_of_day(node, columns)]
@@ -65,12 +70,12 @@ def _is_text_constant(node: exp.Expr) -> bool:
 
 
 def _text(node: exp.Expr) -> str:
-    """What Spark makes of a constant text."""
+    """Return the text of a constant, with escapes replaced as Spark replaces them."""
     written = str(node.this)
     return written if isinstance(node, exp.RawString) else _ESCAPE.sub(_unescaped, written)
 
 
-def _moving_text(node: exp.Expr, columns: Known) -> Fault | None:
+def _moving_text(node: exp.Expr, columns: ColumnTypes) -> Fault | None:
     text = _text(node).strip("".join(map(chr, range(33))))
     if not _MOVING.fullmatch(text) or _stays_text(node, columns):
         return None
@@ -78,8 +83,8 @@ def _moving_text(node: exp.Expr, columns: Known) -> Fault | None:
     return Fault(f"Spark reads {text!r} off the machine's clock where it needs a time", fix)
 
 
-def _is_time_of_day(node: exp.Expr, columns: Known) -> bool:
-    """Whether it is a time of day, and surely becomes a timestamp."""
+def _is_time_of_day(node: exp.Expr, columns: ColumnTypes) -> bool:
+    """Return whether a constant is a time of day and certainly becomes a timestamp."""
     parent = node.parent
     if parent is None or not TIME_OF_DAY.match(_text(node)):
         return False
@@ -89,20 +94,20 @@ def _is_time_of_day(node: exp.Expr, columns: Known) -> bool:
 
 
 def _is_conversion(node: exp.Expr) -> bool:
-    """Whether it makes a timestamp of a text, in the one form in which Spark reads texts itself."""
+    """Return whether a node converts a text to a timestamp by Spark's own rules, without a format."""
     if isinstance(node, exp.Cast):
         return str(node.to.sql("spark")).lower() in TIMESTAMPS
     is_call = isinstance(node, exp.Anonymous) and str(node.this).lower() in CONVERSIONS
     return is_call and len(node.expressions) == 1
 
 
-def _is_timestamp(node: exp.Expr, columns: Known) -> bool:
+def _is_timestamp(node: exp.Expr, columns: ColumnTypes) -> bool:
     type_ = _column_type(node, columns)
     return _is_conversion(node) or (type_ is not None and type_.kind == "timestamp")
 
 
 def _depth(node: exp.Expr) -> int:
-    """How many conversions a conversion is in, itself included; 0 for all else."""
+    """Return the number of conversions around a conversion, itself included; 0 for other nodes."""
     if not _is_conversion(node):
         return 0
     depth, outer = 1, node.parent
@@ -113,7 +118,7 @@ def _depth(node: exp.Expr) -> int:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """One escape in a text, as Spark reads it."""
+    """Return the character of an escape, as Spark reads it."""
     short, long, octal, character = match.groups()
     if short or long:
         code = int(short or long, 16)
@@ -121,8 +126,10 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(octal, 8)) if octal else _CONTROLS.get(character, character)
 
 
-def _stays_text(node: exp.Expr, columns: Known) -> bool:
-    """Compared with a text column, or a result of a CASE that depends on the record and gives only texts."""
+def _stays_text(node: exp.Expr, columns: ColumnTypes) -> bool:
+    """Return whether a constant certainly stays a text: it is compared with a text column, or is a result of
+    a CASE that depends on the record and has only texts as results.
+    """
     parent = node.parent
     if isinstance(parent, _COMPARED):
         return _is_text(parent.right if node.arg_key == "this" else parent.left, columns)
@@ -135,13 +142,13 @@ def _stays_text(node: exp.Expr, columns: Known) -> bool:
     return case.find(exp.Column) is not None and all(r is None or r.is_string for r in results)
 
 
-def _is_text(node: exp.Expr, columns: Known) -> bool:
+def _is_text(node: exp.Expr, columns: ColumnTypes) -> bool:
     type_ = _column_type(node, columns)
     return type_ is not None and type_.kind == "string"
 
 
-def _column_type(node: exp.Expr, columns: Known) -> Type | None:
-    """Of a column itself, and not of a field in it; None where it is not known."""
+def _column_type(node: exp.Expr, columns: ColumnTypes) -> Type | None:
+    """Return the type of a column itself; None for a field of it, or if the type is unknown."""
     if not isinstance(node, exp.Column) or len(node.parts) > 1 or isinstance(node.parent, exp.Dot):
         return None
     types = {name.lower(): type_ for name, type_ in columns.items()}
@@ -149,7 +156,7 @@ def _column_type(node: exp.Expr, columns: Known) -> Type | None:
 
 
 def _computed(tree: exp.Expr) -> Iterator[Fault]:
-    """The outermost parts that compute a text out of constants."""
+    """Yield a fault for each outermost part that computes a text from constants only."""
     for node in tree.walk(bfs=False, prune=_is_computed):
         if _is_computed(node):
             what = f"{node.this}(…)" if isinstance(node, exp.Anonymous) else type(node).__name__.lower()
@@ -157,7 +164,7 @@ def _computed(tree: exp.Expr) -> Iterator[Fault]:
 
 
 def _is_computed(node: exp.Expr) -> bool:
-    """Spark folds constants, but not inside of a lambda."""
+    """Return whether Spark would fold the node to a constant text. It does not fold inside of a lambda."""
     return _makes_text(node) and node.find(exp.Column) is None and node.find_ancestor(exp.Lambda) is None
 
 

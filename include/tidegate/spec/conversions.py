@@ -1,8 +1,8 @@
-"""Conversions to timestamps that an expression writes out: each gets a guard against times of day.
+"""Explicit conversions to timestamps in an expression: each gets a guard against times of day.
 
 Spark reads a text such as '10:30' or 'T10' as that time of the day on which it runs. Literals are refused
-when the file is read (`constants`), and expressions in which Spark itself converts a text when they are
-computed (`engine.times_of_day`).
+when the file is read (`constants`). Expressions in which Spark converts a text implicitly are refused when
+they are computed (`engine.times_of_day`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from tidegate.spec.constants import CONVERSIONS, TIME_OF_DAY, TIMESTAMPS
 
 _REFUSAL = "a time of day is no timestamp without a date: Spark would take the day on which it runs"
 _NO_COLUMNS = ("interval", "timestamp", "timestamp_ltz", "timestamp_ntz", "date")
-"""Words before a text that make it a literal of a type: no column can stand in its place."""
+"""Words before a text that make it a literal of a type: a column cannot replace such a text."""
 
 
 @dataclass(frozen=True)
 class _Conversion:
-    """A conversion to a timestamp in an expression: where its text is, and where that of its operand.
+    """A conversion to a timestamp in an expression.
 
-    `tries`: it gives null for what is no timestamp.
+    Args:
+        start: The offset of its first character in the text; `end` is behind its last one.
+        operand: The offsets of its operand.
+        tries: Whether it returns null for a text that is not a timestamp, as `try_cast` does.
     """
 
     start: int
@@ -32,8 +35,12 @@ class _Conversion:
 
 
 def guarded(sql: str) -> str:
-    """Return the expression with a guard in each conversion to a timestamp: a time of day fails as a text
-    does that is no timestamp, and is null where the conversion gives null for such a text.
+    """Return the expression with a guard in each conversion to a timestamp.
+
+    The guard treats a time of day like a text that is not a timestamp: the conversion fails, or `try_cast`
+    and `try_to_timestamp` return null.
+
+    Example: `cast(at as timestamp)` becomes `cast(if(regexp_like(…), raise_error(…), at) as timestamp)`.
     """
 
     def guard(conversion: _Conversion, operand: str) -> str:
@@ -46,25 +53,36 @@ def guarded(sql: str) -> str:
 
 
 def _refusal(sql: str, conversion: _Conversion) -> str:
-    """What the guard of a conversion says, as a text of SQL."""
+    """Return the message of a conversion's guard, as a literal of SQL."""
     written = sql[conversion.start : conversion.end].replace("\\", "\\\\").replace("'", "\\'")
     return f"'`{written}`: {_REFUSAL}'"
 
 
 def as_written(fragment: str, expressions: Iterable[str]) -> str:
-    """Return the expression, as its file has it, in whose guarded form Spark names a fragment."""
+    """Return the original of the guarded expression that contains `fragment`, which Spark has shown in an
+    error.
+
+    Args:
+        fragment: The part of an expression that Spark's message quotes.
+        expressions: The expressions as the pipeline file has them.
+
+    Returns `fragment` itself if it has no guard.
+    """
     if _REFUSAL not in fragment and TIME_OF_DAY.pattern not in fragment:
         return fragment
     return next((sql for sql in expressions if fragment in guarded(sql)), fragment)
 
 
 def without_conversions(sql: str) -> str:
-    """Return the expression with other timestamps of the same operands in place of its conversions."""
+    """Return the expression with each conversion replaced by a timestamp that needs no conversion of a text.
+
+    `engine.times_of_day` then asks Spark whether it still converts a text implicitly.
+    """
     return _rewritten(sql, lambda _, operand: f"timestamp_millis(length(cast({operand} as string)))")
 
 
 def with_constants_as_columns(sql: str, column: str) -> str:
-    """Return the expression with a column in place of each text that is a time of day."""
+    """Return the expression with each constant that is a time of day replaced by a column."""
     words, _ = lexis.split(sql)
     parts, done = [], 0
     for before, word in zip([None, *words], words, strict=False):
@@ -76,7 +94,7 @@ def with_constants_as_columns(sql: str, column: str) -> str:
 
 
 def _rewritten(sql: str, rewrite: Callable[[_Conversion, str], str]) -> str:
-    """The expression with each conversion replaced, inner ones first."""
+    """Return the expression with each conversion replaced, inner ones first."""
     words, _ = lexis.split(sql)
 
     def within(start: int, end: int) -> str:
@@ -93,7 +111,7 @@ def _rewritten(sql: str, rewrite: Callable[[_Conversion, str], str]) -> str:
 
 
 def _conversions(words: Sequence[lexis.Word]) -> Iterator[_Conversion]:
-    """In the order in which they begin, so that an outer one comes before those in its operand."""
+    """Yield the conversions in the order of their starts: an outer one comes before those in its operand."""
     for at, word in enumerate(words[:-1]):
         if not words[at + 1].says("(") or (at and words[at - 1].says(".")):
             continue
@@ -118,7 +136,7 @@ def _close(words: Sequence[lexis.Word], opening: int) -> int:
 
 
 def _has_comma(words: Sequence[lexis.Word]) -> bool:
-    """Whether there are several arguments."""
+    """Return whether the words have a comma outside of brackets: then a call has several arguments."""
     depth = 0
     for word in words:
         depth += word.says("(", "[") - word.says(")", "]")

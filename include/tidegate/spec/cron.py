@@ -1,4 +1,4 @@
-"""Schedules: five-field cron, as Airflow reads it, and Airflow's six names for the usual ones."""
+"""Schedules: cron with five fields, as Airflow reads it, and Airflow's six presets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# name, least, most, words for the numbers from `least` on
+# Name, smallest and largest number, and the words for the numbers from the smallest on.
 _FIELDS = (
     ("minute", 0, 59, ()),
     ("hour", 0, 23, ()),
@@ -18,13 +18,18 @@ _FIELDS = (
     ("day of the week", 0, 7, _DAYS),
 )
 _PRESET_GAPS = dict(zip(PRESETS, (1 / 24, 1, 7, 31, 92, 366), strict=True))
-"""In days."""
+"""The longest time between two runs of each preset, in days."""
 _LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 _PART = re.compile(r"(?:(?P<all>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,4}))?")
 
 
 def cron_mistake(text: str) -> str | None:
-    """What is wrong with a schedule, or None. `*`, numbers, names, ranges, steps and lists are known."""
+    """Return the mistake in a schedule; None if it is valid. It may have `*`, numbers, names, ranges, steps,
+    lists.
+
+    >>> cron_mistake("61 * * * *")
+    "'61' cannot be the minute (0 to 59)"
+    """
     if text in PRESETS:
         return None
     parts = text.split()
@@ -42,8 +47,13 @@ def cron_mistake(text: str) -> str | None:
 
 
 def longest_gap(text: str) -> timedelta:
-    """Return a time that no two runs of a valid schedule are further apart than: exact for minutes and hours,
-    else the length of the largest unit that the schedule restricts.
+    """Return an upper bound of the time between two runs of a valid schedule.
+
+    It is exact for schedules that restrict only minutes and hours; otherwise it is the length of the largest
+    unit that the schedule restricts.
+
+    >>> longest_gap("*/5 * * * *")
+    datetime.timedelta(seconds=300)
     """
     if text in PRESETS:
         return timedelta(days=_PRESET_GAPS[text])
@@ -63,7 +73,7 @@ def longest_gap(text: str) -> timedelta:
 
 
 def _longest_step(numbers: set[int], size: int) -> int:
-    """The longest way from one number to the next, on a clock face with so many."""
+    """Return the longest distance from one number to the next, on a clock face with `size` numbers."""
     ordered = sorted(numbers)
     return max(
         after - before for before, after in zip(ordered, [*ordered[1:], ordered[0] + size], strict=True)
@@ -71,7 +81,7 @@ def _longest_step(numbers: set[int], size: int) -> int:
 
 
 def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[int] | None:
-    """The numbers that a field stands for; None when it cannot be read."""
+    """Return the numbers that a field matches; None if it cannot be read."""
     result: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)
@@ -86,7 +96,9 @@ def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[in
 
 
 def _range(match: re.Match[str], least: int, most: int, words: tuple[str, ...]) -> tuple[int, int]:
-    """First and last number of `a`, `a-b` or `a/step`; out of range when not a number or known word."""
+    """Return the first and last number of `a`, `a-b` or `a/step`; -1 for a word that is neither
+    number nor name.
+    """
     first = _number(match["first"], least, words)
     if match["last"]:
         return first, _number(match["last"], least, words)

@@ -1,4 +1,4 @@
-"""`source.csv`: how the rows of `format: csv` are written."""
+"""`source.csv`: the dialect of the rows of `format: csv`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ def _read_character(written: Any) -> Any:
 
 
 def _other_than_before(character: str | None, info: Info) -> str | None:
-    others = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
-    if others:
-        raise mistake(f"{character!r} is the {others[0]} already", "Use another character, or null.")
+    taken = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
+    if taken:
+        raise mistake(f"{character!r} is the {taken[0]} already", "Use another character, or null.")
     return character
 
 
 class Csv(Model):
-    """How rows are written: by default as RFC 4180 says, and what is empty is null."""
+    """The dialect of rows: by default RFC 4180, and an empty field is null."""
 
     delimiter: Annotated[str, BeforeValidator(_read_character)] = Field(
-        default=",", description="What stands between two fields: one character."
+        default=",", description="The character between two fields."
     )
     quote: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
-        Field(default='"', description="What a field may stand in, doubled inside of it. Null: none does.")
+        Field(
+            default='"',
+            description="The character around a quoted field, doubled inside of it. Null: there is none.",
+        )
     )
     escape: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
-        Field(default=None, description="The character after it stands for itself. Null: there is none.")
+        Field(default=None, description="The character after it is taken literally. Null: there is none.")
     )
     null_text: str | None = Field(
         default="", description="A field that is just this, and not in quotes, is null. Null: no field is."
@@ -45,7 +48,10 @@ class Csv(Model):
 
 
 def read_csv(written: Any, info: Info) -> Any:
-    """Options, which only `format: csv` has; its own where none are given."""
+    """Return the options as written, or the defaults of `format: csv`.
+
+    Raises a mistake for another format.
+    """
     format_ = info.data.get("format")
     if format_ == "csv":
         return {} if written is None else written
@@ -57,7 +63,7 @@ def read_csv(written: Any, info: Info) -> Any:
 
 
 def check_fields(columns: Iterable[Column]) -> None:
-    """A field is one value."""
+    """Raise a mistake for a column of a nested type: a field of CSV is a single value."""
     for column in columns:
         if parse_type(column.type).kind in NESTED:
             message = f"`{column.name}` is {column.type}, and a field of CSV is a single value"

@@ -1,4 +1,4 @@
-"""The topic of dead letters: where what a batch puts into quarantine goes, too."""
+"""The topic of dead letters, which gets all records that a batch puts into quarantine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from tidegate.spec.sinks import SinkModel
 
 
 class DeadLetterTopic(SinkModel):
-    """What `quarantine` declares. It is published to as a sink is, but gets what is in quarantine, of all
-    stages: `stage` and `with_key` say nothing of it.
+    """The topic that `quarantine` declares. It is published to like a sink, and gets quarantined records of
+    all stages.
+
+    The fields `stage` and `with_key` of a sink have no effect on it.
     """
 
     connection: str | None
@@ -16,15 +18,15 @@ class DeadLetterTopic(SinkModel):
 
     @property
     def name(self) -> str:
-        """Unique in the pipeline: no kind of sink is called so."""
+        """A name that is unique in the pipeline: no kind of sink begins with `dead-letters`."""
         return f"dead-letters:{self.target}"
 
     @property
     def target(self) -> str:
-        """The topic, and which cluster's."""
+        """The topic, with its connection if it has one."""
         return qualified(self.connection, self.topic)
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The cluster."""
+        """The connection of the Kafka cluster."""
         return (Connection("kafka", self.connection),)

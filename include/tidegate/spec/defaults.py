@@ -1,4 +1,4 @@
-"""`defaults.yaml`, beside the pipeline files: what holds for each of them that does not say it itself."""
+"""`defaults.yaml` beside the pipeline files: settings for each pipeline that does not have them itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.spec.folder import DEFAULTS_FILE
 from tidegate.spec.grammar import DEFAULTS
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.scope import Model
-from tidegate.spec.told import tell
+from tidegate.spec.told import as_problems
 from tidegate.spec.tree import read, read_text
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,100}")
@@ -30,23 +30,26 @@ def _check_prefix(prefix: str) -> str:
 
 
 class Defaults(Model):
-    """What holds for every pipeline of the folder that does not say it itself."""
+    """The settings for every pipeline of the folder that does not have them itself."""
 
     dag_id_prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
-        default="", description="What the id of each DAG has before its file's name."
+        default="", description="A prefix for the id of each DAG; the file's name follows."
     )
     airflow: AirflowSettings = Field(
         default=AirflowSettings(),
-        description="How DAGs stand in Airflow; a pipeline's own word goes first.",
+        description="Settings of DAGs; a pipeline's own settings override them.",
     )
 
     def promotion_dag_id(self, pipeline: str) -> str:
-        """Of the DAG that promotes generations of a pipeline once a person has approved it."""
+        """Return the id of the DAG that promotes generations of a pipeline after a person's approval."""
         return f"{self.dag_id_prefix}{pipeline}.promote"
 
 
 def load_defaults(folder: Path) -> Defaults:
-    """Those of a folder of pipelines; none where there is no such file. Raises PipelineInvalid."""
+    """Load the defaults of a folder of pipelines; without the file there are none.
+
+    Raises PipelineInvalid if the file has mistakes.
+    """
     path = folder / DEFAULTS_FILE
     if not path.is_file():
         return Defaults()
@@ -57,4 +60,4 @@ def load_defaults(folder: Path) -> Defaults:
     try:
         return Defaults.model_validate(tree.data)
     except ValidationError as error:
-        raise PipelineInvalid(tell(error, tree, grammar=DEFAULTS)) from error
+        raise PipelineInvalid(as_problems(error, tree, grammar=DEFAULTS)) from error

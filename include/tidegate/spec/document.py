@@ -1,7 +1,7 @@
-"""The compiled form of a pipeline as a document: its format, and its stages' names, without the grammar.
+"""The compiled form of a pipeline as a document: its format, and facts that can be read without the grammar.
 
-`{"format": 1, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
-`{"is": its class, "of": its fields}`. What the parts are is known to `tidegate.spec.compiled`.
+`{"format": 1, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is `{"is": CLASS, "of":
+FIELDS}`. `tidegate.spec.compiled` has the classes of the parts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ Read = TypeVar("Read")
 
 
 def write_document(body: Any) -> str:
-    """A compiled pipeline, in the newest format."""
+    """Return the document of a compiled pipeline, in the newest format."""
     return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
 
 
-def read_document(compiled: str, whose: str, read: Callable[[Any], Read]) -> Read:
-    """Return what `read` makes of the document's pipeline. Raises PlanUnreadable.
+def read_document(compiled: str, label: str, read: Callable[[Any], Read]) -> Read:
+    """Decode a document and return the result of `read` for its pipeline.
 
-    `whose` is what the error calls it, such as `batch 7 of levels/1`.
+    Args:
+        compiled: The JSON document.
+        label: What an error calls the owner, such as `batch 7 of levels/1`.
+        read: Converts the document's `pipeline`.
+
+    Raises PlanUnreadable if the document is damaged, or has a format that this tidegate cannot read.
     """
     try:
         document = json.loads(compiled)
@@ -37,39 +42,46 @@ def read_document(compiled: str, whose: str, read: Callable[[Any], Read]) -> Rea
             return read(document["pipeline"])
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         raise PlanUnreadable(
-            f"The pipeline of {whose} cannot be read from the ledger: {type(error).__name__}: {error}",
-            "Restore the ledger from a backup, or raise `generation` to begin anew.",
+            f"The pipeline of {label} cannot be read from the ledger: {type(error).__name__}: {error}",
+            "Restore the ledger from a backup, or raise `generation` to start over.",
         ) from error
     raise PlanUnreadable(
-        f"The pipeline of {whose} was planned by tidegate {document.get('tidegate')} in format "
+        f"The pipeline of {label} was planned by tidegate {document.get('tidegate')} in format "
         f"{document['format']}, which tidegate {__version__} does not know",
         f"Run it with tidegate {document.get('tidegate')} or a newer one.",
     )
 
 
-def stage_names(compiled: str, whose: str) -> list[str]:
-    """The names of a compiled pipeline's stages, in their order. Raises PlanUnreadable."""
-    return read_document(compiled, whose, _stage_names)
+def stage_names(compiled: str, label: str) -> list[str]:
+    """Return the names of a compiled pipeline's stages, in order.
 
-
-def source_connection(compiled: str, whose: str) -> str | None:
-    """The name of the Kafka connection of a compiled pipeline's source. Raises PlanUnreadable."""
-    return read_document(compiled, whose, _source_connection)
-
-
-def output_count(compiled: str, whose: str) -> int:
-    """Return how many sinks, and topics of dead letters, a compiled pipeline publishes to. Raises
-    PlanUnreadable.
+    Raises PlanUnreadable as `read_document` does.
     """
-    return read_document(compiled, whose, _output_count)
+    return read_document(compiled, label, _stage_names)
 
 
-def longest_schedule_gap(compiled: str, whose: str) -> timedelta | None:
-    """Return the longest time between two runs by a compiled pipeline's schedule; None: it has no cron.
+def source_connection(compiled: str, label: str) -> str | None:
+    """Return the Kafka connection of a compiled pipeline's source; None is the one without a name.
 
-    Raises PlanUnreadable.
+    Raises PlanUnreadable as `read_document` does.
     """
-    cron = read_document(compiled, whose, _cron)
+    return read_document(compiled, label, _source_connection)
+
+
+def output_count(compiled: str, label: str) -> int:
+    """Return the number of sinks and topics of dead letters that a compiled pipeline publishes to.
+
+    Raises PlanUnreadable as `read_document` does.
+    """
+    return read_document(compiled, label, _output_count)
+
+
+def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
+    """Return the longest time between two runs by a compiled pipeline's schedule; None if it has no cron.
+
+    Raises PlanUnreadable as `read_document` does.
+    """
+    cron = read_document(compiled, label, _cron)
     return None if cron is None else longest_gap(cron)
 
 

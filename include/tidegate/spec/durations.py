@@ -1,4 +1,7 @@
-"""Durations: whole numbers with a unit, `15ms`, `30s`, `10m`, `1h`, `2d`. They become milliseconds."""
+"""Durations: whole numbers with a unit, such as `15ms`, `30s`, `10m`, `1h`, `2d`.
+
+The model has milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,21 @@ _FIX = "Write a whole number and a unit: `15ms`, `30s`, `10m`, `1h` or `2d`."
 
 
 def parse_duration(written: str) -> int | None:
-    """Milliseconds, or None when it is not a duration."""
-    found = _DURATION.fullmatch(written)
-    return int(found["count"]) * UNITS[found["unit"]] if found else None
+    """Return a duration in milliseconds; None if the text is not one.
+
+    >>> parse_duration("10m"), parse_duration("10 min")
+    (600000, None)
+    """
+    match = _DURATION.fullmatch(written)
+    return int(match["count"]) * UNITS[match["unit"]] if match else None
 
 
 def write_duration(milliseconds: int) -> str:
-    """As it would be written, with the largest unit that fits."""
+    """Return a duration as a file has it, with the largest unit that gives a whole number.
+
+    >>> write_duration(90_000)
+    '90s'
+    """
     if milliseconds == 0:
         return "0ms"
     unit = next(unit for unit, size in UNITS.items() if milliseconds % size == 0)

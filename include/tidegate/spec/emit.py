@@ -1,4 +1,4 @@
-"""`emit`: when a value goes out. Each way is a model of its own in `Emit`."""
+"""`emit`: when a stage emits a value. Each way to emit is a model in `Emit`."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec.durations import Duration
 from tidegate.spec.equal import Equal, compared_columns
 from tidegate.spec.mistakes import mistake
-from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+from tidegate.spec.scope import Model, distinct, require_filled, scope_of, suggest_column
 
 Clock = Literal["stream", "run"]
 Count = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
 
 def _clock(default: str) -> Any:
-    """The field that each way to emit has."""
+    """Return the field `clock`, which each way to emit has."""
     return Field(
         default=default,
-        description="Whose time counts: that of the records (`stream`), or the batches' clocks, too (`run`).",
+        description="Which time counts: that of the records (`stream`), or also the batches' clocks (`run`).",
     )
 
 
-def _known_emitted(name: str, info: Info) -> str:
+def _check_emitted(name: str, info: Info) -> str:
     emitted = scope_of(info).stage.emitted
     if emitted is not None and name not in emitted:
-        raise mistake(f"the stage emits no column `{name}`", among(name, emitted))
+        raise mistake(f"the stage emits no column `{name}`", suggest_column(name, emitted))
     return name
 
 
 Emitted = Annotated[
-    tuple[Annotated[str, AfterValidator(_known_emitted)], ...],
-    BeforeValidator(filled),
+    tuple[Annotated[str, AfterValidator(_check_emitted)], ...],
+    BeforeValidator(require_filled),
     AfterValidator(distinct),
 ]
 
 
 class UpdateEmit(Model):
-    """Every accepted record goes out."""
+    """Emit with every accepted record."""
 
     on: Literal["update"] = Field(description="With every record.")
     clock: Clock = _clock("stream")
 
 
 def _note_compared(equal: Any, info: Info) -> Any:
-    """What stands inside of `equal` can only be about what is compared."""
+    """Note the compared columns in the scope, before `equal` is read: its parts may only name those."""
     scope = scope_of(info)
-    known = "columns" in info.data and "ignore" in info.data
+    has_columns = "columns" in info.data and "ignore" in info.data
     scope.compared = None
-    if known:
+    if has_columns:
         scope.compared = compared_columns(scope.stage.emitted, info.data["columns"], info.data["ignore"])
     return equal
 
 
 class ChangeEmit(Model):
-    """A record goes out when its value differs from the last emitted one.
+    """Emit a record whose value differs from the last emitted one of its key.
 
-    In a stage, `columns` is always the columns that are compared, whether they were listed, left over by
-    `ignore`, or all.
+    In a stage, `columns` always lists the compared columns: those that the file lists, or all without
+    `ignore`.
     """
 
     on: Literal["change"] = Field(description="With a record that changes the value.")
@@ -75,18 +75,18 @@ class ChangeEmit(Model):
     ignore: Emitted | None = Field(default=None, description="Compare all columns but these.")
     equal: Annotated[Equal, BeforeValidator(_note_compared)] = Field(
         default="exact",
-        description="When two values are the same: `exact`, the same `bytes` as JSON, or one of the forms.",
+        description="When two values count as equal: `exact`, the same `bytes` as JSON, or one of the forms.",
     )
     timestamp: StrictBool = Field(
-        default=False, description="With `equal: bytes`: only with the same timestamp are they the same."
+        default=False, description="With `equal: bytes`: whether equal values also need equal timestamps."
     )
     state: Literal["value", "hash"] = Field(
-        default="value", description="Keep the value that went out, or only a hash of it."
+        default="value", description="Whether state has the emitted value, or only a hash of it."
     )
     heartbeat_ms: Duration | None = Field(
         alias="heartbeat",
         default=None,
-        description="An unchanged value goes out all the same so long after the last emission: "
+        description="An unchanged value is emitted again so long after the last emission: "
         "with a record, and under `clock: run` also without one.",
     )
     clock: Clock = _clock("stream")
@@ -112,7 +112,7 @@ class ChangeEmit(Model):
     def _not_hashed_away(cls, state: str, info: Info) -> str:
         if state == "hash" and not isinstance(info.data.get("equal", "exact"), str):
             fix = "Use `state: value`, or `equal: exact` or `bytes`."
-            raise mistake("of a hash, only equality can be told, and no distance or condition", fix)
+            raise mistake("hashes can only be compared for equality, not by a distance or a condition", fix)
         return state
 
     @field_validator("clock")
@@ -121,21 +121,24 @@ class ChangeEmit(Model):
         by_clock = clock == "run" and info.data.get("heartbeat_ms") is not None
         if by_clock and info.data.get("state") == "hash":
             fix = "Use `state: value`, or `clock: stream`, whose heartbeats come with records."
-            raise mistake("the clock cannot repeat a value of which only a hash is kept", fix)
+            raise mistake("the clock cannot repeat a value if the state has only its hash", fix)
         return clock
 
     @property
     def beats_by_clock(self) -> bool:
-        """Whether an unchanged value also goes out without a record."""
+        """Whether an unchanged value is also emitted without a record."""
         return self.heartbeat_ms is not None and self.clock == "run"
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The columns in which a change counts."""
+        """The columns that are compared."""
         return self.columns or ()
 
     def over(self, emitted: tuple[str, ...]) -> ChangeEmit:
-        """The same, with `columns` resolved against what a stage emits."""
+        """Return the model with `columns` resolved against the columns that a stage emits.
+
+        Raises a mistake if `ignore` leaves no column.
+        """
         if self.columns is not None:
             return self
         left = tuple(name for name in emitted if name not in (self.ignore or ()))
@@ -145,17 +148,19 @@ class ChangeEmit(Model):
 
 
 class Buffer(Model):
-    """How much may be held back, per topic-partition: keys, or bytes of key and value."""
+    """The bound of a buffer per topic-partition, in keys or in bytes of keys and values, and what
+    happens beyond it.
+    """
 
     max_records: Count | None = Field(
-        default=None, description="The most keys (and windows) that are held back, per topic-partition."
+        default=None, description="The most keys (and windows) in the buffer, per topic-partition."
     )
     max_bytes: Count | None = Field(
         default=None, description="The most bytes of key and value, per topic-partition."
     )
     when_full: Literal["emit_early", "shut_down", "spill"] = Field(
         default="emit_early",
-        description="The oldest goes out, the batch fails with `BufferFull`, or there is no bound.",
+        description="The oldest value is emitted, the batch fails with `BufferFull`, or there is no bound.",
     )
 
     @model_validator(mode="after")
@@ -167,7 +172,7 @@ class Buffer(Model):
 
 
 class FinalBuffer(Buffer):
-    """That of `on: window_close`, which never emits early."""
+    """The buffer of `on: window_close`, which never emits early."""
 
     when_full: Literal["emit_early", "shut_down", "spill"] = Field(
         default="shut_down",
@@ -184,21 +189,23 @@ class FinalBuffer(Buffer):
 
 
 class WindowCloseEmit(Model):
-    """Once per key and window, when the window is over."""
+    """Emit the final value once per key and window, when the window is closed."""
 
-    on: Literal["window_close"] = Field(description="Once per key and window, when that is over.")
-    buffer: FinalBuffer | None = Field(default=None, description="A bound of what is held back.")
+    on: Literal["window_close"] = Field(description="Once per key and window, when the window is closed.")
+    buffer: FinalBuffer | None = Field(default=None, description="A bound for values that wait.")
     clock: Clock = _clock("run")
 
 
 class TimeLimitEmit(Model):
-    """At most once in `after`: that long after the first value that is held back, with the newest."""
+    """Emit the newest value, so long (`after`) after the first value that waits: at most once in
+    that time.
+    """
 
-    on: Literal["time_limit"] = Field(description="Not more often than.")
+    on: Literal["time_limit"] = Field(description="At most once in a time.")
     after_ms: Duration = Field(
-        alias="after", description="How long after the first value that waits the newest goes out."
+        alias="after", description="The newest value is emitted so long after the first value that waits."
     )
-    buffer: Buffer | None = Field(default=None, description="A bound of what is held back.")
+    buffer: Buffer | None = Field(default=None, description="A bound for values that wait.")
     clock: Clock = _clock("run")
 
 
@@ -210,18 +217,20 @@ def _start_by_clock(emit: dict[str, Any]) -> Since:
 
 
 class ThresholdEmit(Model):
-    """When enough has gathered, by number, bytes or time; what went out is removed."""
+    """Emit when enough records, bytes or time have gathered, and then empty the buffer."""
 
     on: Literal["threshold"] = Field(description="When enough has gathered.")
     count: Count | None = Field(default=None, description="So many records.")
     max_bytes: Count | None = Field(
-        default=None, description="So many bytes of events, with `reduce: collect`; none is larger."
+        default=None, description="So many bytes of events, with `reduce: collect`; no emission has more."
     )
-    after_ms: Duration | None = Field(alias="after", default=None, description="So long, whatever came.")
+    after_ms: Duration | None = Field(
+        alias="after", default=None, description="So long, with any number of records."
+    )
     clock: Clock = _clock("run")
     since: Since = Field(
         default_factory=_start_by_clock,
-        description="With what `after` starts; by default `arrival`, under `clock: stream` `first_event`.",
+        description="When `after` starts; by default `arrival`, under `clock: stream` `first_event`.",
     )
 
     @field_validator("max_bytes")
@@ -239,15 +248,15 @@ class ThresholdEmit(Model):
                 "there is no threshold", "Write `count: 100`, `max_bytes: 900_000` or `after: 60s`."
             )
         if "since" in self.model_fields_set and self.after_ms is None:
-            raise mistake("`since` says where `after` starts, which is not there", "Write `after: 60s`.")
+            raise mistake("`since` says when `after` starts, and `after` is missing", "Write `after: 60s`.")
         return self
 
 
 class IntervalEmit(Model):
-    """At the first multiple of `every` after the first value since the last emission."""
+    """Emit at the first multiple of `every` (since 1970) after the first value since the last emission."""
 
-    on: Literal["interval"] = Field(description="At even times.")
-    every_ms: Duration = Field(alias="every", description="At its next multiple since 1970.")
+    on: Literal["interval"] = Field(description="At fixed times.")
+    every_ms: Duration = Field(alias="every", description="At the next multiple of it since 1970.")
     clock: Clock = _clock("run")
 
 
@@ -256,4 +265,4 @@ Emit = Annotated[
     Field(discriminator="on"),
 ]
 TIMED = (WindowCloseEmit, TimeLimitEmit, ThresholdEmit, IntervalEmit)
-"""The ways that hold values back until a time."""
+"""The ways to emit that keep values until a time."""

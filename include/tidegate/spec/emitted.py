@@ -1,4 +1,4 @@
-"""The columns that a sink's messages have, with their types, as far as a file tells them."""
+"""The columns of a sink's messages, with their types as far as a pipeline file determines them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 
 
 def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
-    """The columns of what goes to a sink, those of the key before them where it wants them. A type that the
-    file does not tell is null: no sink is read with one whose messages have a schema.
+    """Return the columns of a sink's emissions; with `with_key`, the key's columns come first.
+
+    A type that the file does not determine is Arrow's null. The grammar refuses such a column for a sink
+    whose messages have a schema.
     """
     stage = pipeline.stage_of(sink)
     own = _emitted(pipeline, stage)
@@ -29,7 +31,13 @@ def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
 
 
 def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa.Schema:
-    """The columns of what a sink's schema is of: its keys, its values, or the envelopes of its values."""
+    """Return the columns that a sink's schema describes.
+
+    Args:
+        pipeline: The pipeline.
+        sink: The sink.
+        payload: Says whether the schema is of keys, of values, or of values in envelopes.
+    """
     stage = pipeline.stage_of(sink)
     if payload.is_key:
         return pa.schema(list(_keys(pipeline, stage).items()))
@@ -40,7 +48,7 @@ def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa
 
 
 def value_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
-    """Return the columns of a stage's values. A type that the file does not tell is null."""
+    """Return the columns of a stage's values. A type that the file does not determine is Arrow's null."""
     return pa.schema(list(_emitted(pipeline, stage).items()))
 
 
@@ -57,8 +65,8 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
         columns = {column.name: column.type for column in pipeline.source.row_columns}
         return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
     earlier = pipeline.stages[number - 1]
-    known = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
-    return {name: known.get(name, pa.null()) for name in stage.key}
+    types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
+    return {name: types.get(name, pa.null()) for name in stage.key}
 
 
 def _arrow(text: str | None) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""`emit.equal`: when `on: change` takes two values for the same."""
+"""`emit.equal`: when `on: change` treats two values as equal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tidegate.core.condition import Condition
 from tidegate.core.user_function import source_digest
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import read_condition
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
-from tidegate.spec.scope import Model, among, scope_of
+from tidegate.spec.scope import Model, scope_of, suggest_column
 from tidegate.spec.tree import Fraction
 from tidegate.spec.trusted import check_function
 
@@ -36,22 +36,31 @@ FORMS = ("within", "sql", "python")
 
 @dataclass(frozen=True)
 class Amount:
-    """How far a number may be from the last emitted one: so much, or so many percent of it; as written."""
+    """A tolerance: how far a number may be from the last emitted one, absolutely or in percent of it.
+
+    It has the digits that were written: 0.1 is a tenth, not the nearest double.
+    """
 
     amount: Decimal
     percent: bool = False
 
 
-def compared_columns(emitted: Known | None, columns: Any, ignore: Any) -> Known | None:
-    """Those of the emitted columns that `columns` and `ignore` leave; None when that is not known."""
+def compared_columns(emitted: ColumnTypes | None, columns: Any, ignore: Any) -> ColumnTypes | None:
+    """Return the compared columns: the emitted ones that `columns` lists or `ignore` leaves; None if unknown.
+
+    Args:
+        emitted: The columns that the stage emits; None if they have mistakes.
+        columns: The field `columns`, or None.
+        ignore: The field `ignore`, or None.
+    """
     if emitted is None:
         return None
-    wanted = [name for name in emitted if name not in (ignore or ())] if columns is None else columns
-    return {name: emitted.get(name) for name in wanted}
+    names = [name for name in emitted if name not in (ignore or ())] if columns is None else columns
+    return {name: emitted.get(name) for name in names}
 
 
-def _compared(info: Info) -> Known | None:
-    """Those of the strategy that is being read: it notes them for what stands inside of `equal`."""
+def _compared(info: Info) -> ColumnTypes | None:
+    """Return the compared columns of the `emit` that is being read, which it has noted in the scope."""
     return scope_of(info).compared
 
 
@@ -69,7 +78,7 @@ def _read_amount(written: Any) -> Amount:
 
 
 def _digits(number: float) -> str:
-    """A number as it was written, as far as it was: 0.1 is a tenth, and not the nearest double to it."""
+    """Return the digits of a number as they were written: 0.1 is a tenth, not the nearest double."""
     return number.text if isinstance(number, Fraction) else repr(number)
 
 
@@ -78,7 +87,7 @@ def _compared_number(name: str, info: Info) -> str:
     if compared is None:
         return name
     if name not in compared:
-        raise mistake(f"`{name}` is not a column that is compared", among(name, compared))
+        raise mistake(f"`{name}` is not a column that is compared", suggest_column(name, compared))
     type_ = compared[name]
     if group(type_) not in ("number", None):
         fix = "Leave it out: columns without a tolerance are compared exactly."
@@ -87,14 +96,14 @@ def _compared_number(name: str, info: Info) -> str:
 
 
 def _over_old_and_new(written: Any, info: Info) -> Condition:
-    """A condition over the last emitted value and the new one, of which it sees what is compared."""
+    """Read a condition over `old` and `new`, which are structs of the compared columns."""
     compared = _compared(info)
-    known: Known | None = None
+    columns: ColumnTypes | None = None
     if compared is not None:
         fields = tuple((name, type_ or ANY) for name, type_ in compared.items())
         row = Type(f"struct<{','.join(compared)}>", "struct", fields)
-        known = {"old": row, "new": row}
-    return read_condition(written, known)
+        columns = {"old": row, "new": row}
+    return read_condition(written, columns)
 
 
 def _filled_mapping(within: dict[str, Amount]) -> dict[str, Amount]:
@@ -109,7 +118,7 @@ Tolerance = Annotated[
 
 
 class Within(Model):
-    """Near enough in these columns, and exactly the same in the others."""
+    """Values are equal if these columns are within a tolerance, and all other columns are exactly equal."""
 
     within: Annotated[
         dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
@@ -118,15 +127,15 @@ class Within(Model):
 
 
 class SqlEqual(Model):
-    """The same when a condition over `old.x` and `new.x` is true."""
+    """Values are equal if a condition over `old.x` and `new.x` is true."""
 
     sql: Annotated[
         InstanceOf[Condition], BeforeValidator(_over_old_and_new), WithJsonSchema({"type": "string"})
-    ] = Field(description="A condition over `old.x` and `new.x`; true: the same.")
+    ] = Field(description="A condition over `old.x` and `new.x`; if it is true, the values are equal.")
 
 
 class PythonEqual(Model):
-    """The same when a function, called with both values as dicts, answers True."""
+    """Values are equal if a Python function, called with both values as dicts, returns True."""
 
     python: Annotated[str, AfterValidator(check_function)] = Field(
         description="`module:function` of two dicts, in a module that TIDEGATE_PYTHON_MODULES lists."
@@ -135,28 +144,31 @@ class PythonEqual(Model):
 
     @property
     def digest(self) -> str | None:
-        """Of the source of the function's module when the pipeline was planned; None: it is not planned."""
+        """The digest of the module's source when the pipeline was planned; None before it is planned."""
         return self._digest
 
     def planned(self) -> PythonEqual:
-        """The same, with the digest as it is now. Raises UserFunctionFailed."""
+        """Return the model with the present digest.
+
+        Raises UserFunctionFailed if the function cannot be imported.
+        """
         copy = self.model_copy()
         copy._digest = source_digest(self.python)
         return copy
 
 
-def _known_form(written: Any) -> Any:
-    """One of the words, or a mapping with one of the forms."""
+def _check_form(written: Any) -> Any:
+    """Check that `equal` is a word, or a mapping with exactly one of the forms."""
     ways = f"Write {listed(WORDS)}, or one of {listed(FORMS)} in braces: `equal: {{within: {{price: 0.5}}}}`."
     if not isinstance(written, dict):
         if written in WORDS:
             return written
         raise mistake(f"{shown(written)} is not known", did_you_mean(str(written), WORDS, ways))
-    found = [form for form in FORMS if form in written]
-    if not found:
+    forms = [form for form in FORMS if form in written]
+    if not forms:
         raise mistake("it does not say how to compare", ways)
-    if len(found) > 1:
-        raise mistake(f"{listed(found)} are given at once", "Keep one of them.")
+    if len(forms) > 1:
+        raise mistake(f"{listed(forms)} are given at once", "Keep one of them.")
     return written
 
 
@@ -172,5 +184,5 @@ Equal = Annotated[
         | Annotated[PythonEqual, Tag("python")],
         Discriminator(_form),
     ],
-    BeforeValidator(_known_form),
+    BeforeValidator(_check_form),
 ]

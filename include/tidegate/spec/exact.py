@@ -1,4 +1,4 @@
-"""Numbers of JSON and YAML with all digits that are written: a double keeps about 16 of them."""
+"""Numbers of JSON and YAML with all digits that are written; a double has only about 16 of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.spec.tree import Fraction
 
 
 def exact(value: Any) -> Any:
-    """The value, with a Decimal for each number that has a point or an exponent."""
+    """Return the value with a Decimal for each number that has a point or an exponent."""
     if isinstance(value, dict):
         return {name: exact(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -19,7 +19,11 @@ def exact(value: Any) -> Any:
 
 
 def exact_text(value: Any, ensure_ascii: bool = True) -> str:
-    """The JSON text of a value of which decimals are a part."""
+    """Return the JSON text of a value that may contain decimals, which `json.dumps` refuses.
+
+    >>> exact_text({"price": Decimal("0.10")})
+    '{"price": 0.10}'
+    """
     if isinstance(value, dict):
         names = (json.dumps(name, ensure_ascii=ensure_ascii) for name in value)
         items = (exact_text(item, ensure_ascii) for item in value.values())
@@ -30,5 +34,8 @@ def exact_text(value: Any, ensure_ascii: bool = True) -> str:
 
 
 def read_exactly(text: str) -> Any:
-    """The value of a JSON text, with decimals for its fractions."""
+    """Return the value of a JSON text, with a Decimal for each fraction.
+
+    Raises ValueError if it is not JSON.
+    """
     return json.loads(text, parse_float=Decimal)

@@ -1,15 +1,18 @@
-"""Which files of a folder are pipelines. Nothing is imported for it: shells ask while a name is typed."""
+"""Which files of a folder are pipelines.
+
+It imports nothing else: shells run it to complete names while you type.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 DEFAULTS_FILE = "defaults.yaml"
-"""The one YAML file of the folder that is no pipeline; see `spec.defaults`."""
+"""The only YAML file of the folder that is not a pipeline: see `spec.defaults`."""
 HOW_TO_BEGIN = "`tidegate init NAME` writes one; TIDEGATE_PIPELINES names another folder."
-"""What whoever has none is told."""
+"""The hint for a user who has no pipelines yet."""
 
 
 def pipeline_files(folder: Path) -> list[Path]:
-    """The folder's pipeline files, by name; none where there is no such folder."""
+    """Return the folder's pipeline files, sorted by name; an empty list if the folder does not exist."""
     return sorted(path for path in folder.glob("*.yaml") if path.name != DEFAULTS_FILE)

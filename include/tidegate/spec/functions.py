@@ -1,4 +1,7 @@
-"""Which of Spark's functions an expression may call: those of `sql_functions.txt`, and why not the others."""
+"""Which of Spark's functions an expression may call.
+
+`sql_functions.txt` lists them, and the reasons for all others.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _HEAD = re.compile(r"\[(?P<group>\w+)\]\s*(?P<why>[^|]*?)\s*(?:\|\s*(?P<fix>.*))
 
 @dataclass(frozen=True)
 class Group:
-    """Functions that share a fate."""
+    """Functions that are allowed, or refused for the same reason (`why`) and with the same fix."""
 
     name: str
     why: str
@@ -24,7 +27,7 @@ class Group:
 
 @lru_cache(maxsize=1)
 def classified() -> dict[str, Group]:
-    """Every function that is known, in lower case, and its group."""
+    """Return the group of every function that `sql_functions.txt` lists, by its name in lower case."""
     result: dict[str, Group] = {}
     group: Group | None = None
     text = resources.files("tidegate.spec").joinpath("sql_functions.txt").read_text(encoding="utf-8")
@@ -38,12 +41,15 @@ def classified() -> dict[str, Group]:
 
 @lru_cache(maxsize=1)
 def allowed() -> frozenset[str]:
-    """The functions that may be called."""
+    """Return the names of the functions that an expression may call, in lower case."""
     return frozenset(name for name, group in classified().items() if group.name in CALLABLE)
 
 
 def refusal(name: str) -> Fault | None:
-    """Why a function cannot be called, or None when it can."""
+    """Return the fault of calling a function; None if an expression may call it.
+
+    Example: `refusal("rand")` is a fault, `refusal("upper")` is None.
+    """
     group = classified().get(name.lower())
     if group is None:
         fix = did_you_mean(name, allowed(), "Use one of Spark SQL's built-in functions.")

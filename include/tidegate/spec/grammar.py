@@ -1,4 +1,6 @@
-"""The grammar beyond its types: an example of every field."""
+"""The parts of the grammar that types do not express: an example of every field, and how messages
+name a field.
+"""
 
 from __future__ import annotations
 
@@ -182,7 +184,7 @@ EXAMPLES = {
     "airflow.spark.executors": "executors: 4",
     "airflow.spark.conf": "conf: {spark.executor.memoryOverhead: 1g}",
 }
-"""Every field of the grammar, by its generic path, and how it is written."""
+"""Generic path -> an example, for every field of the grammar."""
 
 _CALLBACKS = tuple(path for path in EXAMPLES if re.fullmatch(r"airflow\.on_\w+", path))
 for _path in _CALLBACKS:
@@ -192,10 +194,13 @@ for _path in _CALLBACKS:
 
 @dataclass(frozen=True)
 class Grammar:
-    """What messages about a kind of file need to know of it.
+    """The facts about a kind of file that its messages need.
 
-    `choices`: where there are several forms, and the fields that tell which it is: one field by its value,
-    of several the one that is there. `free`: mappings whose names are the user's own.
+    Args:
+        examples: Generic path -> how the field is written.
+        choices: Generic path of a part with several forms -> the fields that decide which form it is. A
+            single field decides by its value; of several, the one that is written decides.
+        free: Generic paths of mappings whose names the user chooses.
     """
 
     examples: Mapping[str, str]
@@ -203,7 +208,10 @@ class Grammar:
     free: tuple[str, ...]
 
     def generic(self, route: Route) -> str:
-        """The path of a route, with `*` for list positions and for the user's own names."""
+        """Return the path of a route, with `*` for list positions and for names that the user chooses.
+
+        Example: `("sinks", 0, "topic")` is `sinks.*.topic`.
+        """
         path = ""
         for part in route:
             name = "*" if isinstance(part, int) or path in self.free else part
@@ -211,13 +219,13 @@ class Grammar:
         return path
 
     def fields(self, parent: str) -> list[str]:
-        """The names that are known under a generic path."""
+        """Return the names of the fields directly below a generic path."""
         prefix = f"{parent}." if parent else ""
         names = (path.removeprefix(prefix) for path in self.examples if path.startswith(prefix))
         return list(dict.fromkeys(name for name in names if "." not in name and name != "*"))
 
     def example(self, route: Route) -> str | None:
-        """How the field is written, or the nearest field around it that has an example."""
+        """Return the example of the field at a route, or of the nearest field around it that has one."""
         paths = (self.generic(route[:size]) for size in range(len(route), 0, -1))
         return next((self.examples[path] for path in paths if path in self.examples), None)
 
@@ -250,4 +258,4 @@ DEFAULTS = Grammar(
     choices=dict.fromkeys(_CALLBACKS, ()),
     free=(*(f"{path}.with" for path in _CALLBACKS), "airflow.spark.conf"),
 )
-"""That of `defaults.yaml`."""
+"""The grammar of `defaults.yaml`."""

@@ -1,4 +1,4 @@
-"""Of a schedule: its time zone, and the day on which its first interval begins."""
+"""The time zone of a schedule, and the start of its first interval."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DAY_OR_INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-
 
 
 def check_timezone(name: str) -> str:
-    """A name of the database of time zones."""
+    """Return `name` if it is a name of the IANA time zone database. Raises a mistake otherwise."""
     try:
         _zone(name)
-    except (KeyError, ValueError, OSError):  # not there, no name at all, a folder of zones
+    except (KeyError, ValueError, OSError):  # zoneinfo: unknown, not a valid name, or a folder of zones
         otherwise = "Write a name such as `Europe/Berlin`, or `UTC`."
         raise mistake(
             f"{name!r} is not a time zone", did_you_mean(name, available_timezones(), otherwise)
@@ -26,7 +26,14 @@ def check_timezone(name: str) -> str:
 
 
 def read_start_date(written: Any, zone: str) -> datetime | None:
-    """A day, which begins at midnight in that time zone, or an instant with a zone of its own; in UTC."""
+    """Return the start in UTC of a day in the time zone `zone`, or an instant that has a zone itself.
+
+    Args:
+        written: A day such as `2026-01-31`, an ISO 8601 instant, or None.
+        zone: The schedule's time zone, in which a day begins at midnight.
+
+    Raises a mistake if it is neither.
+    """
     if written is None:
         return None
     is_legible = isinstance(written, str) and _DAY_OR_INSTANT.fullmatch(written)
@@ -45,5 +52,5 @@ def read_start_date(written: Any, zone: str) -> datetime | None:
 
 
 def _zone(name: str) -> tzinfo:
-    """That of UTC without the database, which small machines may not have."""
+    """Return a time zone. UTC needs no time zone database, which small container images may lack."""
     return timezone.utc if name == UTC else ZoneInfo(name)

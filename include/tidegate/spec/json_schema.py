@@ -1,6 +1,6 @@
-"""The grammar as JSON Schema, for editors: names, types and words. What hangs together, `validate` tells.
+"""The grammar as JSON Schema for editors: names, types and words. `tidegate validate` checks all other rules.
 
-Numbers may be texts of digits and underscores: editors read YAML 1.2, which has no `5_000_000`.
+Numbers may be texts of digits and underscores, because editors read YAML 1.2, in which `5_000_000` is a text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ _DEFINITION = "#/$defs/"
 
 
 def file_schema(kind: str) -> dict[str, Any]:
-    """Of a `pipeline` file, or of the file of `defaults` beside it. Each field says what it is, and how it is
-    written.
+    """Return the JSON Schema of a kind of file; each field has a description with an example.
+
+    Args:
+        kind: `pipeline`, or `defaults` for `defaults.yaml`.
+
+    Raises KeyError for another kind.
     """
     model, grammar = _FILES[kind]
     schema = model.model_json_schema(schema_generator=_Generator)
@@ -34,7 +38,7 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's, with numbers as YAML files here have them, and without a title for each field."""
+    """Pydantic's generator, with numbers that may have underscores, and without a title for each field."""
 
     def int_schema(self, schema: Any) -> JsonSchemaValue:
         return {**super().int_schema(schema), "type": ["integer", "string"], "pattern": "^[0-9][0-9_]*$"}
@@ -44,7 +48,10 @@ class _Generator(GenerateJsonSchema):
 
 
 def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any], grammar: Grammar) -> None:
-    """Give each field below `part` its example; of a model in several places that of the first one."""
+    """Add its example to each field below `part`.
+
+    A model that is used in several places gets the first one's.
+    """
     if "$ref" in part:
         _describe(whole["$defs"][part["$ref"].removeprefix(_DEFINITION)], route, whole, grammar)
     for choice in (*part.get("anyOf", ()), *part.get("oneOf", ())):

@@ -1,4 +1,4 @@
-"""From the grammar to `core`: what the kernel needs to know of a stage."""
+"""Convert stages of the grammar to stages of the kernel (`core`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.errors import ConditionFailed
 from tidegate.spec.arrow import type_of
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition_types import typed_condition
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
     ChangeEmit,
@@ -28,7 +28,7 @@ from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
-from tidegate.spec.row_expectations import over_columns
+from tidegate.spec.row_expectations import with_column_types
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.unchanged import UnchangedText
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
@@ -37,16 +37,25 @@ _KINDS: dict[str, Literal["plain", "text", "time"]] = {
     **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "decimal"), "plain"),
     "string": "text",
 }
-"""How a key column's text becomes JSON; what is not known takes as many bytes as a time at least."""
+"""How the kernel counts the bytes of a key column as JSON.
+
+A type that is not listed counts like a time: at least.
+"""
 
 DEDUPLICATION = "_deduplicate"
-"""The name of the step before the first stage; no stage can be called so."""
+"""The name of the deduplication before the first stage.
+
+No stage has it: names of stages begin with a letter.
+"""
 SEQUENCE = "_sequence"
-"""The same, of the step in which changes that come too late have no effect."""
+"""The name of the step before the first stage that drops outdated changes."""
 
 
 def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
-    """The steps that keep state in any of these pipelines, each as all of them have it, in their order."""
+    """Return step -> the kernel stages that the pipelines have for it, in the pipelines' order.
+
+    Steps are deduplication, `sequence`, and the stages by name.
+    """
     stages: dict[str, list[core.Stage]] = {}
     for pipeline in pipelines:
         if (once := deduplication_stage(pipeline)) is not None:
@@ -59,7 +68,10 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
 
 
 def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
-    """A stage as the kernel takes it. Records are deduplicated where they come in: by the first stage."""
+    """Return a stage as the kernel needs it. Only the first stage deduplicates, because records enter there.
+
+    Example: `kernel_stage(pipeline, pipeline.stages[0])`
+    """
     kernel = core.Stage(
         reduce=_reduce(stage),
         emit=_emit(pipeline, stage),
@@ -78,7 +90,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
 
 
 def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
-    """Whether a sink tells what each emission replaces."""
+    """Return whether a sink of the stage writes envelopes, which contain the value before."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     return any(rule.payload.enveloped for rule in rules if rule is not None)
 
@@ -89,18 +101,25 @@ def _unchanged(stage: Stage) -> core.Unchanged | None:
     return core.Unchanged(stage.unchanged.text if isinstance(stage.unchanged, UnchangedText) else None)
 
 
-def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:
-    """The stage with its conditions and expectations over the types that emitted and key columns really have.
+def with_types(stage: core.Stage, emitted: pa.StructType, keys: ColumnTypes) -> core.Stage:
+    """Return the stage with its conditions and expectations typed for the actual columns.
 
-    From a file alone, the type of an expression is known only where a condition could have it, too; but how
-    wide a number is decides whether its sum overflows. What a condition means was settled when it was
-    compiled: its text is not read again. Raises ConditionFailed where types do not fit.
+    A file alone determines the type of an expression only if a condition could have the expression, too. But
+    whether a sum overflows depends on the width of its numbers. The meaning of a condition was fixed when it
+    was compiled, and its text is not read again.
+
+    Args:
+        stage: The kernel's stage.
+        emitted: The actual types of the emitted columns.
+        keys: The actual types of the key's columns.
+
+    Raises ConditionFailed if the types do not fit a condition.
     """
-    types: Known = {field.name: type_of(field.type) for field in emitted}
+    types: ColumnTypes = {field.name: type_of(field.type) for field in emitted}
     where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
     windowed = stage.window is not None
-    fitting = [over_columns(each, types, keys, windowed) for each in stage.expectations]
-    expectations = tuple(each for each in fitting if each is not None)
+    typed = [with_column_types(expectation, types, keys, windowed) for expectation in stage.expectations]
+    expectations = tuple(expectation for expectation in typed if expectation is not None)
     return replace(stage, where=where, emit=_compared_over(stage.emit, types), expectations=expectations)
 
 
@@ -109,7 +128,7 @@ def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[core.RowExpectation
     return tuple(expectation for check in checks for expectation in check.row_expectations)
 
 
-def _compared_over(emit: core.Emit, types: Known) -> core.Emit:
+def _compared_over(emit: core.Emit, types: ColumnTypes) -> core.Emit:
     if not isinstance(emit, core.Change) or not isinstance(emit.equivalence, core.Satisfies):
         return emit
     fields = tuple((name, types[name] or ANY) for name in emit.equivalence.columns)
@@ -118,7 +137,7 @@ def _compared_over(emit: core.Emit, types: Known) -> core.Emit:
     return replace(emit, equivalence=replace(emit.equivalence, condition=condition))
 
 
-def _over(condition: Condition, types: Known, keys: Known) -> Condition:
+def _over(condition: Condition, types: ColumnTypes, keys: ColumnTypes) -> Condition:
     try:
         return Condition(condition.text, typed_condition(condition.tree, types, keys))
     except Unfitting as unfitting:
@@ -127,9 +146,11 @@ def _over(condition: Condition, types: Known, keys: Known) -> Condition:
 
 
 def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
-    """The stage in front of the first that lets each value of the columns out once; None without columns.
+    """Return the step before the first stage that emits each value of the `deduplicate` columns once.
 
-    It goes by stream time, whatever the stages' clock: a clock would have it forget what a backlog repeats.
+    None if the pipeline does not deduplicate by columns. The step uses stream time, also if the stages use
+    the run's
+    clock: by the clock it would forget values before a backlog repeats them.
     """
     rule = pipeline.source.deduplicate
     if not isinstance(rule, DeduplicateColumns):
@@ -138,8 +159,9 @@ def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
 
 
 def sequence_stage(pipeline: Pipeline) -> core.Stage | None:
-    """The stage in front of the first in which a change has no effect that is not later than its key's last
-    one; None without a `sequence`. Positions say nothing there, and deletions are forgotten by stream time.
+    """Return the step before the first stage that drops a change that is not later than its key's last one.
+
+    None without a `sequence`. The step ignores positions in the log, and forgets deletions by stream time.
     """
     rule = pipeline.source.sequence
     if rule is None:
@@ -155,7 +177,8 @@ def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
 def _reduce(stage: Stage) -> core.Latest | core.Collect | core.Aggregates:
     if isinstance(stage.reduce, str):
         return core.Latest() if stage.reduce == "latest" else core.Collect()
-    return core.Aggregates(tuple(core.Aggregate(each.name, _function(each)) for each in stage.reduce))
+    aggregates = (core.Aggregate(aggregate.name, _function(aggregate)) for aggregate in stage.reduce)
+    return core.Aggregates(tuple(aggregates))
 
 
 def _function(aggregate: Aggregate) -> str:
@@ -192,7 +215,9 @@ def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
 
 
 def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
-    """What the stage's messages have beside its columns, where a sink wants the key in them."""
+    """Return the parts of the stage's messages beside its columns: the key and window, if a sink
+    wants the key.
+    """
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return core.Envelope()
@@ -207,7 +232,7 @@ def _equivalence(emit: ChangeEmit) -> Equivalence:
     columns = emit.compared
     if isinstance(emit.equal, Within):
         amounts = emit.equal.within.items()
-        tolerances = tuple(core.Tolerance(name, each.amount, each.percent) for name, each in amounts)
+        tolerances = tuple(core.Tolerance(name, amount.amount, amount.percent) for name, amount in amounts)
         return core.Within(tolerances, columns)
     if isinstance(emit.equal, SqlEqual):
         return core.Satisfies(emit.equal.sql, columns)
@@ -220,5 +245,5 @@ def _bound(stage: Stage) -> core.Bound | None:
     buffer = stage.bounded_buffer
     if buffer is None:
         return None
-    assert buffer.when_full != "spill", "that has no bound"
+    assert buffer.when_full != "spill", "a buffer that spills has no bound"
     return core.Bound(buffer.max_records, buffer.max_bytes, buffer.when_full)

@@ -1,12 +1,14 @@
-"""What can be a key: a column that exists, is a single value, and has one way to be written."""
+"""Which columns can be keys: those that exist, are single values, and whose values have exactly one
+spelling.
+"""
 
 from __future__ import annotations
 
 from tidegate.spec import names
 from tidegate.spec.columns import Type
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.mistakes import Fault, mistake
-from tidegate.spec.scope import among
+from tidegate.spec.scope import suggest_column
 
 _NO_KEYS = {
     "float": "numbers with a fraction have more than one way to be written",
@@ -16,22 +18,29 @@ _NO_KEYS = {
 }
 
 
-def check_key(name: str, known: Known | None) -> str:
-    """A key column: usable, and not called like one of the outbox's own."""
-    check_identity(name, known)
-    if known is not None and (meaning := names.RESERVED.get(name.lower())):
+def check_key(name: str, columns: ColumnTypes | None) -> str:
+    """Return `name` if it can be a key column, and is not the name of a column that every outbox has.
+
+    Raises a mistake otherwise. `columns` is None if the columns have mistakes themselves; then every name
+    passes.
+    """
+    check_identity(name, columns)
+    if columns is not None and (meaning := names.RESERVED.get(name.lower())):
         fix = "Use another column, or the record's key (`key: null`)."
         raise mistake(f"`{name}` is reserved: in the outbox it is {meaning}", fix)
     return name
 
 
-def check_identity(name: str, known: Known | None) -> str:
-    """A column by which records are the same or not. Types that only Spark knows are checked in the batch."""
-    if known is None:
+def check_identity(name: str, columns: ColumnTypes | None) -> str:
+    """Return `name` if it is a column by which records can be identified. Raises a mistake otherwise.
+
+    A column whose type only Spark knows passes here, and is checked in the batch.
+    """
+    if columns is None:
         return name
-    if name not in known:
-        raise mistake(f"the column `{name}` does not exist", among(name, known))
-    type_ = known[name]
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
+    type_ = columns[name]
     if type_ is not None and (fault := key_fault(name, type_)):
         raise mistake(fault.message, fault.fix)
     return name

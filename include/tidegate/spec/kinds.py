@@ -1,6 +1,7 @@
-"""What is known of the types inside a condition, by Spark's rules for mixing them.
+"""The types of a condition's parts, by Spark's rules for mixing types.
 
-A type is None where it is not known; then nothing is said against it here, and the value decides later.
+A type is None if it is unknown. Then no mistake is reported here, and the value decides when the condition is
+tested.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ STRING = Type("string", "string")
 
 _CONSTANTS = {type(None): NULL, bool: BOOLEAN, float: DOUBLE, str: STRING, date: Type("date", "date")}
 INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-"""Whole numbers, narrowest first, and how many digits Spark gives them beside decimals."""
+"""Integer type, narrowest first -> the digits of the decimal to which Spark converts it when it
+meets a decimal.
+"""
 _NESTED = ("array", "map", "struct")
 _MAX_DIGITS = 38
 
 
 class Typed(NamedTuple):
-    """A part of a condition, and its type where that is known."""
+    """A part of a condition, with its type; None if the type is unknown."""
 
     tree: Tree
     type: Type | None
 
 
 class Unfitting(Exception):
-    """Types that do not go together."""
+    """Types do not fit together; `fault` has the message and the fix."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
@@ -47,7 +50,11 @@ class Unfitting(Exception):
 
 
 def group(type_: Type | None) -> str | None:
-    """What it can be compared with; None for null and for what is not known."""
+    """Return the group of types that are comparable with a type; None for null and unknown types.
+
+    >>> group(INT), group(STRING), group(None)
+    ('number', 'string', None)
+    """
     if type_ is None or type_.kind in (ANY.kind, NULL.kind):
         return None
     if type_.kind in INTEGERS or type_.kind in ("float", "double", "decimal"):
@@ -56,24 +63,30 @@ def group(type_: Type | None) -> str | None:
 
 
 def decimal(digits: int, scale: int) -> Type:
-    """The type of decimals with so many digits, `scale` of them behind the point."""
+    """Return the type of decimals with `digits` digits, `scale` of them behind the point."""
     text = f"decimal({digits},{scale})"
     return Type(text, "decimal")
 
 
 def constant(value: Any) -> Typed:
-    """A constant, of the type that its value tells."""
+    """Return a constant with the type of its value."""
     return Typed(("literal", value), _type_of(value))
 
 
 def integer_constant(value: int, kind: str) -> Typed:
-    """A whole number of a type that it was cast to: the tree names that, where the value does not tell it."""
+    """Return a constant integer that was cast to the type `kind`.
+
+    The tree has the type if the value implies another.
+    """
     type_ = Type(kind, kind)
     return Typed(("literal", value) if _type_of(value) == type_ else ("literal", value, kind), type_)
 
 
 def _type_of(value: Any) -> Type:
-    """Of a constant. A whole number that is written has 32 bits, and 64 where those are too few."""
+    """Return the type of a constant.
+
+    As in Spark, an integer literal is an int, or a bigint if it needs more bits.
+    """
     if isinstance(value, Decimal):
         _, digits, exponent = value.as_tuple()
         scale = -int(exponent)
@@ -87,8 +100,10 @@ def _type_of(value: Any) -> Type:
 
 
 def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Both as they are compared: as doubles where one has a floating point. Raises Unfitting for two kinds,
-    nested values, and decimals of which no type of 38 digits holds both.
+    """Return both operands as they are compared: as doubles if one of them has a floating point.
+
+    Raises Unfitting for operands of two groups, nested values, and decimals that no type of 38 digits can
+    hold.
     """
     by_group = {group(operand.type): operand for operand in (left, right) if group(operand.type)}
     if "nested" in by_group:
@@ -106,7 +121,10 @@ def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 
 def united(operands: list[Typed]) -> tuple[list[Typed], Type | None]:
-    """Values of which one is the result, and its type: all doubles if one of them is. Raises Unfitting."""
+    """Return alternative results in their common type, and that type: all are doubles if one is.
+
+    Raises Unfitting if they have no common type.
+    """
     groups = {group(operand.type): operand.type for operand in operands if group(operand.type)}
     if len(groups) > 1:
         texts = [type_.text for type_ in groups.values() if type_]
@@ -122,7 +140,10 @@ def united(operands: list[Typed]) -> tuple[list[Typed], Type | None]:
 
 
 def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
-    """`+ - * / %` over two numbers. Raises Unfitting."""
+    """Return `+ - * / %` or `div` of two numbers.
+
+    Raises Unfitting for other types, and for results that Spark rounds.
+    """
     for operand in (left, right):
         _require_number(operand, operator)
     if operator == "/":
@@ -140,13 +161,15 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
 
 
 def fitted(tree: Tree, type_: Type | None) -> Typed:
-    """A computed number, which has to fit into a whole number's type; 64 bits are looked at anyway."""
+    """Return a computed number with a check that it fits its integer type; the evaluation always
+    checks 64 bits.
+    """
     narrow = type_ is not None and type_.kind in INTEGERS and type_.kind != "bigint"
     return Typed(("fit", type_.kind, tree) if type_ and narrow else tree, type_)
 
 
 def digits(number: Typed) -> tuple[int, int]:
-    """Digits and scale of a whole number or decimal beside decimals."""
+    """Return the digits and the scale of a number when it is mixed with decimals."""
     assert number.type is not None
     if number.tree[0] == "literal" and isinstance(number.tree[1], int):
         return len(str(abs(number.tree[1]))), 0
@@ -161,7 +184,10 @@ def _kind(operand: Typed) -> str:
 
 
 def _floating(operands: list[Typed]) -> Type | None:
-    """What numbers are together when one has a floating point; float beside what is not known stays float."""
+    """Return the common type of numbers if one has a floating point, otherwise None.
+
+    Unknown types leave a float.
+    """
     kinds = {_kind(operand) for operand in operands}
     if "double" in kinds or ("float" in kinds and kinds - {"float", "any", "void"}):
         return DOUBLE
@@ -203,7 +229,7 @@ def _whole_division(left: Typed, right: Typed) -> Typed:
 
 
 def _decimal_result(operator: str, left: tuple[int, int], right: tuple[int, int]) -> Type:
-    """Spark's type of the result, unless it would round."""
+    """Return Spark's type of a decimal result. Raises Unfitting if Spark would round the result."""
     integral, scale = max(left[0] - left[1], right[0] - right[1]) + 1, max(left[1], right[1])
     if operator == "*":
         integral, scale = left[0] - left[1] + right[0] - right[1] + 1, left[1] + right[1]
@@ -216,7 +242,7 @@ def _decimal_result(operator: str, left: tuple[int, int], right: tuple[int, int]
 
 
 def _common_number(operands: Iterable[Typed]) -> Type | None:
-    """The widest of them. Raises Unfitting where decimals are too wide for one type."""
+    """Return the widest type of the numbers. Raises Unfitting if no type can hold all decimals."""
     numbers = [number for number in operands if group(number.type) == "number"]
     kinds = {_kind(number) for number in numbers}
     if "decimal" not in kinds:

@@ -1,6 +1,6 @@
-"""What can still be told of a pipeline file that has mistakes: which stream it is of, and when that is due.
+"""Read the stream and the schedule of a pipeline file that has mistakes.
 
-A mistake anywhere else in the file leaves its DAG where it was, with the schedule that it had.
+If the mistakes are elsewhere in the file, its DAG stays in Airflow, with the schedule that it had.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from tidegate.spec.tree import read, read_text
 _FIELDS = tuple(field.alias or name for name, field in Scheduling.model_fields.items())
 _LINE = re.compile(rf"^({'|'.join(_FIELDS)}):(?:[ \t](.*))?$", re.MULTILINE)
 _ILLEGIBLE = object()
-"""Stands for a value that is no YAML: no field takes it."""
+"""Replaces a value that is not YAML: no field accepts it, so the field counts as wrong."""
 
 
 def legible_scheduling(text: str, last_good: str = "") -> Scheduling | None:
-    """Stream and schedule by a text that has mistakes, and may be no YAML at all.
+    """Return the stream and schedule of a text that has mistakes, or is not YAML at all.
 
-    Where one of these fields is itself wrong, or no pipeline is named, that is as in `last_good`, an earlier
-    text; without one the default, or None where no pipeline is named.
+    Args:
+        text: The text of the file.
+        last_good: An earlier text, which gives the fields that are wrong or missing in `text`.
+
+    Fields that both texts lack have their defaults. None if neither names a pipeline.
     """
     usable, wrong = _without_mistakes(_fields_of(text))
     wrong |= {"pipeline"} - usable.keys()
@@ -37,9 +40,9 @@ def legible_scheduling(text: str, last_good: str = "") -> Scheduling | None:
 
 
 def stream_in_broken_file(file: str) -> tuple[str, int | None] | None:
-    """Pipeline and generation that a file names, which has mistakes and may be no YAML at all.
+    """Return the pipeline and generation of a file that has mistakes, or is not YAML at all.
 
-    The generation is None where that cannot be told; so is the answer where the file names no pipeline.
+    The generation is None if its field is wrong. The result is None if the file names no pipeline.
     """
     try:
         usable, wrong = _without_mistakes(_fields_of(read_text(Path(file))))
@@ -51,11 +54,11 @@ def stream_in_broken_file(file: str) -> tuple[str, int | None] | None:
 
 
 def _fields_of(text: str) -> dict[str, Any]:
-    """The fields as they are written: of the whole where that is YAML, else line by line."""
+    """Return the fields as they are written. A text that is not YAML is searched line by line."""
     try:
         data = read(text, "text").data
     except PipelineInvalid:
-        lines = dict(reversed(_LINE.findall(text)))  # of a field that is written twice, the first counts
+        lines = dict(reversed(_LINE.findall(text)))  # if a field appears twice, the first one counts
         return {name: _value(written) for name, written in lines.items()}
     return {name: data[name] for name in _FIELDS if name in data} if isinstance(data, dict) else {}
 
@@ -70,7 +73,10 @@ def _value(written: str) -> Any:
 
 
 def _without_mistakes(fields: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The fields that can be used, and the names of those that cannot."""
+    """Return the usable fields, and the names of the wrong ones.
+
+    It validates again after removing wrong fields, because a field's check can depend on another field.
+    """
     usable = dict(fields)
     while True:
         try:

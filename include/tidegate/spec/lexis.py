@@ -1,7 +1,7 @@
 """The words of a Spark SQL expression, by Spark's own rules for quotes.
 
-What Spark runs is the user's text, not a parser's idea of it. So the question which functions are called
-is answered here, on the text, and a text that two readers could split differently is refused.
+Spark runs the user's text, and not a parser's interpretation of it. So this module finds the called functions
+in the text itself, and refuses a text that two parsers could split differently.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REFUSED_SYMBOLS = {
     "::": ("`::` is not used here", "Write `cast(x as type)`."),
     "=>": ("named arguments are not used here", "Write the arguments in their order."),
 }
-# words that may stand before a parenthesis without calling anything
+# Words that can precede a parenthesis without being a call.
 _OPERATORS = (
     *("and", "or", "not", "in", "between", "like", "ilike", "rlike", "regexp", "escape"),
     *("is", "distinct", "from", "div", "case", "when", "then", "else", "over", "as"),
@@ -52,7 +52,10 @@ _OPERATORS = (
 
 @dataclass(frozen=True)
 class Word:
-    """A part of the text: what kind, what it says, and where it starts and ends."""
+    """A word, symbol, quoted name or text in an expression, with its offsets in the expression.
+
+    `kind` is a group of the pattern: `word`, `symbol`, `quoted` (in backticks) or `string`.
+    """
 
     kind: str
     text: str
@@ -60,12 +63,18 @@ class Word:
     end: int
 
     def says(self, *texts: str) -> bool:
-        """Whether it is this word or symbol; upper and lower case are the same."""
+        """Return whether it is one of these words or symbols, which are in lower case.
+
+        Case does not count.
+        """
         return self.kind in ("word", "symbol") and self.text.lower() in texts
 
 
 def split(text: str) -> tuple[list[Word], list[Fault]]:
-    """The words of an expression without blanks, and what cannot be in one; no words when unreadable."""
+    """Split an expression. Returns its words without blanks, and the faults; no words if it cannot be split.
+
+    Example: the words of `sum(a + 1)` are `sum`, `(`, `a`, `+`, `1` and `)`.
+    """
     if (fault := _unusable_whole(text)) is not None:
         return [], [fault]
     words: list[Word] = []
@@ -87,15 +96,15 @@ def _unusable_whole(text: str) -> Fault | None:
     if len(text) > MAX_CHARACTERS:
         return Fault(f"the expression is longer than {MAX_CHARACTERS:,} characters", "Split it.")
     if "${" in text:
-        # Spark replaces it with settings and environment variables, even inside of quotes
+        # Spark substitutes settings and environment variables for it, even inside of quotes.
         return Fault("`${…}` would read Spark's settings or the environment", "Write the value itself.")
     if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
-        return Fault("the expression holds half a character", "Write the character itself.")
+        return Fault("the expression contains half of a character", "Write the character itself.")
     return None
 
 
 def _unusable(text: str, at: int) -> Fault:
-    """Why the text cannot be split at this place."""
+    """Return the fault because of which the text cannot be split at the offset `at`."""
     character = text[at]
     if text.startswith(("--", "/*"), at):
         return Fault("comments and hints are not allowed", "Put the comment above it, with `#`.")
@@ -107,11 +116,14 @@ def _unusable(text: str, at: int) -> Fault:
 
 
 def string_value(literal: str) -> str:
-    """What Spark makes of a text in quotes. `\\%` and `\\_` stay as they are, for LIKE."""
+    """Return the value of a literal in quotes, as Spark reads it.
+
+    `\\%` and `\\_` stay unchanged, for LIKE.
+    """
     if literal[0] in "rR":
         return literal[2:-1]
     read = _ESCAPE.sub(_unescaped, literal[1:-1])
-    # two halves of a character, each written as an escape, are one
+    # Two surrogates, each written as an escape, are one character.
     return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -126,7 +138,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def types(words: list[Word]) -> list[range]:
-    """Where types are written: in each `cast(… as TYPE)`, the positions of the words of TYPE."""
+    """Return the positions of the words of TYPE in each `cast(… as TYPE)`."""
     spans = []
     for at, word in enumerate(words[:-1]):
         if word.says("cast", "try_cast") and words[at + 1].says("("):
@@ -136,7 +148,7 @@ def types(words: list[Word]) -> list[range]:
 
 
 def _type_in(words: list[Word], at: int) -> tuple[int, int]:
-    """From behind the `as` of a cast to its closing parenthesis."""
+    """Return the positions behind the `as` of a cast, and of its closing parenthesis."""
     depth, start = 1, len(words)
     for position in range(at, len(words)):
         word = words[position]
@@ -149,7 +161,7 @@ def _type_in(words: list[Word], at: int) -> tuple[int, int]:
 
 
 def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
-    """The names that are called, outside of types, and the names that cannot be called so."""
+    """Return the names of called functions, outside of types, and faults for quoted or qualified names."""
     in_types = {at for span in types(words) for at in span}
     names: list[Word] = []
     faults = []

@@ -1,4 +1,4 @@
-"""Pipeline files: from text to `Pipeline`, or to every mistake at once."""
+"""Load pipeline files: a text becomes a `Pipeline`, or all of its mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -16,46 +16,57 @@ from tidegate.errors import PipelineInvalid, Problem
 from tidegate.spec.folder import pipeline_files
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.scope import Scope
-from tidegate.spec.told import tell
+from tidegate.spec.told import as_problems
 from tidegate.spec.tree import Tree, read, read_text, unlocated
 
 _PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """The pipeline in a file. Raises PipelineInvalid with all of its problems."""
+    """Load the pipeline of a file. Raises PipelineInvalid with all problems of the file."""
     return parse_pipeline(read_text(path), str(path))
 
 
 def parse_pipeline(text: str, file: str) -> Pipeline:
-    """The pipeline in a text; `file` is what problems call it. Raises PipelineInvalid."""
+    """Parse the pipeline of a text.
+
+    Args:
+        text: YAML, or JSON if `file` ends with `.json`.
+        file: The file's name, for problems, and to find schema files beside it.
+
+    Raises PipelineInvalid with all problems of the text.
+    """
     return parse_tree(read(text, file), text)
 
 
 def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
-    """File name without `.yaml` -> pipeline, of a whole folder, and the errors of those that cannot be used.
+    """Load all pipelines of a folder.
 
-    Two generations of a pipeline may stand in two files, to run side by side. Of files with the same
-    name and generation none can be used: which one would own the state? Nor can one whose lookup does not
-    fit the windows of another's stage.
+    Two files may have two generations of a pipeline, which run side by side. If several files have the same
+    pipeline and generation, none of them is accepted, because only one could own the state. A file is also
+    refused if a lookup does not fit the windows of the stage that it reads.
+
+    Returns file name without `.yaml` -> pipeline, and an error for each file that is refused.
     """
-    found: dict[Path, Pipeline] = {}
+    pipelines: dict[Path, Pipeline] = {}
     errors = []
     for path in pipeline_files(folder):
         try:
-            found[path] = load_pipeline(path)
+            pipelines[path] = load_pipeline(path)
         except PipelineInvalid as error:
             errors.append(error)
-    refused = dict(_refused(found))
-    accepted = {path.stem: pipeline for path, pipeline in found.items() if path not in refused}
+    refused = dict(_refused(pipelines))
+    accepted = {path.stem: pipeline for path, pipeline in pipelines.items() if path not in refused}
     return accepted, [*errors, *refused.values()]
 
 
 def load_pipeline_of_folder(path: Path) -> Pipeline:
-    """The pipeline in a file of a folder, if `load_pipelines` accepts it there. Raises PipelineInvalid.
+    """Load the pipeline of a file, if `load_pipelines` would accept it in its folder.
 
-    Of the others it reads those only that have the pipeline's name, that of one whose state it looks up, or
-    that of the folder of a sink.
+    It reads only the other files that matter: those of the same pipeline, of pipelines whose state is looked
+    up, and of pipelines whose folder a sink would write to.
+
+    Raises PipelineInvalid with all problems of the file.
     """
     pipeline = load_pipeline(path)
     names = {pipeline.pipeline, *(lookup.state[0] for lookup in pipeline.lookup if lookup.state)}
@@ -72,30 +83,33 @@ def load_pipeline_of_folder(path: Path) -> Pipeline:
 
 
 def _may_be_of(text: str, names: Container[str]) -> bool:
-    """Whether a file's text is of one of these pipelines; where that is not plain to see, it may be."""
+    """Return whether a text may be of one of these pipelines.
+
+    It is true if the text does not show the name.
+    """
     match = _PIPELINE.search(text)
     return match is None or match[1] in names
 
 
-def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:
-    """Those that have no mistakes of their own, but do not go with the others."""
-    owners = Counter(map(_stream, found.values()))
-    for path, pipeline in found.items():
+def _refused(pipelines: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:
+    """Yield the files that have no mistakes themselves, but conflict with other files."""
+    owners = Counter(map(_stream, pipelines.values()))
+    for path, pipeline in pipelines.items():
         if owners[_stream(pipeline)] > 1:
-            yield path, _shared(path, found)
+            yield path, _shared(path, pipelines)
         elif problems := [
-            *_lookup_problems(pipeline, path, found.values()),
-            *_sink_problems(pipeline, path, {other.pipeline for other in found.values()}),
+            *_lookup_problems(pipeline, path, pipelines.values()),
+            *_sink_problems(pipeline, path, {other.pipeline for other in pipelines.values()}),
         ]:
             yield path, PipelineInvalid(problems)
 
 
-def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline]) -> Iterator[Problem]:
-    """Lookups that fit none of the generations that are there of the pipeline whose state they read."""
+def _lookup_problems(pipeline: Pipeline, path: Path, pipelines: Iterable[Pipeline]) -> Iterator[Problem]:
+    """Yield the problems of lookups that fit no generation of the pipeline whose state they read."""
     if not pipeline.lookup:
-        return  # reading the file again, for its lines, takes as long as the rest
+        return  # the file is read again to find the lines, which takes as long as all the rest
     tree = read(pipeline.text, str(path))
-    stages = [((other.pipeline, stage.name), stage) for other in others for stage in other.stages]
+    stages = [((other.pipeline, stage.name), stage) for other in pipelines for stage in other.stages]
     for at, lookup in enumerate(pipeline.lookup):
         generations = [stage for name, stage in stages if name == lookup.state]
         mistakes = [lookup.state_mistake(stage) for stage in generations]
@@ -105,10 +119,12 @@ def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline])
 
 
 def _sink_problems(pipeline: Pipeline, path: Path, pipelines: Container[str]) -> Iterator[Problem]:
-    """Table sinks in the lake's folder of another pipeline, whose state a vacuum of the table removes."""
+    """Yield table sinks in the lake's folder of another pipeline: a vacuum of the table would
+    delete its state.
+    """
     for at, sink in enumerate(pipeline.sinks):
         if sink.lake_folder is not None and sink.lake_folder in pipelines:
-            what = f"it lies in the lake's folder of the pipeline `{sink.lake_folder}`, or is that folder"
+            what = f"it is in the lake's folder of the pipeline `{sink.lake_folder}`, or is that folder"
             fix = "Write a name that no pipeline has, such as `out/...`."
             yield read(pipeline.text, str(path)).problem(("sinks", at, "path"), what, fix)
 
@@ -117,17 +133,22 @@ def _stream(pipeline: Pipeline) -> tuple[str, int]:
     return pipeline.pipeline, pipeline.generation
 
 
-def _shared(path: Path, found: dict[Path, Pipeline]) -> PipelineInvalid:
-    mine = found[path]
-    others = [str(other) for other, its in found.items() if _stream(its) == _stream(mine) and other != path]
-    tree = read(mine.text, str(path))
-    message = f"generation {mine.generation} of `{mine.pipeline}` is also in {', '.join(others)}"
+def _shared(path: Path, pipelines: dict[Path, Pipeline]) -> PipelineInvalid:
+    pipeline = pipelines[path]
+    same = [other for other, candidate in pipelines.items() if _stream(candidate) == _stream(pipeline)]
+    files = ", ".join(str(other) for other in same if other != path)
+    tree = read(pipeline.text, str(path))
+    message = f"generation {pipeline.generation} of `{pipeline.pipeline}` is also in {files}"
     fix = "Rename one, give it another generation, or remove it."
     return PipelineInvalid([tree.problem(("pipeline",), message, fix)])
 
 
 def parse_case_pipeline(data: dict[str, Any], file: str) -> Pipeline:
-    """The pipeline of a case file: `schedule`, `generation`, `sinks` and `quality` may be absent."""
+    """Parse the pipeline of a case file, in which `schedule`, `generation`, `sinks` and `quality` may be
+    absent.
+
+    Raises PipelineInvalid with all of its problems.
+    """
     return parse_tree(unlocated(data, file), json.dumps(data, sort_keys=True), in_case=True)
 
 
@@ -138,15 +159,23 @@ def _unforeseen(tree: Tree, error: Exception) -> Problem:
 
 
 def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
-    """The pipeline that a tree holds. `text` is what it was read from. Raises PipelineInvalid."""
+    """Validate a tree as a pipeline.
+
+    Args:
+        tree: The data with its lines.
+        text: The text that it was read from, which the pipeline stores.
+        in_case: Whether it is part of a case file, where sinks may be absent.
+
+    Raises PipelineInvalid with all problems.
+    """
     try:
         written = Written.model_validate(
             tree.data, context=Scope(in_case=in_case, folder=Path(tree.file).parent)
         )
     except ValidationError as error:
-        raise PipelineInvalid(tell(error, tree)) from None
+        raise PipelineInvalid(as_problems(error, tree)) from None
     except Exception as error:
-        # A validator that stumbles over one file must not take the DAGs of all other files down.
+        # A bug in a validator must not remove the DAGs of all other files.
         raise PipelineInvalid([_unforeseen(tree, error)]) from error
     fields = {name: getattr(written, name) for name in Written.model_fields}
     return Pipeline.model_construct(**fields, text=text)

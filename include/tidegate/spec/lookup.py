@@ -11,11 +11,11 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec import names
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import mistake
-from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+from tidegate.spec.scope import Model, distinct, require_filled, scope_of, suggest_column
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 
 KEY = "key"
-"""In `on`: the record's key as it is in the outbox, whatever it is made of."""
+"""A name in `on`: the record's key as the outbox has it, as one text."""
 
 _STATE = re.compile(r"(?P<pipeline>[a-z][a-z0-9_]{0,99})/(?P<stage>[a-z][a-z0-9_]{0,99})")
 _PATH = re.compile(
@@ -48,7 +48,7 @@ def _check_on(name: str, info: Info) -> str:
             raise mistake("`key` is a column of the source, but means the record's key here", fix)
         return name
     if name not in columns:
-        raise mistake(f"the column `{name}` does not exist", among(name, [KEY, *columns]))
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, [KEY, *columns]))
     type_ = columns[name]
     if type_ is not None and group(type_) == "nested":
         raise mistake(f"`{name}` is {type_.text}, and not a single value", "Look up by single values.")
@@ -60,19 +60,20 @@ def _note_column(name: str, info: Info) -> str:
     taken = {column.lower(): column for column in (*(scope.columns or ()), *scope.lookups)}
     if name.lower() in taken:
         taken_name = taken[name.lower()]
-        whose = "another lookup's" if taken_name in scope.lookups else "the source's"
-        raise mistake(f"`{name}` is {whose} column already", "Take it from one place only.")
+        owner = "another lookup's" if taken_name in scope.lookups else "the source's"
+        raise mistake(f"`{name}` is {owner} column already", "Take it from one place only.")
     scope.lookups[name] = None
     return name
 
 
 class Lookup(Model):
-    """`columns` of the row of `table` in which the columns `on` are equal to the record's; null without one.
+    """Add columns from the row of `table` whose columns `on` are equal to the record's; null without such a
+    row.
 
-    `table` is `pipeline/stage`, the state of another pipeline's stage, or else a Delta table: an absolute
-    path, or a URL. A name with one slash is always a state; a table of the lake has to be written in full.
-    The columns of a state are `key`, those that the stage keeps, and, where it has windows, their
-    `window_start` and `window_end` in epoch milliseconds.
+    `table` is `pipeline/stage`, the state of another pipeline's stage, or a Delta table by an absolute path
+    or a URL. A name with one slash is always a state, so a table in the lake needs its full path. The columns
+    of a state are `key`, the stage's columns and, if it has windows, `window_start` and `window_end` in epoch
+    milliseconds.
     """
 
     table: Annotated[str, AfterValidator(_check_table)] = Field(
@@ -80,23 +81,25 @@ class Lookup(Model):
     )
     on: Annotated[
         tuple[Annotated[str, AfterValidator(_check_on)], ...],
-        BeforeValidator(filled),
+        BeforeValidator(require_filled),
         AfterValidator(distinct),
     ] = Field(description="Columns that are equal in the record and the row; `key` is the record's key.")
     columns: Annotated[
         tuple[Annotated[str, AfterValidator(names.check_column), AfterValidator(_note_column)], ...],
-        BeforeValidator(filled),
+        BeforeValidator(require_filled),
     ] = Field(description="The columns that are added, under their names.")
 
     @property
     def state(self) -> tuple[str, str] | None:
-        """Pipeline and stage whose state is looked up; None for a Delta table."""
+        """The pipeline and stage whose state is looked up; None for a Delta table."""
         match = _STATE.fullmatch(self.table)
         return (match["pipeline"], match["stage"]) if match else None
 
     def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
-        """What is wrong, and the fix, where `on` does not name one entry of the state of the stage that is
-        looked up, or names a window that is not there.
+        """Return the message and the fix if the lookup does not fit a stage; None if it does.
+
+        `on` must identify a single entry of the stage's state, and may name window columns only if the stage
+        has a window.
         """
         if stage.bounded_buffer is not None:
             what = f"`{self.table}` has an entry for each partition of a key's records: its buffer is bounded"

@@ -1,4 +1,4 @@
-"""How the grammar says no: a message, and a fix that a person can apply."""
+"""Mistakes in a pipeline file: each has a message, and a fix that a person can apply."""
 
 from __future__ import annotations
 
@@ -11,49 +11,63 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 MISTAKE = "mistake"
-"""The type of the errors that `mistake` makes, by which they are told from pydantic's own."""
+"""The type of the errors that `mistake` makes. It distinguishes them from pydantic's own errors."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong inside one text, such as an expression: what, and the remedy."""
+    """A problem in a text of the file, such as an expression: the message, and the fix."""
 
     message: str
     fix: str
 
 
 def mistake(message: str, fix: str) -> PydanticCustomError:
-    """An error to raise inside a validator."""
+    """Return an error for a validator to raise.
+
+    Example: `raise mistake("a pipeline needs at least one sink", "Write `sinks: [{kind: kafka, topic:
+    t}]`.")`
+    """
     return as_mistake([Fault(message, fix)])
 
 
 def as_mistake(faults: Iterable[Fault]) -> PydanticCustomError:
-    """Several faults of one text as one error, out of which `faults_of` takes them again."""
-    found = list(dict.fromkeys(faults))
-    text = "; ".join(fault.message for fault in found)
-    return PydanticCustomError(MISTAKE, "{text}", {"text": text, "faults": found})
+    """Return several faults of one text as a single error; `faults_of` returns the faults again."""
+    distinct = list(dict.fromkeys(faults))
+    text = "; ".join(fault.message for fault in distinct)
+    return PydanticCustomError(MISTAKE, "{text}", {"text": text, "faults": distinct})
 
 
 def faults_of(context: Mapping[str, Any] | None) -> list[Fault]:
-    """The faults in the context of an error that `mistake` or `as_mistake` made."""
+    """Return the faults in the context (`ctx`) of an error that `mistake` or `as_mistake` made."""
     return list((context or {})["faults"])
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A suggestion when something known is close, else `otherwise`. Upper and lower case are the same."""
-    names = {name.lower(): name for name in known}
+def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "") -> str:
+    """Return a suggestion if a candidate is similar to `word`, otherwise `otherwise`. Case does not count.
+
+    >>> did_you_mean("quantty", ["quantity", "price"])
+    'Did you mean `quantity`?'
+    """
+    names = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
     return f"Did you mean `{names[close[0]]}`?" if close else otherwise
 
 
 def listed(words: Iterable[str]) -> str:
-    """`a`, `b`, `c`; long lists are cut."""
+    """Return the words in backticks, with commas. A list of more than twelve is cut.
+
+    >>> listed(["a", "b"])
+    '`a`, `b`'
+    """
     names = [f"`{word}`" for word in words]
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def shown(value: Any) -> str:
-    """A value as the file's reader knows it, cut."""
+    """Return a value as messages show it: a container by its kind, anything else as text of at most
+    60 characters.
+    """
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What may be called what: pipelines, topics, columns, tables, suites."""
+"""Rules for the names of pipelines, topics, columns, tables, suites and connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESERVED = {
     "window_start": "the start of the emission's window",
     "window_end": "the end of the emission's window",
 }
-"""Columns that every outbox has beside the emitted ones, and what they hold."""
+"""Column that every outbox has beside the emitted ones -> its content."""
 
 STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
@@ -28,27 +28,35 @@ SQL_COLUMNS = {
     "batch": "the batch",
     "ordinal": "the place in the batch",
 }
-"""Columns that each table of a SQL sink has beside the emitted ones, and what they hold."""
+"""Column that each table of a SQL sink has beside the emitted ones -> its content."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
-_LONGEST_TABLE_PATH = 300  # the ledger has to hold it, as part of the sink's name
+_LONGEST_TABLE_PATH = 300  # the ledger stores it as part of the sink's name
 _CONNECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# what PostgreSQL keeps whole, with or without a schema
+# PostgreSQL truncates longer identifiers.
 _SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
-# without what Delta cannot store (" ,;{}()\n\t=") and what would have to be quoted again and again
+# Without characters that Delta refuses in column names (" ,;{}()\n\t="), and those that SQL would need quotes
+# for.
 _COLUMN = re.compile(r"[^\s,;{}()=.`'\"\\]{1,128}")
 
 
 def quote(name: str) -> str:
-    """The name as a Spark SQL identifier, whatever it is made of."""
+    """Return any name as a Spark SQL identifier in backticks.
+
+    >>> quote("a b")
+    '`a b`'
+    """
     return "`" + name.replace("`", "``") + "`"
 
 
 def check_name(name: str) -> str:
-    """Pipelines and stages: the name becomes part of topics, tables and tasks."""
+    """Return the name of a pipeline or stage if it is valid: it becomes part of topics, tables and tasks.
+
+    Raises a mistake otherwise.
+    """
     if _NAME.fullmatch(name):
         return name
     fix = "Use lower-case letters, digits and _, a letter first, at most 100: `stock_levels`."
@@ -56,7 +64,7 @@ def check_name(name: str) -> str:
 
 
 def check_topic(name: str) -> str:
-    """Kafka's own rule."""
+    """Return the name of a topic if it is valid by Kafka's rule. Raises a mistake otherwise."""
     if _TOPIC.fullmatch(name) and name not in (".", ".."):
         return name
     fix = "Use 1 to 249 letters, digits, `.`, `_` and `-`."
@@ -64,7 +72,11 @@ def check_topic(name: str) -> str:
 
 
 def check_suite(name: str) -> str:
-    """A file's stem in the expectations' folder; never a way out of it."""
+    """Return the name of a suite if it can be a file in the folder of expectations. Raises a mistake
+    otherwise.
+
+    The name must not contain a path that leads out of the folder.
+    """
     if _SUITE.fullmatch(name):
         return name
     fix = "Write the file's name in `include/expectations/` without `.json`."
@@ -72,7 +84,10 @@ def check_suite(name: str) -> str:
 
 
 def check_table_path(path: str) -> str:
-    """A relative name under the lake, or an absolute path; without steps up."""
+    """Return the path of a table if it is relative to the lake or absolute, without `..`.
+
+    Raises a mistake otherwise.
+    """
     if len(path) > _LONGEST_TABLE_PATH:
         fix = f"Use at most {_LONGEST_TABLE_PATH}."
         raise mistake(f"the path of a table has {len(path)} characters: {path[:40]}…", fix)
@@ -83,7 +98,7 @@ def check_table_path(path: str) -> str:
 
 
 def check_sql_table(name: str) -> str:
-    """`name` or `schema.name`."""
+    """Return the name of a SQL table: `name` or `schema.name`. Raises a mistake if it is not one."""
     if _SQL_TABLE.fullmatch(name):
         return name
     fix = "Write `name` or `schema.name`: letters, digits and _, at most 63 each, no digit first."
@@ -91,49 +106,64 @@ def check_sql_table(name: str) -> str:
 
 
 def check_connection(name: str) -> str:
-    """The name becomes part of an environment variable."""
+    """Return the name of a SQL connection if it can be part of an environment variable.
+
+    Raises a mistake otherwise.
+    """
     if _CONNECTION.fullmatch(name):
         return name
     fix = (
-        "Write a name such as `reports`: lower-case letters, digits and _. Its database's URL does not stand "
-        "here, but in the environment as TIDEGATE_SQL_REPORTS."
+        "Write a name such as `reports`: lower-case letters, digits and _. Set the URL of its database in "
+        "the "
+        "environment, as TIDEGATE_SQL_REPORTS."
     )
     raise mistake("that is not a connection's name", fix)
 
 
 def check_kafka_connection(name: str) -> str:
-    """The same, of Kafka."""
-    if _CONNECTION.fullmatch(name) and name != "port":  # TIDEGATE_KAFKA_PORT is that of a local broker
+    """Return the name of a Kafka connection if it can be part of an environment variable.
+
+    Raises a mistake otherwise.
+    """
+    if _CONNECTION.fullmatch(name) and name != "port":  # TIDEGATE_KAFKA_PORT is the port of the local broker
         return name
     fix = (
-        "Write a name such as `reports`: lower-case letters, digits and _, and not `port`. Where its brokers "
-        "are does not stand here, but in the environment as TIDEGATE_KAFKA_REPORTS, or in Airflow's "
-        "connection `tidegate_kafka_reports`."
+        "Write a name such as `reports`: lower-case letters, digits and _, and not `port`. Set the addresses "
+        "of its brokers in the environment, as TIDEGATE_KAFKA_REPORTS, or in Airflow's connection "
+        "`tidegate_kafka_reports`."
     )
     raise mistake("that is not a connection's name", fix)
 
 
 def check_registry_connection(name: str) -> str:
-    """The same, of schema registries."""
+    """Return the name of a registry's connection if it can be part of an environment variable.
+
+    Raises a mistake otherwise.
+    """
     if _CONNECTION.fullmatch(name):
         return name
     fix = (
-        "Write a name such as `shop`: lower-case letters, digits and _. Where the registry is does not stand "
-        "here, but in the environment as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection "
-        "`tidegate_registry_shop`."
+        "Write a name such as `shop`: lower-case letters, digits and _. Set the URL of the registry in the "
+        "environment, as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection `tidegate_registry_shop`."
     )
     raise mistake("that is not a connection's name", fix)
 
 
 def check_subject(name: str) -> str:
-    """Registries take nearly anything: what can be read, and stand in a URL."""
+    """Return the name of a subject if it is readable and can be in a URL. Raises a mistake otherwise.
+
+    Registries themselves accept nearly every name.
+    """
     if name.isprintable() and name.strip() == name and 0 < len(name) <= 255:
         return name
     raise mistake(f"{name[:40]!r} is not a subject's name", "Write for example `availability-value`.")
 
 
 def check_column(name: str) -> str:
-    """A name that JSON, Spark and Delta all can hold. Two underscores begin tidegate's own columns."""
+    """Return the name of a column if JSON, Spark and Delta accept it. Raises a mistake otherwise.
+
+    Two underscores at the beginning are reserved for tidegate's own columns.
+    """
     if name.startswith("__"):
         raise mistake(f"{name!r} begins like tidegate's own columns", "Use at most one underscore there.")
     if _COLUMN.fullmatch(name) and name.isprintable():
@@ -143,15 +173,21 @@ def check_column(name: str) -> str:
 
 
 def check_emitted(name: str) -> str:
-    """A column of the outbox: legal, and not one that the outbox has already."""
+    """Return the name of an emitted column if it is valid and the outbox does not have it already.
+
+    Raises a mistake otherwise.
+    """
     if meaning := RESERVED.get(name.lower()):
         fix = f"Give the column another name, for example `event_{name.lower()}`."
         raise mistake(f"{name!r} is reserved: in the outbox it is {meaning}", fix)
     return check_column(name)
 
 
-def twice(names: Iterable[str]) -> str | None:
-    """The first name that repeats an earlier one; Spark does not tell upper from lower case."""
+def repeated_name(names: Iterable[str]) -> str | None:
+    """Return the first name that repeats an earlier one; None if there is none.
+
+    As in Spark, case does not count.
+    """
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:

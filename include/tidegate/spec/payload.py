@@ -1,4 +1,4 @@
-"""Where the schemas of a sink's messages are, and who puts them there."""
+"""`registry` of a Kafka sink: the schema registry of its messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tidegate.spec import names
 from tidegate.spec.scope import Model
 
 BY_REGISTRY: tuple[SinkFormat, ...] = ("avro", "protobuf")
-"""The formats that have schemas, whose ids in a registry messages name."""
+"""The formats whose messages begin with the id of a schema in a registry."""
 
 
 class SinkRegistry(Model):
-    """Where the schemas of a sink's messages are, and who puts them there."""
+    """The schema registry of a sink's messages, the subjects, and whether tidegate registers
+    schemas there.
+    """
 
     connection: Annotated[str, AfterValidator(names.check_registry_connection)] | None = Field(
         default=None, description="The schema registry, by its name. Null: TIDEGATE_REGISTRY."
@@ -29,5 +31,5 @@ class SinkRegistry(Model):
     may_register: StrictBool = Field(
         alias="register",
         default=True,
-        description="Whether the schema is registered where it is not. `false`: it has to be there.",
+        description="Whether a missing schema is registered. `false`: it must exist.",
     )

@@ -1,5 +1,5 @@
-"""What a plan fixes of a pipeline beside its file: the versions of the Python functions that it calls, and
-the suites that its batches have to pass.
+"""The parts of a pipeline that a plan fixes beside its file: the versions of the Python functions that it
+calls, and the texts of its suites. A retry then uses the same ones.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from tidegate.spec.stage import Stage
 
 
 def python_functions(pipeline: Pipeline) -> dict[str, str | None]:
-    """Function -> digest of its module's source; None as long as the pipeline is not planned."""
+    """Return function -> digest of its module's source; the digest is None before the pipeline is planned."""
     return {equal.python: equal.digest for equal in _python_equals(pipeline)}
 
 
 def with_digests(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the functions as they are now. Raises UserFunctionFailed when one is not there."""
+    """Return the pipeline with the present digests of its functions.
+
+    Raises UserFunctionFailed if a function cannot be imported.
+    """
     if not python_functions(pipeline):
         return pipeline
     return pipeline.model_copy(update={"stages": tuple(map(_with_digest, pipeline.stages))})
@@ -42,14 +45,20 @@ def _python_equals(pipeline: Pipeline) -> Iterator[PythonEqual]:
 
 
 def with_suites(pipeline: Pipeline, text_of: Callable[[str], str | None]) -> Pipeline:
-    """The pipeline with its suites as they are now. `text_of`: name -> the text of its file; None: it stays
-    as it is. Raises SettingsInvalid where rows are held against a suite, and it is none.
+    """Return the pipeline with the texts of its suites.
+
+    Args:
+        pipeline: The pipeline.
+        text_of: Returns the text of a suite's file by its name; None leaves the check unchanged.
+
+    Raises SettingsInvalid if single rows must pass a suite (`on_failure: quarantine`), and its file is not a
+    suite.
     """
     if not pipeline.checks:
         return pipeline
     quality: list[AnyCheck] = []
-    for each in pipeline.quality:  # a checkpoint whose files nobody has read stays as it is
-        quality += [_with_suite(check, text_of(check.suite)) for check in each.checks] or [each]
+    for entry in pipeline.quality:  # a checkpoint stays unchanged if its files were not read
+        quality += [_with_suite(check, text_of(check.suite)) for check in entry.checks] or [entry]
     return pipeline.model_copy(update={"quality": tuple(quality)})
 
 
@@ -62,7 +71,7 @@ def _with_suite(check: QualityCheck, text: str | None) -> QualityCheck:
 
 
 def suite_text(folder: Path, name: str) -> str:
-    """The text of a suite's file. Raises SettingsInvalid."""
+    """Return the text of a suite's file. Raises SettingsInvalid if it does not exist or cannot be read."""
     path = folder / f"{name}.json"
     try:
         return path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""All that `tidegate.spec` has for others."""
+"""The public names of `tidegate.spec`."""
 
 from tidegate.formats.payload import Payload, SinkSchema
 from tidegate.spec.airflow import AirflowSettings, SparkPlacement

@@ -1,6 +1,6 @@
-"""`quality`: which suites a batch has to pass, each over what, and what happens when it does not.
+"""`quality`: the suites that a batch must pass, the rows that each evaluates, and what a failure does.
 
-A checkpoint of Great Expectations names suites and what they look at in files of its own: see `checkpoints`.
+A checkpoint of Great Expectations lists suites and their data in files of its own: see `checkpoints`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.scope import Model, scope_of
-from tidegate.spec.sinks import OfStage
+from tidegate.spec.sinks import StageName
 from tidegate.spec.trusted import check_module
 
 
-def _known_sink(name: str | None, info: Info) -> str | None:
+def _check_sink(name: str | None, info: Info) -> str | None:
     sinks = scope_of(info).sinks
     if name is None:
         return name
@@ -31,15 +31,19 @@ def _known_sink(name: str | None, info: Info) -> str | None:
     return name
 
 
-def _of_a_stage(rows: str, info: Info) -> str:
+def _check_rows(rows: str, info: Info) -> str:
     if rows == "state" and info.data.get("sink") is not None:
         raise mistake("a sink has no state", "Name the stage: `stage: availability`.")
     return rows
 
 
-def _of_values(on_failure: str, info: Info) -> str:
-    """What is refused is what a stage would emit: its sinks and the stages after it are without it."""
-    if on_failure == "quarantine" and (info.data.get("sink") is not None or info.data.get("of") != "values"):
+def _check_on_failure(on_failure: str, info: Info) -> str:
+    """Allow `quarantine` only for the values of a stage: refused rows reach neither its sinks nor
+    later stages.
+    """
+    if on_failure == "quarantine" and (
+        info.data.get("sink") is not None or info.data.get("rows") != "values"
+    ):
         fix = "Leave `sink` and `of` out, and name the stage: `stage: availability`; or write `stop`."
         raise mistake("`quarantine` is for the values that a stage emits", fix)
     return on_failure
@@ -52,30 +56,32 @@ Modules = Annotated[
 
 
 class QualityCheck(Model):
-    """A suite, what it is evaluated on, and what its failures do.
+    """A suite, the rows that it evaluates, and what its failures do.
 
-    A plan keeps the suite's text beside it, so that each try of a batch meets the same.
+    A plan stores the suite's text, so that each attempt of a batch uses the same suite.
     """
 
     suite: Annotated[str, AfterValidator(names.check_suite)] = Field(
         description="The suite's name: that of its file in the folder of expectations, without `.json`."
     )
-    stage: OfStage = Field(
-        default=None, description="Whose emissions or state it looks at. Null: the last stage's."
+    stage: StageName = Field(
+        default=None, description="The stage whose emissions or state it evaluates. Null: the last one."
     )
-    sink: Annotated[str | None, AfterValidator(_known_sink)] = Field(
-        default=None, description="The sink, by its name, whose columns it sees. Null: it is of a stage."
+    sink: Annotated[str | None, AfterValidator(_check_sink)] = Field(
+        default=None, description="The sink, by its name, whose columns it sees. Null: a stage's columns."
     )
-    of: Annotated[Literal["values", "emissions", "state"], AfterValidator(_of_a_stage)] = Field(
+    rows: Annotated[Literal["values", "emissions", "state"], AfterValidator(_check_rows)] = Field(
+        alias="of",
         default="values",
         description="`values`: what is emitted, without deletions. `emissions`: deletions as well. "
         "`state`: the state rows that the batch changed.",
     )
-    on_failure: Annotated[Literal["stop", "warn", "quarantine"], AfterValidator(_of_values)] = Field(
+    on_failure: Annotated[Literal["stop", "warn", "quarantine"], AfterValidator(_check_on_failure)] = Field(
         default="stop",
-        description="What an expectation does that says no `severity`. `stop`: the batch halts, and nothing "
-        "of it is visible (`critical`). `warn`: it is told, and goes on (`warning`). `quarantine`: single "
-        "rows that break it go into quarantine; what is not about those stops.",
+        description="What a failure does if the expectation has no `severity`. `stop`: the batch halts, and "
+        "nothing of it is visible (`critical`). `warn`: tidegate alerts, and the batch continues "
+        "(`warning`). "
+        "`quarantine`: rows that break it go into quarantine; an expectation on more than single rows stops.",
     )
     modules: Modules = ()
     _suite_text: str | None = PrivateAttr(default=None)
@@ -83,35 +89,36 @@ class QualityCheck(Model):
 
     @property
     def suite_text(self) -> str | None:
-        """The suite's file as it was when the batch was planned; None: it is not planned, or by a tidegate
-        that did not keep it.
-        """
+        """The text of the suite's file when the batch was planned; None before it is planned."""
         return self._suite_text
 
     @property
     def row_expectations(self) -> tuple[RowExpectation, ...]:
-        """Of `on_failure: quarantine`: those of the suite that are about single rows. A plan keeps them, too:
-        a newer tidegate may know more of them.
+        """The expectations on single rows of the suite, if `on_failure` is `quarantine`.
+
+        A plan stores them, because a newer tidegate may support more of them.
         """
         return self._row_expectations
 
     @property
     def checks(self) -> tuple[QualityCheck, ...]:
-        """Itself: a checkpoint is several."""
+        """The check itself. A checkpoint has several checks."""
         return (self,)
 
     def read(self, _: CheckpointReader) -> tuple[QualityCheck, ...]:
-        """Itself: it is written out."""
+        """Return the check itself. Only a checkpoint reads files."""
         return (self,)
 
     @property
     def target(self) -> tuple[str, str | None, str | None, str]:
-        """The suite, and what it is evaluated on."""
-        return self.suite, self.stage, self.sink, self.of
+        """The suite, stage, sink and kind of rows: two checks with the same target are a repetition."""
+        return self.suite, self.stage, self.sink, self.rows
 
     def planned(self, suite_text: str) -> QualityCheck:
-        """The same, with the suite's text. Raises ValueError where its expectations are asked for and it has
-        none."""
+        """Return the check with the suite's text.
+
+        Raises ValueError if the check quarantines rows and the text is not a suite.
+        """
         copy = self.model_copy()
         copy._suite_text = suite_text
         if self.on_failure == "quarantine":
@@ -120,7 +127,7 @@ class QualityCheck(Model):
 
 
 class QualityCheckpoint(Model):
-    """A checkpoint of Great Expectations, by its name. A plan has its checks in its place."""
+    """A checkpoint of Great Expectations, by its name. A plan contains its checks instead."""
 
     checkpoint: Annotated[str, AfterValidator(names.check_suite)] = Field(
         description="The checkpoint's name: that of its file in the folder `checkpoints` beside that of the "
@@ -128,18 +135,18 @@ class QualityCheckpoint(Model):
     )
     on_failure: Literal["stop", "warn"] = Field(
         default="stop",
-        description="What an expectation does that says no `severity`: `stop` or `warn`. To let rows go into "
-        "quarantine, name the suite itself.",
+        description="What a failure does if the expectation has no `severity`: `stop` or `warn`. To put rows "
+        "into quarantine, name the suite itself.",
     )
     modules: Modules = ()
 
     @property
     def checks(self) -> tuple[QualityCheck, ...]:
-        """None, until its files are read: see `checkpoints.with_checkpoints`."""
+        """An empty tuple, until its files are read: see `checkpoints.with_checkpoints`."""
         return ()
 
     def read(self, reader: CheckpointReader) -> tuple[QualityCheck, ...]:
-        """Its checks, as its files are now."""
+        """Return the checkpoint's checks, as its files are now."""
         return reader(self)
 
 
@@ -148,7 +155,7 @@ CheckpointReader = Callable[[QualityCheckpoint], tuple[QualityCheck, ...]]
 
 
 def repeated_suite(checks: Iterable[QualityCheck]) -> str | None:
-    """The suite of the first check that repeats an earlier one."""
+    """Return the suite of the first check that repeats an earlier one; None if there is none."""
     targets: set[Any] = set()
     for check in checks:
         if check.target in targets:
@@ -160,8 +167,8 @@ def repeated_suite(checks: Iterable[QualityCheck]) -> str | None:
 def _checks(written: AnyCheck | tuple[AnyCheck, ...] | None) -> tuple[AnyCheck, ...]:
     listed = written if isinstance(written, tuple) else () if written is None else (written,)
     fix = "Keep one, or let one look at another stage, sink or `of`."
-    if (suite := repeated_suite(check for each in listed for check in each.checks)) is not None:
-        raise mistake(f"the suite `{suite}` is evaluated twice on the same", fix)
+    if (suite := repeated_suite(check for entry in listed for check in entry.checks)) is not None:
+        raise mistake(f"the suite `{suite}` is evaluated twice on the same rows", fix)
     return listed
 
 
@@ -192,4 +199,4 @@ else:
         ],
         AfterValidator(_checks),
     ]
-"""One check or a list of them; always a tuple once it is read, which type checkers do not see."""
+"""A check or a list of checks. Validation always returns a tuple, which type checkers cannot infer."""

@@ -1,5 +1,5 @@
-"""`quarantine` and `late`: how much of a batch may be unusable, or late, before somebody is told, or the
-batch stops; and where what is unusable goes, beside the lake.
+"""`quarantine` and `late`: how many records of a batch may be unusable, or late, before tidegate alerts or
+stops the batch; and a topic that gets unusable records, too.
 """
 
 from __future__ import annotations
@@ -35,17 +35,22 @@ Share = Annotated[InstanceOf[Amount], BeforeValidator(_read_share), WithJsonSche
 
 
 class RecordBound(Model):
-    """How much of a batch may be in quarantine, or late: what is more passes the bound."""
+    """The largest share or number of a batch's records that may be in quarantine, or late."""
 
     share: Share | None = Field(
-        default=None, description="Of the records that came in, such as `1%`. Null: any share."
+        default=None, description="A share of the records that were read, such as `1%`. Null: any share."
     )
     count: Annotated[StrictInt, Field(ge=0)] | None = Field(
-        default=None, description="So many records. Null: any number."
+        default=None, description="A number of records. Null: any number."
     )
 
     def passed_by(self, records: int, came_in: int) -> bool:
-        """Return whether so many of the records that came in are more than either of both allows."""
+        """Return whether a number of records exceeds the share or the count.
+
+        Args:
+            records: The records in quarantine, or late.
+            came_in: All records of the batch.
+        """
         too_many = self.count is not None and records > self.count
         share = self.share
         return too_many or (share is not None and records * 100 > share.amount * came_in)
@@ -58,7 +63,7 @@ def _bounded(bound: RecordBound | None) -> RecordBound | None:
 
 
 def _of_its_own(topic: str | None, info: Info) -> str | None:
-    """Neither a source nor a sink: what is read there would be something else than what is meant."""
+    """Check that the topic is neither a source nor a sink: their readers would get dead letters."""
     connection = info.data.get("connection")
     if topic is None:
         if connection is not None:
@@ -71,44 +76,48 @@ def _of_its_own(topic: str | None, info: Info) -> str | None:
 
 
 class QuarantineRule(Model):
-    """What comes of a batch that puts much into quarantine, which a batch that replays is not asked; and
-    where all that is put there goes, too.
+    """The bounds for records in quarantine per batch, a topic that gets them, and how long they are kept.
+
+    The bounds do not apply to a batch that replays records.
     """
 
     alert: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
-        default=None, description="Beyond it, it is told: in the log and as the metric `quarantine.alert`."
+        default=None,
+        description="Beyond it, tidegate alerts: in the log and by the metric `quarantine.alert`.",
     )
     stop: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it the batch halts, and nothing of it is visible."
     )
     connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = Field(
         default=None,
-        description="The Kafka cluster of `topic`, by its name. Null: TIDEGATE_KAFKA, whatever the source's.",
+        description="The Kafka cluster of `topic`, by its name. Null: TIDEGATE_KAFKA, also if the source "
+        "has a "
+        "connection.",
     )
     topic: Annotated[Topic | None, AfterValidator(_of_its_own)] = Field(
         default=None,
-        description="A topic of dead letters: it gets all that is put into quarantine, exactly once.",
+        description="A topic of dead letters: it gets each record in quarantine exactly once.",
     )
 
     keep_ms: Duration | None = Field(
         alias="keep",
         default=None,
-        description="How long records in quarantine are kept at least. Null: for good.",
+        description="How long records in quarantine are kept at least. Null: forever.",
     )
 
     @property
     def dead_letters(self) -> DeadLetterTopic | None:
-        """The topic of dead letters, if there is one."""
+        """The topic of dead letters; None if there is none."""
         if self.topic is None:
             return None
         return DeadLetterTopic(connection=self.connection, topic=self.topic)
 
 
 class LateRule(Model):
-    """What comes of a batch in which many records are late, which a batch that replays is not asked."""
+    """The bounds for late records per batch. They do not apply to a batch that replays records."""
 
     alert: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
-        default=None, description="Beyond it, it is told: in the log and as the metric `late.alert`."
+        default=None, description="Beyond it, tidegate alerts: in the log and by the metric `late.alert`."
     )
     stop: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it the batch halts, and nothing of it is visible."

@@ -1,4 +1,4 @@
-"""`reduce`: how records fold into a value: `latest`, `collect`, or aggregates."""
+"""`reduce`: how a stage folds records into a value: `latest`, `collect`, or aggregates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec import lexis, names
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import BIGINT, DOUBLE, INTEGERS, Typed, decimal, digits, group
 from tidegate.spec.mistakes import Fault, as_mistake, did_you_mean, listed, mistake
 from tidegate.spec.scope import Model, scope_of
@@ -33,8 +33,11 @@ class Aggregate(Model):
     argument: str | None = None
 
 
-def parse_aggregate(text: str, columns: Known | None) -> tuple[tuple[str, str | None], list[Fault]]:
-    """Function and argument of an aggregate's text, and all that is wrong with it."""
+def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, str | None], list[Fault]]:
+    """Parse an aggregate. Returns (function, argument), and all faults; the argument of `count(*)` is None.
+
+    Example: `parse_aggregate("sum(quantity)", columns)` returns `(("sum", "quantity"), [])`.
+    """
     words, faults = lexis.split(text)
     if not words:
         return ("", None), faults
@@ -52,7 +55,9 @@ def parse_aggregate(text: str, columns: Known | None) -> tuple[tuple[str, str | 
 
 
 def _closing(words: list[lexis.Word]) -> int | None:
-    """The parenthesis that closes the one behind the first word."""
+    """Return the position of the parenthesis that closes the one behind the first word; None if
+    there is none.
+    """
     depth = 0
     for at, word in enumerate(words[1:], start=1):
         depth += word.says("(") - word.says(")")
@@ -70,7 +75,7 @@ def _unshaped(words: list[lexis.Word], function: str) -> Fault:
 
 def _after(words: list[lexis.Word]) -> Fault:
     otherwise = Fault(
-        f"behind the aggregate stands `{words[0].text}`",
+        f"there is `{words[0].text}` behind the aggregate",
         "Write one aggregate; compute with its result in a later stage's `select`.",
     )
     return _REFUSED.get(words[0].text.lower(), otherwise)
@@ -80,15 +85,15 @@ def _count_only(function: str) -> list[Fault]:
     return (
         []
         if function == "count"
-        else [Fault(f"`{function}(*)` is of nothing", f"Write `{function}(quantity)`.")]
+        else [Fault(f"`{function}(*)` has no argument", f"Write `{function}(quantity)`.")]
     )
 
 
 def _argument_faults(
-    inside: list[lexis.Word], argument: str, function: str, columns: Known | None
+    inside: list[lexis.Word], argument: str, function: str, columns: ColumnTypes | None
 ) -> list[Fault]:
     if not inside:
-        return [Fault(f"`{function}()` is of nothing", _EXAMPLE)]
+        return [Fault(f"`{function}()` has no argument", _EXAMPLE)]
     if len(inside) > 1 and inside[0].says("distinct", "all"):
         return [_DISTINCT]
     if _has_comma(inside):
@@ -98,11 +103,9 @@ def _argument_faults(
     type_ = expression_type(argument, columns)
     if function in ("sum", "avg") and group(type_) not in ("number", None):
         fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
-        return [Fault(f"`{function}` is of numbers, not of {type_ and type_.text}", fix)]
+        return [Fault(f"`{function}` takes numbers, not {type_ and type_.text}", fix)]
     if function in ("min", "max") and group(type_) == "nested":
-        return [
-            Fault(f"`{function}` is of single values, not of {type_ and type_.text}", "Give it one field.")
-        ]
+        return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
 
 
@@ -115,8 +118,8 @@ def _has_comma(words: list[lexis.Word]) -> bool:
     return False
 
 
-def result_type(function: str, argument: str | None, columns: Known | None) -> Type | None:
-    """The type of an aggregate's result, where it can be told without Spark."""
+def result_type(function: str, argument: str | None, columns: ColumnTypes | None) -> Type | None:
+    """Return the type of an aggregate's result; None if only Spark can tell it."""
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
     if function == "count":
         return BIGINT
@@ -146,7 +149,9 @@ def _read(text: str, info: Info) -> str:
 
 
 def _note(written: Any, info: Info) -> Any:
-    """What is emitted, as far as names go: those that are wrong themselves are complained of once."""
+    """Note the names of the emitted columns before the aggregates are read, so that later fields can refer to
+    an aggregate that has a mistake without a second message.
+    """
     stage = scope_of(info).stage
     stage.collects = None if written is None else written == "collect"
     stage.aggregates = isinstance(written, dict)
@@ -161,12 +166,12 @@ def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate
     if isinstance(written, str):
         if written == "collect" and "events" in keys:
             fix = "Use another key column: `collect` emits its events under that name."
-            raise mistake(f"`{keys['events']}` is a key column, and what `collect` emits", fix)
+            raise mistake(f"`{keys['events']}` is a key column, and the column that `collect` emits", fix)
         return written
     if not written:
         raise mistake("there is no aggregate", 'Write for example `reduce: {total: "sum(quantity)"}`.')
-    if (name := names.twice(written)) is not None:
-        raise mistake(f"`{name}` is there twice", "Names have to differ in more than case.")
+    if (name := names.repeated_name(written)) is not None:
+        raise mistake(f"`{name}` appears twice", "Names have to differ in more than case.")
     if taken := [name for name in written if name.lower() in keys]:
         fix = f"Give it another name; the key column `{keys[taken[0].lower()]}` is in the outbox anyway."
         raise mistake(f"`{taken[0]}` is a key column, but is also an aggregate", fix)
@@ -185,7 +190,7 @@ _Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str
 if TYPE_CHECKING:
     Reduce = Literal["latest", "collect"] | tuple[Aggregate, ...]
 else:
-    # read as a mapping, so that each mistake is told with its own name
+    # Read as a mapping first, so that each mistake is reported at its own aggregate.
     Reduce = Annotated[
         Annotated[
             Annotated[Literal["latest", "collect"], Tag("word")] | Annotated[_Texts, Tag("aggregates")],

@@ -1,7 +1,9 @@
-"""Which expectations of a suite are about single rows: `on_failure: quarantine` refuses what breaks them.
+"""The expectations of a suite that are about single rows: `on_failure: quarantine` refuses rows that break
+them.
 
-A suite's file is read as JSON; Great Expectations is not imported. What is not here exactly as the library
-means it is left to the quality gate: nothing is refused by a rule that is only nearly the suite's.
+A suite's file is read as JSON, and Great Expectations is not imported. An expectation that tidegate cannot
+evaluate exactly as the library does is left to the quality gate, so that no row is refused by a rule that is
+nearly the suite's.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tidegate.core.condition import Tree
 from tidegate.core.condition.compiler import KEY_KINDS
 from tidegate.core.expectation import EITHER_MISSING, NULL_TESTS
 from tidegate.spec.columns import Type
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import BIGINT, STRING, group
 
 _BOUNDS = ("min_value", "max_value", "strict_min", "strict_max")
@@ -32,38 +34,48 @@ _WORDS = {"both_values_are_missing", EITHER_MISSING}
 
 @dataclass(frozen=True)
 class SuiteRows:
-    """A suite's expectations: those about single rows, and of the others the names, each with the reason why
-    it is left to the quality gate."""
+    """The expectations of a suite: those on single rows, and (name, reason) of each that the
+    quality gate evaluates.
+    """
 
     rows: tuple[RowExpectation, ...]
-    left: tuple[tuple[str, str], ...]
+    unsupported: tuple[tuple[str, str], ...]
 
 
-class _Left(Exception):
-    """Why an expectation is left to the quality gate."""
+class _Unsupported(Exception):
+    """An expectation cannot be evaluated row by row.
+
+    The message is the reason why the quality gate evaluates it.
+    """
 
 
 def suite_rows(text: str) -> SuiteRows:
-    """What a suite's file has. Raises ValueError where it is no JSON, or no suite."""
+    """Parse a suite's file. Raises ValueError if it is not JSON, or not a suite."""
     suite = json.loads(text)
     listed = suite.get("expectations") if isinstance(suite, dict) else None
     if not isinstance(listed, list) or not all(isinstance(written, dict) for written in listed):
         raise ValueError("it has no list of `expectations`")
-    rows, left = [], []
+    rows, unsupported = [], []
     for written in listed:
         try:
             rows.append(_row_expectation(written))
-        except _Left as reason:
-            left.append((str(written.get("type")), str(reason)))
-    return SuiteRows(tuple(rows), tuple(left))
+        except _Unsupported as reason:
+            unsupported.append((str(written.get("type")), str(reason)))
+    return SuiteRows(tuple(rows), tuple(unsupported))
 
 
-def over_columns(
-    expectation: RowExpectation, values: Known, keys: Known, windowed: bool
+def with_column_types(
+    expectation: RowExpectation, values: ColumnTypes, keys: ColumnTypes, windowed: bool
 ) -> RowExpectation | None:
-    """The expectation over the types that emitted and key columns really have.
+    """Return the expectation typed for the actual columns.
 
-    None: it is left to the quality gate, since it has no column of that name, or of a type that it compares.
+    Args:
+        expectation: An expectation on single rows.
+        values: The types of the emitted columns.
+        keys: The types of the key's columns.
+        windowed: Whether the stage has windows, and so window columns.
+
+    None if a column does not exist or has a type that cannot be compared: then the quality gate evaluates it.
     """
     columns = [_column(name, values, keys, windowed) for name in expectation.columns]
     types = [type_ for _, type_ in filter(None, columns)]
@@ -81,32 +93,35 @@ def over_columns(
 def _row_expectation(written: Mapping[str, Any]) -> RowExpectation:
     name, kwargs = written.get("type"), written.get("kwargs")
     if name not in _OPTIONS or not isinstance(kwargs, dict):
-        raise _Left("it is not about single rows")
+        raise _Unsupported("it is not about single rows")
     options = {
         key: value for key, value in kwargs.items() if value is not None and key not in _WITHOUT_EFFECT
     }
     if options.pop("mostly", 1) != 1:
-        raise _Left("with `mostly` it is about a share of the rows")
+        raise _Unsupported("with `mostly` it is about a share of the rows")
     if "row_condition" in options:
-        raise _Left("it has a `row_condition`")
+        raise _Unsupported("it has a `row_condition`")
     if written.get("severity", "critical") != "critical":
-        raise _Left(f"its severity is {written['severity']}")
+        raise _Unsupported(f"its severity is {written['severity']}")
     if any(isinstance(value, dict) for value in options.values()):
-        raise _Left("it has a parameter of the suite")
+        raise _Unsupported("it has a parameter of the suite")
     names = _PAIR if "pair" in name else ("column",)
-    columns = tuple(options.pop(each, None) for each in names)
+    columns = tuple(options.pop(argument, None) for argument in names)
     if not all(isinstance(column, str) for column in columns) or set(options) - set(_OPTIONS[name]):
-        raise _Left("it has other arguments than are known here")
+        raise _Unsupported("it has other arguments than are known here")
     return RowExpectation(name, columns, dict(_checked(name, options)))
 
 
 def _checked(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options, as a plan keeps them."""
+    """Yield the options as a plan stores them.
+
+    Raises _Unsupported for an option that is not exactly supported.
+    """
     if "min_value" in _OPTIONS[name]:
         _check_bounds(options, of_lengths="lengths" in name)
     for required in ("regex", "value_set", "value"):
         if required in _OPTIONS[name] and required not in options:
-            raise _Left(f"it has no `{required}`")
+            raise _Unsupported(f"it has no `{required}`")
     for option, value in options.items():
         yield option, _CHECKS[option](value)
 
@@ -114,32 +129,32 @@ def _checked(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 def _check_bounds(options: Mapping[str, Any], of_lengths: bool) -> None:
     bounds = [options[name] for name in ("min_value", "max_value") if name in options]
     if not bounds:
-        raise _Left("it has neither `min_value` nor `max_value`")
+        raise _Unsupported("it has neither `min_value` nor `max_value`")
     if len({isinstance(bound, str) for bound in bounds}) > 1 or (len(bounds) == 2 and bounds[0] > bounds[1]):
-        raise _Left("no value is between its bounds")
+        raise _Unsupported("no value is between its bounds")
     if of_lengths and not all(_is_number(bound) and float(bound).is_integer() for bound in bounds):
-        raise _Left("a length has no fraction")
+        raise _Unsupported("a length has no fraction")
 
 
 def _bound(value: Any) -> Any:
-    """A number is a double, as the library has it; a day or an instant with its zone is a text."""
+    """Return a bound: a number as a double, as in the library; a day or an instant with a zone as text."""
     if _is_number(value):
         return float(value)
     if isinstance(value, str) and (_INSTANT.fullmatch(value) or _DAY.fullmatch(value)):
         return value
-    raise _Left("a bound is neither a number, nor a day, nor an instant with a zone")
+    raise _Unsupported("a bound is neither a number, nor a day, nor an instant with a zone")
 
 
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    raise _Left("what is true or false is neither")
+    raise _Unsupported("what is true or false is neither")
 
 
 def _values(written: Any) -> tuple[Any, ...]:
     values = [value for value in written if value is not None] if isinstance(written, list) else [None]
     if not all(isinstance(value, (str, bool)) or _is_number(value) for value in values):
-        raise _Left("its `value_set` is not a list of numbers, texts or booleans")
+        raise _Unsupported("its `value_set` is not a list of numbers, texts or booleans")
     return tuple(values)
 
 
@@ -147,19 +162,19 @@ def _pattern(written: Any) -> str:
     try:
         return str(re.compile(written).pattern)
     except (re.error, TypeError, OverflowError):
-        raise _Left("its `regex` is none that Python reads") from None
+        raise _Unsupported("its `regex` is none that Python reads") from None
 
 
 def _length(value: Any) -> Any:
     if _is_number(value):
         return value
-    raise _Left("its `value` is no number")
+    raise _Unsupported("its `value` is no number")
 
 
 def _word(value: Any) -> str:
     if value in _WORDS:
         return str(value)
-    raise _Left(f"its `ignore_row_if` is {value}")
+    raise _Unsupported(f"its `ignore_row_if` is {value}")
 
 
 def _is_number(value: Any) -> bool:
@@ -187,14 +202,16 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "expect_column_pair_values_to_be_equal": ("ignore_row_if",),
     "expect_column_pair_values_a_to_be_greater_than_b": ("ignore_row_if", "or_equal"),
 }
-"""Those about single rows, and the arguments of each beside its columns."""
+"""Expectation on single rows -> its arguments beside the columns."""
 
 
 # over types
 
 
-def _column(name: str, values: Known, keys: Known, windowed: bool) -> tuple[Tree, Type] | None:
-    """As a suite finds a column: among the emitted ones, then the key's, then what every outbox has."""
+def _column(name: str, values: ColumnTypes, keys: ColumnTypes, windowed: bool) -> tuple[Tree, Type] | None:
+    """Return a column as a suite finds it: an emitted one, then one of the key, then one that every
+    outbox has.
+    """
     if (type_ := values.get(name)) is not None:
         return ("column", name), type_
     if (type_ := keys.get(name)) is not None:
@@ -207,7 +224,7 @@ def _column(name: str, values: Known, keys: Known, windowed: bool) -> tuple[Tree
 
 Options = Mapping[str, Any]
 Fit = Callable[[list[Type], Options], "Options | None"]
-"""The options over these types of columns; None: they do not go together."""
+"""Returns the options converted for these types of columns; None if they do not fit together."""
 
 
 def _any(types: list[Type], options: Options) -> Options | None:
@@ -219,7 +236,7 @@ def _text(types: list[Type], options: Options) -> Options | None:
 
 
 def _bounds(types: list[Type], options: Options) -> Options | None:
-    """Numbers for numbers, days for dates, and instants with a zone for timestamps."""
+    """Convert bounds: numbers for numbers, days for dates, and instants with a zone for timestamps."""
     bounds = {name: options[name] for name in ("min_value", "max_value") if name in options}
     if all(isinstance(bound, float) for bound in bounds.values()):
         return options if group(types[0]) == "number" else None
@@ -232,7 +249,7 @@ def _bounds(types: list[Type], options: Options) -> Options | None:
 
 
 def _alike(types: list[Type], options: Options) -> Options | None:
-    """All members of the set are of the column's kind."""
+    """Return the options if all members of the set are of the column's kind."""
     kinds = {
         "boolean" if isinstance(x, bool) else "string" if isinstance(x, str) else "number"
         for x in options["value_set"]
@@ -242,8 +259,8 @@ def _alike(types: list[Type], options: Options) -> Options | None:
 
 def _pair(kinds: frozenset[str]) -> Fit:
     def fit(types: list[Type], options: Options) -> Options | None:
-        left, right = map(group, types)
-        return options if left == right and left in kinds else None
+        unsupported, right = map(group, types)
+        return options if unsupported == right and unsupported in kinds else None
 
     return fit
 

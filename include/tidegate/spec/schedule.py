@@ -1,4 +1,4 @@
-"""`schedule`: cron, or assets of Airflow's whose updates start runs, or both."""
+"""`schedule`: cron, or assets of Airflow whose updates start runs, or both."""
 
 from __future__ import annotations
 
@@ -10,28 +10,35 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.spec.cron import PRESETS, cron_mistake
 from tidegate.spec.mistakes import listed, mistake
-from tidegate.spec.scope import Model, distinct, filled, scope_of
+from tidegate.spec.scope import Model, distinct, require_filled, scope_of
 
 OWN_ASSETS = "tidegate://"
-"""What the URIs of the assets begin with that pipelines publish; the pipeline's name follows."""
+"""The prefix of the URIs of assets that pipelines publish; the pipeline's name follows."""
 
 _ASSET = re.compile(r"\S{1,1500}")
 
 
 def asset_uri(pipeline: str) -> str:
-    """The asset that a pipeline publishes, by any of its generations."""
+    """Return the URI of the asset that all generations of a pipeline publish.
+
+    >>> asset_uri("orders")
+    'tidegate://orders'
+    """
     return f"{OWN_ASSETS}{pipeline}"
 
 
 def _check_asset(asset: str, info: Info) -> str:
-    """A URI, or a name, as Airflow keeps them."""
+    """Return the URI or name of an asset if Airflow accepts it.
+
+    Raises a mistake for the pipeline's own asset.
+    """
     if not _ASSET.fullmatch(asset) or asset.startswith("airflow:"):
         fix = f"Write a URI without blanks, such as `{asset_uri('orders')}` for the pipeline `orders`."
         raise mistake(f"{asset!r} is not an asset's URI or name", fix)
     own = scope_of(info).pipeline
     if own is not None and asset.rstrip("/") == asset_uri(own):
-        fix = "Name what another DAG publishes."
-        raise mistake("that is what this pipeline publishes itself: each run would start the next one", fix)
+        fix = "Name an asset that another DAG publishes."
+        raise mistake("this pipeline publishes that asset itself: each run would start the next one", fix)
     return asset
 
 
@@ -46,15 +53,17 @@ Cron = Annotated[str, AfterValidator(_check_cron)]
 
 
 class AssetSchedule(Model):
-    """A run when `all` or `any` of the assets were updated since the last one; with `cron`, also by that."""
+    """Start a run when `all` or `any` of the assets were updated since the last run; with `cron`,
+    also by time.
+    """
 
     assets: Annotated[
         tuple[Annotated[str, AfterValidator(_check_asset)], ...],
-        BeforeValidator(filled),
+        BeforeValidator(require_filled),
         AfterValidator(distinct),
     ] = Field(description="URIs or names of assets, such as `tidegate://orders` of the pipeline `orders`.")
     when: Literal["all", "any"] = Field(
-        default="all", description="Whether a run waits for updates of all of them, or of any."
+        default="all", description="Whether a run waits for updates of all assets, or of any."
     )
     cron: Cron | None = Field(default=None, description="Runs that start by time as well.")
 

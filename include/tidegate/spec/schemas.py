@@ -1,6 +1,6 @@
-"""`schema`, `message` and `registry` of a source: by what its records are written and read.
+"""`schema`, `message` and `registry` of a source: the schemas that its records are written and read by.
 
-Files of schemas lie beside the pipeline's. They are read with it, and a plan keeps what was in them.
+Schema files are beside the pipeline file. They are read with it, and a plan stores their content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.spec.arrow import arrow_schema, type_of
 from tidegate.spec.columns import Column
 from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
-from tidegate.spec.scope import Model, distinct, filled, scope_of
+from tidegate.spec.scope import Model, distinct, require_filled, scope_of
 
 BINARY = ("avro", "protobuf")
 """Formats that need schemas."""
@@ -47,10 +47,10 @@ def _check_subject(subject: str) -> str:
 
 
 class Registry(Model):
-    """Which subjects of a schema registry records are written by. Where it is, is never in the file.
+    """The subjects of a schema registry that have the records' schemas. Its URL is set where tidegate runs.
 
-    `strategy` is that of the producers: subjects are named after the topic, the record, or both; `subjects`
-    names them in place of it.
+    `strategy` is the naming strategy of the producers: subjects are named by the topic, the record, or both.
+    `subjects` lists them instead.
     """
 
     connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
@@ -61,19 +61,27 @@ class Registry(Model):
     )
     subjects: Annotated[
         tuple[Annotated[str, AfterValidator(_check_subject)], ...] | None,
-        BeforeValidator(filled),
+        BeforeValidator(require_filled),
         AfterValidator(lambda subjects: subjects and distinct(subjects)),
-    ] = Field(default=None, description="The subjects by their names, in place of those of `strategy`.")
+    ] = Field(default=None, description="The names of the subjects, instead of those by `strategy`.")
 
     @property
     def cluster(self) -> Connection:
-        """Where it is."""
+        """The connection of the registry."""
         return Connection("registry", self.connection)
 
     def subjects_of(
         self, topics: tuple[str, ...], record: str | None, part: str = "value"
     ) -> tuple[str, ...]:
-        """Those of these topics, and of the record of this full name; `part`: of values or of keys."""
+        """Return the subjects of topics.
+
+        Args:
+            topics: The topics.
+            record: The full name of the record, which some strategies need.
+            part: `value` or `key`.
+
+        Example: `("stock-value",)` for the topic `stock` by `topic_name`.
+        """
         if self.subjects is not None:
             return self.subjects
         if self.strategy == "topic_name":
@@ -86,7 +94,10 @@ class Registry(Model):
 
 
 def read_schema_file(name: str | None, info: Info) -> str | None:
-    """The file of this name, beside the pipeline's; what is in it goes into the scope."""
+    """Read a schema file beside the pipeline file, and note its content in the scope. Returns the name.
+
+    Raises a mistake if the format has no schema file, or if the file is missing or not a schema.
+    """
     format_ = info.data.get("format")
     if name is None or format_ is None:
         return name
@@ -98,12 +109,15 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
     try:
         scope_of(info).reader = _pinned(format_, path)
     except SchemaFault as fault:
-        raise mistake(f"{name}: {fault}", "Correct the schema; nothing of it is guessed.") from None
+        raise mistake(f"{name}: {fault}", "Correct the schema; tidegate guesses nothing.") from None
     return name
 
 
 def schema_path(name: str, format_: str, endings: tuple[str, ...], folder: Path | None) -> Path:
-    """Where the file of a schema is, from the pipeline's folder on."""
+    """Return the path of a schema file, which is relative to the pipeline's folder.
+
+    Raises a mistake for a path with another ending than `endings`, or one that leads out of the folder.
+    """
     if not _PATH.fullmatch(name) or Path(name).suffix not in endings:
         raise mistake(
             f"{name!r} is not a schema file of {format_}",
@@ -117,8 +131,8 @@ def require_schema_file(name: str, path: Path) -> None:
     """Raise a mistake if there is no such file."""
     if not path.is_file():
         fix = "Put it there, or correct the path, which begins at the folder of the pipeline file."
-        others = sorted(other.name for other in path.parent.glob(f"*{path.suffix}"))
-        raise mistake(f"there is no file {name!r}", did_you_mean(path.name, others, fix))
+        existing = sorted(other.name for other in path.parent.glob(f"*{path.suffix}"))
+        raise mistake(f"there is no file {name!r}", did_you_mean(path.name, existing, fix))
 
 
 def _pinned(format_: str, path: Path) -> PinnedSchema:
@@ -135,8 +149,9 @@ def _pinned(format_: str, path: Path) -> PinnedSchema:
 
 
 def imported_texts(folder: Path, text: str) -> Iterator[tuple[str, str]]:
-    """Name and text of what a `.proto` file imports out of its own folder, and of what that imports, each
-    after what it imports itself. Raises SchemaFault.
+    """Yield name and text of the files that a `.proto` file imports from its folder, also indirectly.
+
+    A file comes after the files that it imports. Raises SchemaFault if one cannot be read.
     """
     return _imports(folder, text, set())
 
@@ -151,7 +166,10 @@ def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str
 
 
 def schema_text(path: Path) -> str:
-    """What is in the file of a schema. Raises SchemaFault."""
+    """Return the text of a schema file.
+
+    Raises SchemaFault if it cannot be read, is too large or not UTF-8.
+    """
     try:
         return _bytes(path).decode()
     except UnicodeDecodeError:
@@ -173,7 +191,10 @@ def _bytes(path: Path) -> bytes:
 
 
 def check_message(name: str | None, info: Info) -> str | None:
-    """The message of the file: the one that is named, or the only one."""
+    """Return the message of the schema file: the named one, or the only one.
+
+    Raises a mistake if there is none.
+    """
     format_, reader = info.data.get("format"), scope_of(info).reader
     if format_ is None or "schema_file" not in info.data:
         return name
@@ -187,12 +208,15 @@ def check_message(name: str | None, info: Info) -> str | None:
 
 
 def message_of(schema: ProtoSchema, name: str | None) -> str:
-    """The full name of a file's message: the one that is named, or the only one."""
+    """Return the full name of a file's message: the named one, or the only one.
+
+    Raises a mistake if there is none.
+    """
     if name is None and len(schema.top) == 1:
         return schema.top[0]
     fix = f"Write one of {listed(schema.top)} as `message:`." if schema.top else "Name another file."
     if name is None:
-        raise mistake("which message of the file a record is, is not said", fix)
+        raise mistake("the file has several messages, and `message` does not name one", fix)
     if name not in schema.messages:
         raise mistake(f"there is no message `{name}` in the file", did_you_mean(name, schema.messages, fix))
     return name
@@ -202,7 +226,10 @@ def message_of(schema: ProtoSchema, name: str | None) -> str:
 
 
 def check_registry(registry: Registry | None, info: Info) -> Registry | None:
-    """A registry, or a file, or both, has what is needed to decode."""
+    """Check that a registry, a schema file or both are given if the format needs them.
+
+    Returns the registry.
+    """
     format_ = info.data.get("format")
     if format_ is None or "schema_file" not in info.data:
         return registry
@@ -229,7 +256,9 @@ def _check_record(registry: Registry, info: Info) -> None:
 
 
 def record_name(format_: str, reader: PinnedSchema | None, message: str | None) -> str | None:
-    """The full name by which a registry knows the records that are read; None where it is not said."""
+    """Return the full name of the records that are read, as a registry's subjects have it; None if
+    unknown.
+    """
     if reader is None or format_ == "protobuf":
         return message
     if format_ == "avro":
@@ -242,17 +271,21 @@ def record_name(format_: str, reader: PinnedSchema | None, message: str | None) 
 
 
 def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Column, ...]:
-    """The columns as they are written, where the schema has what they name; else all that the file has."""
+    """Return the written columns, if the schema has them; without written columns, all columns of the schema
+    file.
+
+    Raises a mistake if the schema does not have a column, or if a field of it cannot be a column.
+    """
     format_, reader = info.data["format"], scope_of(info).reader
     if reader is None:
         if written is None and info.data.get("registry") is not None:
             raise mistake(
-                "a registry alone does not say which columns there are: it may have other versions tomorrow",
+                "a registry alone does not determine the columns: it may have other versions tomorrow",
                 "Write `columns:`, or the reader's schema as a file beside the pipeline: `schema:`.",
             )
         return written or ()
     if "message" not in info.data:
-        return written or ()  # what is wrong with it is said already
+        return written or ()  # its mistake is reported already
     message = info.data["message"]
     try:
         if written is None:
@@ -261,7 +294,7 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
         if format_ in BINARY:
             file_decoder(format_, arrow_schema(written), reader, message)
     except SchemaFault as fault:
-        fix = "Write `columns:` with those that are needed, and of the types that the guide's table has."
+        fix = "Write `columns:` with the columns that you need, in the types of the guide's table."
         raise mistake(f"{fault}", fix) from None
     return written
 

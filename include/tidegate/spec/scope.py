@@ -1,8 +1,8 @@
-"""What the parts of a pipeline file have in common while it is read.
+"""The state that the parts of a pipeline file share while the file is read.
 
-A field's check runs whatever became of the others, so that every mistake is found at once. What it needs to
-know of earlier fields it finds in the `Scope`, which the fields fill in on the way, in the order in which
-the models declare them.
+A field's check runs even if other fields have mistakes, so that all mistakes are found at once. A check finds
+facts about earlier fields in the `Scope`. Fields add these facts in the order in which the models declare
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.core.condition import Condition
 from tidegate.formats.payload import SinkSchema
 from tidegate.schemas.pinned import PinnedSchema
 from tidegate.spec import names
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 
 Value = TypeVar("Value")
@@ -28,34 +28,46 @@ Value = TypeVar("Value")
 
 @dataclass
 class StageScope:
-    """What is known of a stage. None: not known, because it has mistakes itself.
+    """The facts about a stage. A fact is None if it is unknown because its field has mistakes.
 
-    `columns` are those that its expressions may name, `keys` those that make up its key (none: the key of
-    the record), `emitted` those of its value. `forgets`: why its state does not have what it emitted last.
-    `drops_window`: it has the keys of an earlier stage, without that stage's window, and does not name them.
+    Args:
+        columns: The columns that its expressions may name.
+        keys: The columns of its key; empty for the record's own key.
+        emitted: The columns of its value.
+        drops_window: Whether it inherits the keys of an earlier stage without that stage's window.
+        forgets: The reason why its state does not have the last emitted value; None if it does.
     """
 
     name: str | None = None
-    columns: Known | None = None
-    keys: Known | None = None
+    columns: ColumnTypes | None = None
+    keys: ColumnTypes | None = None
     windowed: bool | None = None
     drops_window: bool = False
     collects: bool | None = None
     aggregates: bool = False
-    emitted: Known | None = None
+    emitted: ColumnTypes | None = None
     where: Condition | None = None
     forgets: str | None = None
 
 
 @dataclass
 class Scope:
-    """What is known so far of the file being read. None: not known, because it has mistakes itself.
+    """The facts about the file that is being read. A fact is None if it is unknown because its field has
+    mistakes.
 
-    `folder` is where the file lies. `connection` and `topics` are where the source is, `reader` its schema
-    file, `columns` those of the source; `timestamp` and `key` of the source and all expressions see them with
-    the type of one element where `explode` takes an array apart. `lookups` are those that lookups add.
-    `compared` are those that the `emit` which is being read compares. `sink_schema` is that of the file which
-    the sink that is being read names.
+    Args:
+        in_case: Whether the pipeline is part of a case file.
+        folder: The folder of the file.
+        connection: The source's connection.
+        topics: The source's topics.
+        reader: The source's schema file.
+        columns: The source's columns. After `explode` the array has the type of its elements.
+        key: The columns of the source's key.
+        lookups: The columns that lookups add.
+        compared: The columns that the present `emit` compares.
+        stages: The stages up to the present one.
+        sinks: The names of the sinks up to the present one.
+        sink_schema: The schema file of the present sink.
     """
 
     in_case: bool = False
@@ -64,10 +76,10 @@ class Scope:
     connection: str | None = None
     topics: tuple[str, ...] = ()
     reader: PinnedSchema | None = None
-    columns: Known | None = None
+    columns: ColumnTypes | None = None
     key: tuple[str, ...] | None = None
     lookups: dict[str, None] = field(default_factory=dict)
-    compared: Known | None = None
+    compared: ColumnTypes | None = None
     stages: list[StageScope] = field(default_factory=list)
     sinks: list[str] = field(default_factory=list)
     sink_schema: SinkSchema | None = None
@@ -79,12 +91,12 @@ class Scope:
 
     @property
     def before(self) -> StageScope | None:
-        """The stage in front of the one that is being read."""
+        """The stage before the one that is being read; None for the first one."""
         return self.stages[-2] if len(self.stages) > 1 else None
 
 
 def scope_of(info: Info) -> Scope:
-    """The file's scope; an empty one where a model is made directly."""
+    """Return the scope of the file; an empty one if a model is created without a file."""
     return info.context if isinstance(info.context, Scope) else Scope()
 
 
@@ -94,23 +106,25 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-def filled(written: Any) -> Any:
-    """Not an empty list. Looked at before the items, because pydantic does not count those that are wrong."""
+def require_filled(written: Any) -> Any:
+    """Return a list unless it is empty. It must run before the items are validated: pydantic does not count
+    items with mistakes, and would report a list with one wrong item as empty, too.
+    """
     if written == []:
         raise PydanticKnownError("too_short", {"field_type": "List", "min_length": 1, "actual_length": 0})
     return written
 
 
 def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Each once."""
+    """Return the values if none is repeated. Raises a mistake otherwise."""
     if (again := next((v for at, v in enumerate(values) if v in values[:at]), None)) is not None:
         raise mistake(f"`{again}` is named twice", "Name it once.")
     return values
 
 
-def among(name: str, known: Iterable[str]) -> str:
-    """The fix for a column that does not exist."""
-    return did_you_mean(name, known, f"The columns are {listed(known)}.")
+def suggest_column(name: str, columns: Iterable[str]) -> str:
+    """Return the fix for a column that does not exist: a similar column, or the list of all."""
+    return did_you_mean(name, columns, f"The columns are {listed(columns)}.")
 
 
 Topic = Annotated[str, AfterValidator(names.check_topic)]

@@ -1,4 +1,4 @@
-"""`source.sequence`: what tells the order of a key's changes, where it is not the log's."""
+"""`source.sequence`: the columns that order the changes of a key, if the order of the log does not."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from tidegate.spec.columns import Column, Type, parse_columns, parse_type
 from tidegate.spec.durations import Duration
 from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.mistakes import as_mistake, mistake
-from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+from tidegate.spec.scope import Model, distinct, require_filled, scope_of, suggest_column
 
 _ORDERED = (*INTEGERS, "string", "date", "timestamp")
 _EXAMPLE = 'Write `columns: [version]`, or of Debezium the fields of `source`: `source: "lsn bigint"`.'
 
 
 def _check_type(name: str, type_: Type | None) -> None:
-    """A type whose values have one order, and one way to be written."""
+    """Raise a mistake for a type whose values have no order, or several spellings."""
     if type_ is None or type_.kind in _ORDERED:
         return
     if type_.kind == "decimal" and type_.text.endswith(",0)"):
         return
     fix = "Use whole numbers, `decimal(38,0)`, `string`, `date` or `timestamp`."
-    raise mistake(f"`{name}` is {type_.text}, which has no order to go by", fix)
+    raise mistake(f"`{name}` is {type_.text}, which cannot order changes", fix)
 
 
-def _known(name: str, info: Info) -> str:
-    known = scope_of(info).columns
-    if known is None:
+def _check_column(name: str, info: Info) -> str:
+    columns = scope_of(info).columns
+    if columns is None:
         return name
-    if name not in known:
-        raise mistake(f"the column `{name}` does not exist", among(name, known))
-    _check_type(name, known[name])
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
+    _check_type(name, columns[name])
     return name
 
 
 def _read_fields(written: Any) -> Any:
-    """DDL to columns."""
+    """Parse the fields of `source`, which are written as DDL."""
     if not isinstance(written, str):
-        raise mistake("the fields are one text", 'Write `source: "lsn bigint"`.')
+        raise mistake("the fields must be one text", 'Write `source: "lsn bigint"`.')
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
@@ -50,15 +50,15 @@ def _read_fields(written: Any) -> Any:
 
 
 class Sequence(Model):
-    """A change has no effect that is not later than the last one of its key, wherever it stands in the log.
+    """The order of a key's changes. A change that is not later than its key's last one has no effect.
 
-    The first of the columns or fields counts, then the next one.
+    Columns or fields are compared in the order of the list: a later one counts if the earlier ones are equal.
     """
 
     columns: (
         Annotated[
-            tuple[Annotated[str, AfterValidator(_known)], ...],
-            BeforeValidator(filled),
+            tuple[Annotated[str, AfterValidator(_check_column)], ...],
+            BeforeValidator(require_filled),
             AfterValidator(distinct),
         ]
         | None
@@ -68,32 +68,35 @@ class Sequence(Model):
         | None
     ) = Field(
         default=None,
-        description="Of Debezium: fields of the envelope's `source` that rise with each change, as "
+        description="With Debezium: fields of the envelope's `source` that rise with each change, as "
         "`name type, …`.",
     )
     keep_ms: Duration | None = Field(
         alias="keep",
         default=None,
-        description="For how long a deletion keeps out older changes, by timestamps. Null: for ever.",
+        description="For how long a deletion drops older changes, by timestamps. Null: forever.",
     )
 
 
 def check_sequence(sequence: Sequence | None, info: Info) -> Sequence | None:
-    """What tells an order in this format, and alone tells what is repeated."""
+    """Check that the format has the columns or fields, and that no other option deduplicates.
+
+    Returns the sequence.
+    """
     if sequence is None:
         return None
     data = info.data
     if (sequence.columns is None) == (sequence.source is None):
         raise mistake("a sequence is made of `columns`, or of fields of Debezium's `source`", _EXAMPLE)
     if data.get("format") == "debezium" and sequence.columns is not None:
-        fix = 'Use what the database says of its log: `source: "lsn bigint"`.'
-        raise mistake("a deletion has no row, whose `columns` could tell when it was", fix)
+        fix = 'Use the position in the log of the database: `source: "lsn bigint"`.'
+        raise mistake("a deletion has no row, and so no `columns` that could order it", fix)
     if data.get("format") not in ("debezium", None) and sequence.source is not None:
         raise mistake("only `format: debezium` has an envelope with `source`", "Use `columns: [version]`.")
     if data.get("explode") is not None:
         fix = "Explode in a second pipeline, on what this one sends."
-        raise mistake("`sequence` does not go with `explode`: the elements of a record have one", fix)
+        raise mistake("`sequence` does not go with `explode`: all elements of a record have the same", fix)
     if data.get("deduplicate", "offset") != "offset":
         fix = "Leave `deduplicate` out: a change that comes again is not later than itself."
-        raise mistake("`sequence` tells what is repeated, and `deduplicate` does, too", fix)
+        raise mistake("`sequence` and `deduplicate` both drop repetitions", fix)
     return sequence

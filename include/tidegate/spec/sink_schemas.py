@@ -1,6 +1,6 @@
-"""`format`, `schema`, `message` and `key_format` of a Kafka sink: what its messages are written by.
+"""`format`, `schema`, `message` and `key_format` of a Kafka sink: the formats and schemas of its messages.
 
-A file of a schema lies beside the pipeline's. It is read with it, and held against the sink's columns.
+A schema file is beside the pipeline file. It is read with it, and checked against the sink's columns.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ _FIX = "Select the columns as the schema has them, in the types of the table in 
 
 
 def stage_of(info: Info) -> StageScope:
-    """What is known of the stage that feeds the sink; nothing when it cannot be told which."""
+    """Return the facts about the stage of the sink; an empty scope if the stage is unknown."""
     stages = scope_of(info).stages
     name = info.data.get("stage", "")
-    found = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
-    return found[0] if found else StageScope()
+    candidates = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
+    return candidates[0] if candidates else StageScope()
 
 
 def check_format(format_: SinkFormat, info: Info) -> SinkFormat:
-    """The envelope needs what was emitted before; a schema needs the types of all that is emitted."""
+    """Check that the stage fits a format: an envelope needs the last emitted value, a schema needs
+    all types.
+    """
     if format_ == "debezium":
         _require_memory(info, "Use `format: json`, or a stage that keeps what it emitted.")
     if format_ in BY_REGISTRY:
@@ -54,7 +56,7 @@ def check_format(format_: SinkFormat, info: Info) -> SinkFormat:
 
 
 def check_envelope(enveloped: bool, info: Info) -> bool:
-    """Of the formats that have a schema: JSON's envelope is a format of its own."""
+    """Allow `envelope` for formats that have a schema only: JSON's envelope is the format `debezium`."""
     format_ = info.data.get("format")
     if enveloped and format_ is not None:
         if format_ not in BY_REGISTRY:
@@ -67,11 +69,11 @@ def check_envelope(enveloped: bool, info: Info) -> bool:
 def _require_memory(info: Info, fix: str) -> None:
     stage = stage_of(info)
     if stage.forgets:
-        raise mistake(f"there is no value before to tell: {stage.forgets}", fix)
+        raise mistake(f"the value before is unknown: {stage.forgets}", fix)
 
 
 def check_key_format(format_: KeyFormat, info: Info) -> KeyFormat:
-    """Columns, with their types."""
+    """Check that the key has columns of known types, which every format but `text` needs."""
     if format_ != "text":
         keys = stage_of(info).keys
         if keys == {}:
@@ -89,10 +91,13 @@ def _require_types(columns: Mapping[str, Type | None]) -> None:
 
 
 def check_registry_of_sink(registry: SinkRegistry | None, info: Info) -> SinkRegistry | None:
-    """A schema that follows from columns is in a registry, for nobody else has it; one of a file may be."""
+    """Check that messages whose schema follows from columns have a registry: readers cannot get it elsewhere.
+
+    Returns the registry, which is the one without a name if none is given. A schema file needs none.
+    """
     format_, key_format, file = (info.data.get(name, "") for name in ("format", "key_format", "schema_file"))
     if "" in (format_, key_format, file):
-        return registry  # what is wrong is said already
+        return registry  # the mistake is reported already
     if registry is not None and format_ not in BY_REGISTRY and key_format not in BY_REGISTRY:
         fix = "Leave it out, or write `format: avro` or `format: protobuf`."
         raise mistake(f"messages in `{format_}` have no schema in a registry", fix)
@@ -108,7 +113,10 @@ def check_registry_of_sink(registry: SinkRegistry | None, info: Info) -> SinkReg
 
 
 def read_sink_schema(name: str | None, info: Info) -> str | None:
-    """The file of this name, beside the pipeline's; what is in it goes into the scope."""
+    """Read the schema file of a sink, check it against the sink's columns, and note it in the scope.
+
+    Returns the name. Raises a mistake if the file is missing, not a schema, or does not fit the columns.
+    """
     scope, format_ = scope_of(info), info.data.get("format")
     scope.sink_schema = None
     if name is None or format_ is None:
@@ -143,7 +151,10 @@ def _read(format_: str, path: Path) -> SinkSchema:
 
 
 def check_sink_message(name: str | None, info: Info) -> str | None:
-    """The message of the file that values are: the one that is named, or the only one."""
+    """Return the message of the `.proto` file for values: the named one, or the only one.
+
+    Raises a mistake if there is none, or if it does not fit the sink's columns.
+    """
     schema, format_ = scope_of(info).sink_schema, info.data.get("format")
     if name is not None and format_ is not None and "schema_file" in info.data:
         if format_ != "protobuf":
@@ -164,7 +175,7 @@ def check_sink_message(name: str | None, info: Info) -> str | None:
 
 
 def _columns(info: Info) -> pa.Schema | None:
-    """Of the sink's values; None: they are not known, because of other mistakes."""
+    """Return the columns of the sink's values; None if they are unknown because of other mistakes."""
     stage, with_key = stage_of(info), info.data.get("with_key")
     if stage.emitted is None or with_key is None or (with_key and stage.keys is None):
         return None

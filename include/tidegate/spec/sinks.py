@@ -1,6 +1,6 @@
-"""`sinks`: where emissions go. Each kind is a model of its own in `AnySink`.
+"""`sinks`: where emissions go. Each kind of sink is a model in `AnySink`.
 
-What others have to know of a sink, its model declares: nobody asks for its kind.
+A model declares the facts that other code needs, so that no other code asks for the kind of a sink.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tidegate.spec.sink_schemas import (
 )
 
 
-def _known_stage(name: str | None, info: Info) -> str | None:
+def _check_stage(name: str | None, info: Info) -> str | None:
     stages = [stage.name for stage in scope_of(info).stages if stage.name]
     if name is not None and stages and name not in stages:
         raise mistake(f"there is no stage `{name}`", did_you_mean(name, stages, f"Write {listed(stages)}."))
     return name
 
 
-def _needs_key(with_key: bool, info: Info) -> bool:
+def _check_with_key(with_key: bool, info: Info) -> bool:
     if with_key and stage_of(info).keys == {}:
         fix = "Name the key's columns in `source.key`, or leave `with_key` out."
         raise mistake("there are no key columns to put into the value", fix)
@@ -44,15 +44,20 @@ def _needs_key(with_key: bool, info: Info) -> bool:
 
 
 def not_a_source(topic: str, info: Info) -> str:
-    """By names. Whether two connections are one cluster, the topics' ids tell when a batch is planned."""
+    """Raise a mistake if a topic is also a source by its name and connection.
+
+    Two connections can be the same cluster. The ids of the topics show that when a batch is planned.
+    """
     scope = scope_of(info)
     if topic in scope.topics and info.data.get("connection", scope.connection) == scope.connection:
         raise mistake(f"`{topic}` is also a source: the pipeline would read itself", "Use another topic.")
     return topic
 
 
-def _upsertable(mode: str, info: Info) -> str:
-    """Events are facts: a later batch of them does not replace an earlier one."""
+def _check_mode(mode: str, info: Info) -> str:
+    """Refuse `upsert` where rows would overwrite each other: for collected events, or windows that
+    share a key.
+    """
     if mode == "upsert" and stage_of(info).collects:
         fix = "Use `mode: append`: each flush is a row of its own."
         raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
@@ -61,38 +66,47 @@ def _upsertable(mode: str, info: Info) -> str:
             "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
             "`mode: append`."
         )
-        what = "the stage has no window and an earlier one has: rows of a key's windows overwrite each other"
+        what = "the stage has no window, but an earlier one has: rows of a key's windows overwrite each other"
         raise mistake(what, fix)
     return mode
 
 
-def _no_name_twice(mode: str, info: Info) -> str:
-    """Databases do not tell upper and lower case apart, so neither does this."""
+def _check_sql_columns(mode: str, info: Info) -> str:
+    """Refuse emitted columns that the SQL table has already. Case does not count, as in most databases."""
     taken = names.SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
     stage = stage_of(info)
     columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
     for name in sorted(columns):
         if (meaning := taken.get(name.lower())) is not None:
-            what = f"the column `{name}` is emitted, and the SQL table has one of that name: {meaning}"
+            what = f"the column `{name}` is emitted, but the SQL table has a column of that name: {meaning}"
             raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
         taken[name.lower()] = f"`{name}`"
     return mode
 
 
-WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
-OfStage = Annotated[str | None, AfterValidator(_known_stage)]
+WithKey = Annotated[StrictBool, AfterValidator(_check_with_key)]
+StageName = Annotated[str | None, AfterValidator(_check_stage)]
 
 
 Treatment = Literal["halt", "quarantine"]
-"""What becomes of an emission that a sink would refuse: the batch halts, or it is quarantined."""
+"""The treatment of an emission that a sink would refuse: the batch halts, or the emission goes into
+quarantine.
+"""
 
 
 @dataclass(frozen=True)
 class MessageRules:
-    """What is to be known before a batch is computed of a sink that sends emissions as messages.
+    """The facts about a sink of messages that computing a batch needs.
 
-    Their values, and keys that are no text (`key`), are written beside the columns; those that the sink would
-    refuse are found then. `target`: by which a plan has the timestamps that it takes.
+    Values, and keys that are not text, are encoded while the batch is computed. Messages that the sink would
+    refuse are found then.
+
+    Args:
+        target: The name by which a plan stores the timestamps that the sink accepts.
+        payload: The encoding of values.
+        key: The encoding of keys; None if they are text.
+        too_large: The treatment of messages that are too large.
+        refused_timestamp: The treatment of messages with a timestamp that the topic does not accept.
     """
 
     target: str
@@ -103,85 +117,96 @@ class MessageRules:
 
 
 class SinkModel(Model):
-    """What every kind has: a stage, and whether the key's columns are wanted. The rest are its own fields."""
+    """The fields and properties of every kind of sink."""
 
-    stage: OfStage = Field(default=None, description="Whose emissions it gets. Null: the last stage's.")
+    stage: StageName = Field(
+        default=None, description="The stage whose emissions it gets. Null: the last one."
+    )
     with_key: WithKey = Field(default=False, description="Whether the key's columns are in the value, too.")
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Unique in the pipeline. Progress is kept by it: it begins with the kind, and never changes."""
+        """A name that is unique in the pipeline, such as `kafka:stock`.
+
+        It must never change: progress has it as key.
+        """
 
     @property
     def messages(self) -> MessageRules | None:
-        """None: it does not send messages, but columns."""
+        """The rules of its messages; None if it writes columns and not messages."""
         return None
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """What has to be set for it."""
+        """The connections that must be set to use it."""
         return ()
 
     @property
     def is_per_generation(self) -> bool:
-        """Whether each generation has another target by the same name."""
+        """Whether each generation has a target of its own, though the sink's name is the same."""
         return False
 
     @property
     def lake_folder(self) -> str | None:
-        """The folder below the lake that it writes to by name. None: none, or the generation's own."""
+        """The folder below the lake that its path names; None if there is none, or if it is the
+        generation's own.
+        """
         return None
 
 
 class KafkaSink(SinkModel):
-    """Emissions go to a topic."""
+    """A sink that sends emissions to a Kafka topic."""
 
     kind: Literal["kafka"] = Field(description="A topic.")
     connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = Field(
         default=None,
-        description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, whichever the source's is.",
+        description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, also if the source has a "
+        "connection.",
     )
     topic: Annotated[Topic, AfterValidator(not_a_source)] = Field(description="The topic; not the source's.")
     format: Annotated[SinkFormat, AfterValidator(check_format)] = Field(
         default="json",
-        description="What values are written as: `json`; `debezium`, an envelope with the value before; "
+        description="The format of values: `json`; `debezium`, an envelope with the value before; "
         "`avro` or `protobuf`, with a schema.",
     )
     enveloped: Annotated[StrictBool, AfterValidator(check_envelope)] = Field(
         alias="envelope",
         default=False,
-        description="Of `avro` and `protobuf`: whether values are an envelope with the value before.",
+        description="With `avro` and `protobuf`: whether values are an envelope with the value before.",
     )
     schema_file: Annotated[str | None, AfterValidator(read_sink_schema)] = Field(
         alias="schema",
         default=None,
-        description="Of `avro` (`.avsc`) and `protobuf` (`.proto`): the file of the schema, from here. Null: "
-        "it follows from the columns.",
+        description="The schema file of `avro` (`.avsc`) or `protobuf` (`.proto`), by its path from here. "
+        "Null: "
+        "the schema follows from the columns.",
     )
     message: Annotated[str | None, AfterValidator(check_sink_message)] = Field(
         default=None, description="The message of a `.proto` file that values are, in full: `shop.Stock`."
     )
     key_format: Annotated[KeyFormat, AfterValidator(check_key_format)] = Field(
         default="text",
-        description="What keys are written as: `text`; `json`, always an object of the key's columns; `avro` "
+        description="The format of keys: `text`; `json`, always an object of the key's columns; `avro` "
         "or `protobuf`, with a schema in a registry.",
     )
     registry: Annotated[SinkRegistry | None, AfterValidator(check_registry_of_sink)] = Field(
         default=None,
-        description="Of `avro` and `protobuf`: the schema registry. A schema file does without: then values "
-        "are bare.",
+        description="With `avro` and `protobuf`: the schema registry. It is optional with a schema file: "
+        "without "
+        "it, values have no schema id.",
     )
     headers: StrictBool = Field(
         default=False,
-        description="Whether messages tell their batch and their reason, in headers.",
+        description="Whether messages have their batch and their reason in headers.",
     )
     too_large: Treatment = Field(
         default="halt",
-        description="What an emission that Kafka would not take does: halt the batch, or go into quarantine.",
+        description="What an emission does that is too large for Kafka: halt the batch, or go into "
+        "quarantine.",
     )
     refused_timestamp: Treatment = Field(
-        default="halt", description="The same, for one whose timestamp the topic would not take."
+        default="halt", description="The same for an emission whose timestamp the topic would refuse."
     )
     timestamp: Literal["event", "clock"] = Field(
         default="event",
@@ -198,30 +223,30 @@ class KafkaSink(SinkModel):
 
     @property
     def name(self) -> str:
-        """Unique in the pipeline."""
+        """The sink's name, which is unique in the pipeline."""
         return f"kafka:{self.target}"
 
     @property
     def target(self) -> str:
-        """The topic, and which cluster's: no topic has a colon in its name."""
+        """The topic with its connection, if it has one."""
         return qualified(self.connection, self.topic)
 
     @property
     def messages(self) -> MessageRules:
-        """It sends the value, in its format."""
+        """The rules of its messages. With the clock as timestamp, no topic refuses one."""
         refused = self.refused_timestamp if self.timestamp == "event" else "halt"
         return MessageRules(self.target, self.payload, self.key, self.too_large, refused)
 
     @property
     def payload(self) -> Payload:
-        """Of its messages."""
+        """The encoding of its values."""
         owner = self.name if self.format in BY_REGISTRY else ""
         enveloped = self.enveloped or self.format == "debezium"
         return Payload(self.format, self.with_key, owner, self._schema, enveloped)
 
     @property
     def key(self) -> Payload | None:
-        """Their keys; None: they are text."""
+        """The encoding of its keys; None if they are text."""
         if self.key_format == "text":
             return None
         owner = self.name if self.key_format in BY_REGISTRY else ""
@@ -229,33 +254,35 @@ class KafkaSink(SinkModel):
 
     @property
     def subject(self) -> str:
-        """Of its schema; of no meaning without one."""
+        """The subject of its values' schema; it is meaningless without a registry."""
         return (self.registry and self.registry.subject) or f"{self.topic}-value"
 
     @property
     def key_subject(self) -> str:
-        """Of the schema of its keys, likewise."""
+        """The subject of its keys' schema; it is meaningless without a registry."""
         return (self.registry and self.registry.key_subject) or f"{self.topic}-key"
 
     def with_schemas(self, schema: SinkSchema | None, key_schema: SinkSchema | None) -> KafkaSink:
-        """The sink as a plan fixes it."""
+        """Return the sink with the schemas of values and keys that a plan fixes."""
         planned = self.model_copy()
         planned._schema, planned._key_schema = schema, key_schema
         return planned
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The cluster, and the schema registry."""
+        """The connections of its cluster and, if it has one, of its schema registry."""
         cluster = Connection("kafka", self.connection)
         if self.registry is None:
             return (cluster,)
         return (cluster, Connection("registry", self.registry.connection))
 
 
-def _outside_of_streams(path: str, info: Info) -> str:
-    """A vacuum of the sink's table would take the pipeline's state and manifests for rubbish."""
+def _check_path(path: str, info: Info) -> str:
+    """Refuse a path in the pipeline's own folder: a vacuum of the table would delete its state and
+    manifests.
+    """
     if first_folder(path) == scope_of(info).pipeline:
-        what = f"`{path}` lies in the lake's folder of this pipeline, or is that folder"
+        what = f"`{path}` is in the lake's folder of this pipeline, or is that folder"
         raise mistake(what, f"Write another name, such as `out/{path}`, or leave `path` out.")
     return path
 
@@ -266,19 +293,19 @@ def first_folder(path: str | None) -> str | None:
 
 
 class TableSink(SinkModel):
-    """Emissions go to a table: a name under the lake, an absolute path, or where the lake puts it."""
+    """A sink that appends emissions to a Delta table: a name in the lake, an absolute path, or the
+    default place.
+    """
 
     kind: Literal["table"] = Field(description="A Delta table.")
-    path: (
-        Annotated[str, AfterValidator(names.check_table_path), AfterValidator(_outside_of_streams)] | None
-    ) = Field(
+    path: Annotated[str, AfterValidator(names.check_table_path), AfterValidator(_check_path)] | None = Field(
         default=None,
         description="A name under the lake, or an absolute path. Null: the lake's place, per generation.",
     )
 
     @property
     def name(self) -> str:
-        """Unique in the pipeline."""
+        """The sink's name, which is unique in the pipeline."""
         return f"table:{self.path}" if self.path else "table"
 
     @property
@@ -293,31 +320,32 @@ class TableSink(SinkModel):
 
 
 class SqlSink(SinkModel):
-    """Emissions go to a table of a SQL database, as new rows or in the place of the key's last one.
+    """A sink that writes emissions to a table of a SQL database, as new rows or instead of the key's last
+    row.
 
-    The database's URL never stands in the file: it is in TIDEGATE_SQL, or TIDEGATE_SQL_<CONNECTION> in
-    capitals for a `connection`.
+    The URL of the database is never in the file: set TIDEGATE_SQL, or TIDEGATE_SQL_<CONNECTION> in capitals
+    for a `connection`.
     """
 
     kind: Literal["sql"] = Field(description="A table of a SQL database.")
     table: Annotated[str, AfterValidator(names.check_sql_table)] = Field(
-        description="The table, with its schema if it has one; made if it is not there."
+        description="The table, with its schema if it has one; it is created if it does not exist."
     )
     connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
         default=None, description="The database, by its name. Null: TIDEGATE_SQL."
     )
     mode: Annotated[
-        Literal["append", "upsert"], AfterValidator(_upsertable), AfterValidator(_no_name_twice)
+        Literal["append", "upsert"], AfterValidator(_check_mode), AfterValidator(_check_sql_columns)
     ] = Field(default="append", description="A row for each emission, or one for each key (and window).")
 
     @property
     def name(self) -> str:
-        """Unique in the pipeline."""
+        """The sink's name, which is unique in the pipeline."""
         return f"sql:{qualified(self.connection, self.table)}"
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """One."""
+        """The connection of its database."""
         return (Connection("sql", self.connection),)
 
 

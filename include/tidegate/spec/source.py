@@ -1,4 +1,4 @@
-"""`source`: which records are read, and what they are made of."""
+"""`source`: which records a pipeline reads, and how they are decoded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidegate.spec.schemas import (
     record_name,
     schema_columns,
 )
-from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
+from tidegate.spec.scope import Model, Topic, distinct, require_filled, scope_of, suggest_column
 from tidegate.spec.sequence import Sequence, check_sequence
 from tidegate.spec.source_keys import (
     check_key_registry,
@@ -44,7 +44,7 @@ from tidegate.spec.source_keys import (
     read_key_columns,
 )
 
-# what datetime.fromisoformat reads alike in every Python
+# The forms that datetime.fromisoformat reads in the same way in every supported Python.
 _INSTANT = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
@@ -55,12 +55,14 @@ _RENAMED = {
     "protobuf": "Rename it in the message: its fields are known by their numbers.",
     "csv": "Rename it in `columns`: fields of CSV are known by their places.",
 }
-"""How a column gets another name where records do not have its name, or say its older ones elsewhere."""
+"""Format -> how to rename a column, for formats whose records have no column names, or whose
+schemas have aliases.
+"""
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
 def _read_columns(written: Any, info: Info) -> Any:
-    """DDL to columns, as the format wants it: `string` and `bytes` have the one column `value`."""
+    """Read the columns from DDL or the schema. `string` and `bytes` have the single column `value`."""
     format_ = info.data.get("format")
     if format_ in ("string", "bytes"):
         if written is not None:
@@ -72,9 +74,9 @@ def _read_columns(written: Any, info: Info) -> Any:
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
         raise mistake(f"`format: {format_}` needs its columns", fix)
     if written is None:
-        return ()  # the format is wrong, and that is said already
+        return ()  # the mistake in the format is reported already
     if not isinstance(written, str):
-        raise mistake("the columns are one text", 'Write `columns: "name type, name type"`.')
+        raise mistake("the columns must be one text", 'Write `columns: "name type, name type"`.')
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
@@ -92,38 +94,43 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
 
 
 def _has_schema(info: Info) -> bool:
-    """Or would have one, if it had no mistake."""
+    """Return whether the source has a schema, or would have one without a mistake in its field."""
     fields = info.data
     return (
         scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
     )
 
 
-def _known_key(name: str, info: Info) -> str:
+def _check_key(name: str, info: Info) -> str:
     return check_key(name, scope_of(info).columns)
 
 
 def _is_array(name: str | None, info: Info) -> str | None:
-    """An array column, of which each element becomes a record: from here on the column is one element."""
-    known = scope_of(info).columns
-    if name is None or known is None:
+    """Check that the exploded column is an array.
+
+    Later fields see the column with the type of its elements.
+    """
+    columns = scope_of(info).columns
+    if name is None or columns is None:
         return name
     if info.data.get("format") == "debezium":
-        fix = "Leave it out, and explode in a second pipeline with `format: json` on what this one sends."
+        fix = (
+            "Leave it out, and explode in a second pipeline with `format: json` that reads this one's output."
+        )
         raise mistake("`explode` does not go with `format: debezium`: a deletion has no elements", fix)
-    if name not in known:
-        raise mistake(f"the column `{name}` does not exist", among(name, known))
-    type_ = known[name]
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
+    type_ = columns[name]
     if type_ is None or type_.kind != "array":
-        arrays = [each for each, its in known.items() if its and its.kind == "array"]
+        arrays = [column for column, kind in columns.items() if kind and kind.kind == "array"]
         fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
         raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
-    scope_of(info).columns = {**known, name: type_.parts[0]}
+    scope_of(info).columns = {**columns, name: type_.parts[0]}
     return name
 
 
 def _read_start(written: Any) -> Any:
-    """`earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
+    """Read `earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
     if isinstance(written, str) and written not in ("earliest", "latest"):
         return _milliseconds(written)
     if isinstance(written, str) or (type(written) is int and 0 <= written < 2**47):
@@ -132,26 +139,28 @@ def _read_start(written: Any) -> Any:
 
 
 def _milliseconds(text: str) -> int:
-    """Since 1970, of a time with a zone."""
-    found = _INSTANT.fullmatch(text)
-    if found and not found["zone"]:
+    """Return the milliseconds since 1970 of an ISO 8601 time with a zone. Raises a mistake otherwise."""
+    match = _INSTANT.fullmatch(text)
+    if match and not match["zone"]:
         raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
     try:
-        at = datetime.fromisoformat(found["time"] + found["zone"].replace("Z", "+00:00") if found else "")
+        instant = datetime.fromisoformat(
+            match["time"] + match["zone"].replace("Z", "+00:00") if match else ""
+        )
     except ValueError:
         raise mistake(f"{text!r} is not a place to start", _START) from None
-    if at < _EPOCH:
+    if instant < _EPOCH:
         raise mistake(f"{text!r} is before 1970", _START)
-    return (at - _EPOCH) // timedelta(milliseconds=1)
+    return (instant - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _known_time(name: str, info: Info) -> str:
-    """`record`, or a column that can be a time."""
+def _check_timestamp(name: str, info: Info) -> str:
+    """Return `record`, or a column whose type can be a time. Raises a mistake otherwise."""
     types = scope_of(info).columns
     if name == "record" or types is None:
         return name
     if name not in types:
-        raise mistake(f"the column `{name}` does not exist", among(name, ["record", *types]))
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, ["record", *types]))
     type_ = types[name]
     if type_ is not None and type_.text not in ("bigint", "timestamp"):
         fix = "Use a `bigint` column with milliseconds since 1970, or a `timestamp` column."
@@ -180,7 +189,7 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
 
 
 Topics = Annotated[
-    tuple[Topic, ...], BeforeValidator(filled), AfterValidator(distinct), AfterValidator(_note_topics)
+    tuple[Topic, ...], BeforeValidator(require_filled), AfterValidator(distinct), AfterValidator(_note_topics)
 ]
 Columns = Annotated[
     tuple[Column, ...],
@@ -204,10 +213,11 @@ Start = Annotated[
 
 
 class Source(Model):
-    """Which records are read, and what they are made of. `explode` names an array column: inside of `key`,
-    `timestamp`, `deduplicate` and the stages' expressions that column is one of its elements.
+    """The records that a pipeline reads, and how they are decoded.
 
-    `connection`: the Kafka cluster that it is in, by its name; where that is, is never in the file.
+    If `explode` names an array column, the column is one of its elements in `key`, `timestamp`, `deduplicate`
+    and the stages' expressions. `connection` is the name of the Kafka cluster; its address is set where
+    tidegate runs.
     """
 
     connection: Annotated[
@@ -215,14 +225,15 @@ class Source(Model):
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
     format: Literal["json", "csv", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
-        description="What a record's value is. `csv`: one row. `debezium`: the JSON of a change to a row. "
-        "`string` and `bytes` have the one column `value`."
+        description="The format of values. `csv`: one row. `debezium`: the JSON of a change to a row. "
+        "`string` and `bytes` have the single column `value`."
     )
     schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
         alias="schema",
         default=None,
-        description="The file of the schema of Avro (`.avsc`), Protobuf (`.proto`, `.desc`) or JSON "
-        "(`.json`), from here. With a registry it is the reader's schema.",
+        description="The schema file of Avro (`.avsc`), Protobuf (`.proto`, `.desc`) or JSON (`.json`), by "
+        "its "
+        "path from here. With a registry it is the reader's schema.",
     )
     message: Annotated[str | None, AfterValidator(check_message)] = Field(
         default=None, description="The message of Protobuf that a record is, in full: `shop.Stock`."
@@ -233,24 +244,25 @@ class Source(Model):
     )
     columns: Columns = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
-        description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. Of a "
-        "schema file they are its fields, unless they are given.",
+        description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. With a "
+        "schema file, the default is all of its fields.",
     )
     csv: Annotated[Csv | None, BeforeValidator(read_csv)] = Field(
-        default=None, description="How the rows of `format: csv` are written."
+        default=None, description="The dialect of the rows of `format: csv`."
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
-        default=None, description="An array column, of which each element becomes a record."
+        default=None, description="An array column; each of its elements becomes a record."
     )
     aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
         default={},
-        description="What columns were called before: records with an older name are read, too.",
+        description="Former names of columns: records with an older name are read, too.",
     )
     key_format: Annotated[
         Literal["text", "json", "avro", "protobuf"], AfterValidator(check_source_key_format)
     ] = Field(
         default="text",
-        description="What a record's own key is: `text`, or an object, a record or a message with columns.",
+        description="The format of records' own keys: `text`, or an object, a record or a message with "
+        "columns.",
     )
     key_columns: Annotated[
         tuple[Column, ...],
@@ -259,31 +271,32 @@ class Source(Model):
         WithJsonSchema({"type": ["string", "null"]}),
     ] = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
-        description="The columns of records' own keys: `name type, …`, beside those of the value.",
+        description="The columns of records' own keys: `name type, …`, in addition to those of the value.",
     )
     key_registry: Annotated[Registry | None, AfterValidator(check_key_registry)] = Field(
         default=None,
-        description="Of keys in Avro or Protobuf: the schema registry. Null: the one of the values.",
+        description="The schema registry of keys in Avro or Protobuf. Null: the registry of the values.",
     )
     key: Annotated[
-        tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
-        BeforeValidator(filled),
+        tuple[Annotated[str, AfterValidator(_check_key)], ...] | None,
+        BeforeValidator(require_filled),
         AfterValidator(_note_key),
     ] = Field(default=None, description="The columns of the key. Null: the record's own key, as text.")
-    timestamp: Annotated[str, AfterValidator(_known_time)] = Field(
+    timestamp: Annotated[str, AfterValidator(_check_timestamp)] = Field(
         default="record",
-        description="When it happened: `record`, Kafka's timestamp, or a column: epoch ms or a timestamp.",
+        description="The time of a record: `record`, Kafka's timestamp, or a column: epoch ms or a "
+        "timestamp.",
     )
     deduplicate: Deduplicate = Field(
         default="offset",
-        description="By what a repeated record is known: its offset, its root position, or columns.",
+        description="How a repeated record is recognized: by its offset, its root position, or columns.",
     )
     sequence: Annotated[Sequence | None, AfterValidator(check_sequence)] = Field(
         default=None,
-        description="What tells the order of a key's changes, where it is not the log's. Null: the log's.",
+        description="The columns that order the changes of a key. Null: the order of the log.",
     )
     max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
-        default=None, description="The most records of a batch. Null: no bound."
+        default=None, description="The maximum number of records of a batch. Null: no bound."
     )
     start: Start = Field(
         default="earliest",
@@ -300,39 +313,44 @@ class Source(Model):
 
     @property
     def schemas(self) -> SourceSchemas:
-        """By what records are decoded. Those of the registry are there once a batch is planned."""
+        """The schemas of values. Those of a registry are included after a batch was planned."""
         return self._schemas
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Those of the registry that its records are written by."""
+        """The registry's subjects with the schemas of values; empty without a registry."""
         record = record_name(self.format, self._schemas.reader, self.message)
         return self.registry.subjects_of(self.topics, record) if self.registry is not None else ()
 
     @property
     def registries(self) -> tuple[Registry, ...]:
-        """Those of its values and of its keys."""
+        """The registries of values and keys."""
         return tuple(registry for registry in (self.registry, self.key_registry) if registry is not None)
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
-        """Those of values, and of records' own keys."""
+        """The columns of values, then those of records' own keys."""
         return (*self.columns, *self.key_columns)
 
     @property
     def key_schemas(self) -> SourceSchemas:
-        """By what records' own keys are decoded, once a batch is planned."""
+        """The schemas of records' own keys, after a batch was planned."""
         return self._key_schemas
 
     @property
     def key_subjects(self) -> tuple[str, ...]:
-        """Those that records' own keys are written by."""
+        """The registry's subjects with the schemas of records' own keys; empty without a registry."""
         return self.key_registry.subjects_of(self.topics, None, "key") if self.key_registry else ()
 
     def with_writers(
         self, writers: tuple[WriterSchema, ...] | None, of_keys: tuple[WriterSchema, ...] | None = None
     ) -> Source:
-        """The source with the registry's schemas as they are now. None: it has none."""
+        """Return the source with a registry's present schemas.
+
+        Args:
+            writers: The schemas of values; None if their registry has none, or there is no registry.
+            of_keys: The same for records' own keys.
+        """
         source = self.model_copy()
         source._schemas = SourceSchemas(self._schemas.reader, writers)
         source._key_schemas = SourceSchemas(None, of_keys)
@@ -340,5 +358,5 @@ class Source(Model):
 
     @property
     def cluster(self) -> Connection:
-        """The Kafka cluster that it is in."""
+        """The connection of the Kafka cluster."""
         return Connection("kafka", self.connection)

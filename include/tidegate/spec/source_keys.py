@@ -1,4 +1,4 @@
-"""`key_format`, `key_columns`, `key_registry`: columns that are read from records' own keys."""
+"""`key_format`, `key_columns` and `key_registry`: columns that are read from records' own keys."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from tidegate.spec.scope import scope_of
 
 
 def check_source_key_format(format_: str, info: Info) -> str:
-    """Debezium's keys are read as such."""
+    """Refuse `key_format` for `format: debezium`, which reads its keys itself."""
     if format_ != "text" and info.data.get("format") == "debezium":
         raise mistake("`format: debezium` reads its keys itself", "Leave `key_format` out.")
     return format_
 
 
 def read_key_columns(written: Any, info: Info) -> Any:
-    """DDL to columns. Where there is a mistake, it is not known which columns there are."""
+    """Parse the columns of keys, which are written as DDL.
+
+    The scope has no columns until they are parsed without a mistake: later fields then do not report missing
+    ones.
+    """
     scope, format_ = scope_of(info), info.data.get("key_format")
     if format_ == "text" and written is None:
         return ()
-    known, scope.columns = scope.columns, None
+    value_columns, scope.columns = scope.columns, None
     if format_ is None:
-        return ()  # it is wrong, and that is said already
+        return ()  # the mistake in the format is reported already
     columns = _read(written, format_)
-    scope.columns = known
+    scope.columns = value_columns
     return columns
 
 
@@ -46,11 +50,17 @@ def _read(written: Any, format_: str) -> tuple[Column, ...]:
 
 
 def note_key_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
-    """From here on they are columns like those of the value."""
-    known = scope_of(info).columns
-    if columns and known is not None:
-        scope_of(info).columns = {**known, **{column.name: parse_type(column.type) for column in columns}}
-    again = next((column.name for column in columns if known and column.name in known), None)
+    """Add the key's columns to the scope, for later fields.
+
+    Raises a mistake for a column that the value has, too.
+    """
+    value_columns = scope_of(info).columns
+    if columns and value_columns is not None:
+        scope_of(info).columns = {
+            **value_columns,
+            **{column.name: parse_type(column.type) for column in columns},
+        }
+    again = next((column.name for column in columns if value_columns and column.name in value_columns), None)
     if again is not None:
         fix = "Leave it out of one of them: it is then read from the other."
         raise mistake(f"`{again}` is in `columns`, too", fix)
@@ -58,7 +68,12 @@ def note_key_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, .
 
 
 def check_key_registry(registry: Registry | None, info: Info) -> Registry | None:
-    """Keys of Avro and Protobuf have one, and no file: the source's, where nothing else is said."""
+    """Return the registry of keys in Avro or Protobuf, which cannot have a schema file. The default is the
+    values' one.
+
+    Raises a mistake if the format of keys has no schemas, or if the strategy needs the names of the keys'
+    records.
+    """
     format_ = info.data.get("key_format")
     if format_ not in BINARY:
         if registry is not None and format_ is not None:

@@ -1,11 +1,11 @@
-"""Expressions of pipeline files: Spark SQL over the columns of one record, and nothing else.
+"""Expressions of pipeline files: Spark SQL over the columns of a single record, and nothing else.
 
-An expression is a function of its record: no other table, no other record, no clock, no chance, no code
-but Spark's own. Two readings have to agree before one is accepted. The text's words (`lexis`) say which
-functions are called; sqlglot's tree says what the parts are, and every kind of part that is not known to
-be harmless is refused. What Spark gets is the user's text, unchanged.
+An expression is a function of its record: it uses no other table or record, no clock, no random numbers, and
+no code but Spark's own. It is accepted only if two readings agree. The words of the text (`lexis`) show which
+functions are called; sqlglot's tree shows the parts, and every kind of part that is not known as harmless is
+refused. Spark gets the user's text unchanged.
 
-Whether types fit is left to Spark, which says it better.
+Spark checks whether types fit: its messages are better.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.spec import constants, lexis
 from tidegate.spec.columns import ANY, BadType, Type, parse_type
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.functions import classified, refusal
 from tidegate.spec.mistakes import Fault, did_you_mean, listed
 
 
 class _Plain(SparkParser):
-    """Spark's grammar, in which a call stays a call: no function is renamed, rewritten or guessed."""
+    """sqlglot's parser for Spark, changed so that calls stay calls: it never renames or rewrites a
+    function.
+    """
 
     FUNCTIONS = {}  # noqa: RUF012 (so declared by the base class)
     NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
@@ -67,10 +69,14 @@ _UNITS = (
 )
 
 
-def check_expression(text: str, columns: Known | None) -> list[Fault]:
-    """All that is wrong with one expression; empty when Spark may run it.
+def check_expression(text: str, columns: ColumnTypes | None) -> list[Fault]:
+    """Return all faults of an expression; an empty list if Spark may run it.
 
-    `columns` are those that it may name; None when they could not be read (then any name will do).
+    Args:
+        text: The expression.
+        columns: The columns that it may name; None if they have mistakes, so that every name passes.
+
+    Example: `check_expression("quantity > 0", {"quantity": INT})` returns `[]`.
     """
     words, faults = lexis.split(text)
     if not words:
@@ -81,7 +87,7 @@ def check_expression(text: str, columns: Known | None) -> list[Fault]:
         tree = _parse(text, words, names)
         return faults + _inside(tree, names, columns, constants_too=not faults)
     except (sqlglot.errors.SqlglotError, _Unclear) as error:
-        # what is refused by name often does not parse either: that would say the same twice
+        # A function that is refused by name often does not parse either: one message is enough.
         return faults or [_unparsed(error)]
     except RecursionError:
         return [*faults, Fault("the expression is nested too deeply", "Split it.")]
@@ -94,7 +100,7 @@ def _refusals(names: list[lexis.Word]) -> Iterator[Fault]:
 
 
 def _types(text: str, words: list[lexis.Word]) -> Iterator[Fault]:
-    """The types that values are cast to have to be Spark's."""
+    """Yield a fault for each cast to a type that Spark does not have."""
     for span in lexis.types(words):
         if not span:
             yield Fault("a cast has no type", "Write `cast(x as bigint)`.")
@@ -109,11 +115,13 @@ def _types(text: str, words: list[lexis.Word]) -> Iterator[Fault]:
 
 
 class _Unclear(Exception):
-    """Two readers do not agree on what the text says."""
+    """Two readings of a text do not agree."""
 
 
 def parse(text: str) -> exp.Expr:
-    """The tree of an expression that `check_expression` accepts. Its texts are what Spark makes of them."""
+    """Return sqlglot's tree of an expression that `check_expression` accepts, with literals as
+    Spark reads them.
+    """
     words, _ = lexis.split(text)
     return _parse(text, words, lexis.calls(words)[0], _decoded)
 
@@ -131,7 +139,10 @@ def _parse(
     names: list[lexis.Word],
     read: Callable[[Token, str], Token] = lambda token, _: token,
 ) -> exp.Expr:
-    """The tree of the one expression, each of whose tokens is `read`."""
+    """Return the tree of a single expression, after applying `read` to each token.
+
+    Raises _Unclear if it is ambiguous.
+    """
     dialect = Spark()
     tokens = dialect.tokenize(text)
     spans = [(token.start, token.end + 1) for token in tokens if token.token_type in _QUOTED]
@@ -145,7 +156,9 @@ def _parse(
 
 
 def _plain(token: Token, called: set[int]) -> Token:
-    """A name that is called is a name, even if it could also start a type, a join or a subquery."""
+    """Return the token of a called function as a plain name, so that it cannot start a type, a join
+    or a subquery.
+    """
     if token.start not in called or token.token_type is TokenType.IDENTIFIER:
         return token
     return Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
@@ -160,9 +173,12 @@ def _unparsed(error: Exception) -> Fault:
 
 
 def _inside(
-    tree: exp.Expr, names: list[lexis.Word], columns: Known | None, constants_too: bool
+    tree: exp.Expr, names: list[lexis.Word], columns: ColumnTypes | None, constants_too: bool
 ) -> list[Fault]:
-    """What is wrong with the parts. A call that is refused by name is not refused again as a constant."""
+    """Return the faults of the parts.
+
+    Without `constants_too`, a call that is refused by name is not refused again.
+    """
     nodes = list(tree.walk(bfs=False, prune=lambda node: isinstance(node, exp.DataType)))
     if faults := [fault for node in nodes for fault in _structure(node)]:
         return faults
@@ -177,17 +193,17 @@ def _inside(
 
 
 def _structure(node: exp.Expr) -> Iterator[Fault]:
-    """What is never part of an expression over one record."""
+    """Yield a fault for a part that an expression over a single record cannot have."""
     if isinstance(node, _OTHER_TABLES):
         yield Fault("it reads another table", "Use the columns of the record.")
     elif isinstance(node, exp.Star):
-        yield Fault("`*` stands for many columns", "Name the column.")
+        yield Fault("`*` means many columns", "Name the column.")
     elif isinstance(node, exp.Window):
         yield Fault("`over` looks at other records", "Compute it from the record's own columns.")
     elif isinstance(node, exp.Alias) and not isinstance(node.parent, exp.Anonymous):
-        yield Fault("it gives its result a name", "The name stands before the colon: `name: expression`.")
+        yield Fault("it gives its result a name", "Write the name before the colon: `name: expression`.")
     elif isinstance(node, exp.Concat):
-        yield Fault("two texts stand side by side", "Write one text, and a quote inside of it as \\'.")
+        yield Fault("there are two texts side by side", "Write one text, and a quote inside of it as \\'.")
     elif isinstance(node, exp.In) and node.args.get("field"):
         yield Fault("`in` needs a list in parentheses", "Write `x in (1, 2)`, or `array_contains(xs, x)`.")
     elif isinstance(node, exp.Anonymous) and _reads_clock(node):
@@ -202,7 +218,9 @@ def _reads_clock(node: exp.Anonymous) -> bool:
 
 
 def _placed(node: exp.Identifier) -> bool:
-    """Part of a column's or field's name, or a variable of a lambda around it."""
+    """Return whether an identifier is part of a column's or field's name, or a variable of a lambda
+    around it.
+    """
     parent = node.parent
     for kind, place in _PLACES:
         if isinstance(parent, kind) and place in (None, node.arg_key):
@@ -218,8 +236,8 @@ def _placed(node: exp.Identifier) -> bool:
 # columns
 
 
-def _column(node: exp.Column, columns: Known | None) -> Fault | None:
-    """The column must be known, and so must the fields that are taken out of it."""
+def _column(node: exp.Column, columns: ColumnTypes | None) -> Fault | None:
+    """Return the fault of a column or field that does not exist; None if it exists."""
     path = path_of(node)
     if columns is None or _is_unit(node):
         return None
@@ -234,8 +252,10 @@ def _column(node: exp.Column, columns: Known | None) -> Fault | None:
     return None
 
 
-def column_type(path: list[str], columns: Known | None) -> tuple[list[str], Type | None]:
-    """A column or field that exists: its name as it was declared, and its type where that is known."""
+def column_type(path: list[str], columns: ColumnTypes | None) -> tuple[list[str], Type | None]:
+    """Return the declared names and the type of an existing column or field; the type is None if it
+    is unknown.
+    """
     declared = {name.lower(): name for name in columns or ()}
     name = declared.get(path[0].lower(), path[0])
     names, type_ = [name], columns.get(name) if columns else None
@@ -247,7 +267,7 @@ def column_type(path: list[str], columns: Known | None) -> tuple[list[str], Type
 
 
 def path_of(node: exp.Column) -> list[str]:
-    """`a.b.c` as a list, however deep."""
+    """Return the names of `a.b.c` as a list, for any depth."""
     path = [part.name for part in node.parts]
     outer: exp.Expr = node
     while isinstance(outer.parent, exp.Dot) and outer.arg_key == "this":
@@ -257,7 +277,9 @@ def path_of(node: exp.Column) -> list[str]:
 
 
 def _field(type_: Type, name: str) -> Type | None:
-    """What `.name` gives: of an array, the field of each element; of a map, the value."""
+    """Return the type of `.name`: for an array, an array of the elements' fields; for a map, the
+    type of its values.
+    """
     if type_.kind == ANY.kind:
         return ANY
     if type_.kind == "map":
@@ -269,7 +291,9 @@ def _field(type_: Type, name: str) -> Type | None:
 
 
 def _is_unit(node: exp.Column) -> bool:
-    """The `day` of `timestampadd(day, 1, at)`."""
+    """Return whether a node is a unit of time that looks like a column: `day` in `timestampadd(day,
+    1, at)`.
+    """
     call = node.parent
     return (
         isinstance(call, exp.Anonymous)
@@ -280,10 +304,10 @@ def _is_unit(node: exp.Column) -> bool:
     )
 
 
-def _unknown_column(name: str, columns: Known) -> Fault:
+def _unknown_column(name: str, columns: ColumnTypes) -> Fault:
     group = classified().get(name.lower())
     if group and group.name in ("clock", "environment"):
         return Fault(f"`{name}` {group.why}", group.fix)
-    none = "There are no columns yet: correct those that it is made of first."
+    none = "There are no columns yet: correct their own mistakes first."
     fix = did_you_mean(name, columns, f"The columns are {listed(columns)}." if columns else none)
     return Fault(f"the column `{name}` does not exist", fix)

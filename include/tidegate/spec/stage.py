@@ -1,4 +1,7 @@
-"""`stages`: the steps that keep state per key. The second stage reads what the first one emits, and so on."""
+"""`stages`: the steps that keep state per key.
+
+The second stage reads the emissions of the first one, and so on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tidegate.spec import lexis, names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
-from tidegate.spec.constants import Known
+from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.emit import (
     TIMED,
     Buffer,
@@ -29,19 +32,22 @@ from tidegate.spec.keys import check_key
 from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
 from tidegate.spec.reduce import Reduce
-from tidegate.spec.scope import Model, Scope, StageScope, distinct, filled, scope_of
+from tidegate.spec.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
 from tidegate.spec.sql import check_expression
 from tidegate.spec.unchanged import Unchanged, check_unchanged
 from tidegate.spec.window import SessionWindow, Window
 
 EVENTS = "events"
-"""The one column that `reduce: collect` emits."""
-WINDOW_COLUMNS: Known = {"window_start": BIGINT, "window_end": BIGINT}
+"""The only column that `reduce: collect` emits."""
+WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
 """Start and end of a stage's window in epoch milliseconds."""
 
 
 def _open_stage(scope: Scope) -> None:
-    """What the next stage may name: the source's columns, or what the stage before it gives."""
+    """Add the next stage to the scope.
+
+    It may name the source's columns, or the key and emissions of the stage before.
+    """
     scope.stages.append(StageScope())
     stage, before = scope.stage, scope.before
     if before is not None:
@@ -59,14 +65,16 @@ def _note_name(name: str, info: Info) -> str:
     if name in [stage.name for stage in scope.stages]:
         raise mistake(f"there are two stages `{name}`", "Name each stage differently.")
     if name in names.STREAM_FOLDERS:
-        what = f"`{name}` is a folder of the pipeline itself in the lake, and a stage has one of its name"
+        what = (
+            f"`{name}` is a folder that each pipeline has in the lake, and a stage needs a folder of its name"
+        )
         raise mistake(what, f"Use another name, such as `{name}_stage`.")
     scope.stage.name = name
     return name
 
 
 def _key_column(name: str, info: Info) -> str:
-    """Of the stage before: what it emits, or its own key."""
+    """Check a key column of a later stage: it must be emitted by the stage before, or be in its key."""
     scope = scope_of(info)
     return name if scope.before is None else check_key(name, scope.stage.columns)
 
@@ -81,10 +89,10 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
 
 
 def _unkeyed(written: Any, info: Info) -> Any:
-    """Until the key has been read, it is not known."""
+    """Mark the key as unknown until it is read without mistakes."""
     if written is not None:
         scope_of(info).stage.keys = None
-    return filled(written)
+    return require_filled(written)
 
 
 def _note_window(window: Any, info: Info) -> Any:
@@ -97,7 +105,9 @@ def _note_window(window: Any, info: Info) -> Any:
 
 
 def _read_select(written: Any, info: Info) -> Any:
-    """Without `select`, every column: of the source and its lookups, or what the stage before emits."""
+    """Return `select`; without it, all columns of the source and its lookups, or all emissions of
+    the stage before.
+    """
     scope = scope_of(info)
     stage = scope.stage
     if stage.aggregates:
@@ -118,8 +128,10 @@ def _read_select(written: Any, info: Info) -> Any:
     return written
 
 
-def _note_emitted(stage: StageScope, selected: Known | None) -> None:
-    """What is selected is emitted as it is, or as the fields of each event."""
+def _note_emitted(stage: StageScope, selected: ColumnTypes | None) -> None:
+    """Note the emitted columns: the selected ones, or with `collect` an array of events that have
+    them as fields.
+    """
     if not stage.collects or selected is None:
         stage.emitted = selected
         return
@@ -129,11 +141,15 @@ def _note_emitted(stage: StageScope, selected: Known | None) -> None:
 
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
-    """Of what the stage selects or aggregates: with `collect`, the fields of its events."""
+    """Check the aliases of the selected or aggregated columns; with `collect`, of the fields of its
+    events.
+    """
     select, reduce = info.data.get("select"), info.data.get("reduce")
     if select is None or reduce is None:
-        return aliases  # they have mistakes, which are told already
-    return check_aliases(aliases, select if isinstance(reduce, str) else [each.name for each in reduce])
+        return aliases  # their mistakes are reported already
+    return check_aliases(
+        aliases, select if isinstance(reduce, str) else [aggregate.name for aggregate in reduce]
+    )
 
 
 def _over_columns(expression: str, info: Info) -> str:
@@ -143,27 +159,27 @@ def _over_columns(expression: str, info: Info) -> str:
 
 
 def _over_emitted(text: str, info: Info) -> str:
-    """Tested on what is about to go out, by the kernel, or by Spark where that is the record's own value."""
+    """Check `where`. Spark tests it if the emission is the record's own value, otherwise the kernel does."""
     stage = scope_of(info).stage
     if stage.windowed is False and (used := [name for name in WINDOW_COLUMNS if _mentions(text, name)]):
         fix = "Give the stage a `window:`, whose start and end they are in epoch milliseconds."
-        raise mistake(f"`{used[0]}` is there only when the stage has a window", fix)
+        raise mistake(f"`{used[0]}` exists only if the stage has a window", fix)
     if _is_of_record(info.data.get("reduce"), info.data.get("window"), info.data.get("emit")):
         return _over_record(text, scope_of(info))
-    known, keys = None, _possible_keys(scope_of(info))
+    types, keys = None, _possible_keys(scope_of(info))
     if stage.emitted is not None and stage.windowed is not None and keys is not None:
-        known = {**stage.emitted, **(WINDOW_COLUMNS if stage.windowed else {})}
-    stage.where = read_condition(text, known, keys)
+        types = {**stage.emitted, **(WINDOW_COLUMNS if stage.windowed else {})}
+    stage.where = read_condition(text, types, keys)
     return text
 
 
 def _is_of_record(reduce: Any, window: Any, emit: Any) -> bool:
-    """Whether what may go out is the record's own value, at once: then Spark can test it."""
+    """Return whether each emission is a record's own value, without delay: then Spark can test `where`."""
     return reduce == "latest" and window is None and isinstance(emit, (UpdateEmit, ChangeEmit))
 
 
-def _possible_keys(scope: Scope) -> Known | None:
-    """The key's columns; where something is wrong with them, all that they could be."""
+def _possible_keys(scope: Scope) -> ColumnTypes | None:
+    """Return the key's columns; if they have mistakes, all columns that they could be."""
     if scope.stage.keys is not None:
         return scope.stage.keys
     if scope.stage.columns is None and scope.before is None and scope.key is not None:
@@ -173,10 +189,10 @@ def _possible_keys(scope: Scope) -> Known | None:
 
 def _over_record(text: str, scope: Scope) -> str:
     stage, keys = scope.stage, _possible_keys(scope)
-    known = None if stage.emitted is None or keys is None else {**keys, **stage.emitted}
-    if faults := check_expression(text, known):
+    types = None if stage.emitted is None or keys is None else {**keys, **stage.emitted}
+    if faults := check_expression(text, types):
         raise as_mistake(faults)
-    type_ = expression_type(text, known)
+    type_ = expression_type(text, types)
     if type_ is not None and type_.kind not in ("boolean", ANY.kind):
         raise mistake(
             f"the condition is {type_.text}, neither true nor false", "Write a comparison, such as `n > 0`."
@@ -198,7 +214,9 @@ Select = Annotated[
 
 
 class Stage(Model):
-    """One step that keeps state per key: `reduce` folds records into a value, `emit` lets it out."""
+    """A step that keeps state per key: `reduce` folds records into a value, `emit` says when it is
+    emitted.
+    """
 
     name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
         description="The stage's name, unique in the file."
@@ -209,14 +227,16 @@ class Stage(Model):
         AfterValidator(_note_key),
     ] = Field(
         default=None,
-        description="Of a later stage: other key columns, from what the stage before emits or its key.",
+        description="For a later stage: other key columns, from the emissions or the key of the stage "
+        "before.",
     )
     window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
         default=None, description="State is kept per key and window. Null: per key."
     )
     reduce: Reduce = Field(
         default="latest",
-        description="What a key's records become: the `latest`, a list (`collect`), or aggregates by name.",
+        description="How a key's records are folded: the `latest`, a list (`collect`), or aggregates by "
+        "name.",
     )
     select: Select = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
@@ -224,19 +244,20 @@ class Stage(Model):
     )
     aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
         default={},
-        description="What emitted columns were called before: the state has them under those names.",
+        description="Former names of emitted columns, which the state may still have.",
     )
-    emit: Emit = Field(description="When the value goes out.")
+    emit: Emit = Field(description="When the value is emitted.")
     where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
-        default=None, description="A condition: of what would go out, what fulfils it does."
+        default=None, description="A condition: only emissions that fulfil it are emitted."
     )
     unchanged: Annotated[Unchanged, AfterValidator(check_unchanged)] = Field(
         default=None,
-        description="What says that a column is as it was: `nulls`, or a text. Null: nothing does.",
+        description="The value of a column that a record leaves unchanged: `nulls`, or a text. Null: there "
+        "is none.",
     )
     on_error: Literal["stop", "quarantine"] = Field(
         default="stop",
-        description="What a record that the stage cannot use does: fail the batch, or go into quarantine.",
+        description="What a record does that the stage cannot use: fail the batch, or go into quarantine.",
     )
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
@@ -250,10 +271,10 @@ class Stage(Model):
     @field_validator("select")
     @classmethod
     def _one_meaning_each(cls, select: dict[str, str], info: Info) -> dict[str, str]:
-        """Names differ in more than case, and a key column is emitted as itself or not at all."""
+        """Refuse names that differ only in case, and key columns that are selected as something else."""
         stage = scope_of(info).stage
-        if (name := names.twice(select)) is not None:
-            raise mistake(f"`{name}` is there twice", "Names have to differ in more than case.")
+        if (name := names.repeated_name(select)) is not None:
+            raise mistake(f"`{name}` appears twice", "Names have to differ in more than case.")
         keys = {} if stage.collects else {key.lower(): key for key in stage.keys or ()}
         for name, expression in select.items():
             key = keys.get(name.lower(), name)
@@ -297,53 +318,55 @@ class Stage(Model):
 
     @property
     def condition(self) -> Condition | None:
-        """`where`, as the kernel tests it; None where Spark does."""
+        """The condition `where` if the kernel tests it; None if Spark does."""
         if self._condition is None and self.where is not None and self.where_of_record is None:
-            return read_condition(self.where, None)  # a stage that was not read from a file
+            return read_condition(self.where, None)  # the stage was created without a file
         return self._condition
 
     @property
     def where_of_record(self) -> str | None:
-        """`where`, as Spark tests it on each record's own value; None where the kernel does."""
+        """The text of `where` if Spark tests it on each record's own value; None if the kernel does."""
         return self.where if _is_of_record(self.reduce, self.window, self.emit) else None
 
     @property
     def values(self) -> dict[str, str]:
-        """Name -> SQL that Spark computes per record: what is selected, or the aggregates' arguments."""
+        """Name -> SQL that Spark computes per record: the selected columns, or the aggregates' arguments."""
         if isinstance(self.reduce, str):
             return self.select
-        return {each.name: each.argument or "1" for each in self.reduce}
+        return {aggregate.name: aggregate.argument or "1" for aggregate in self.reduce}
 
     @property
     def types(self) -> Mapping[str, str | None]:
-        """The types of `values`, where they are known without Spark."""
+        """The types of `values`; None if only Spark can tell a type."""
         return self._types or {}
 
     @property
     def emitted(self) -> tuple[str, ...]:
-        """The names of the columns that are emitted."""
+        """The names of the emitted columns."""
         return (EVENTS,) if self.reduce == "collect" else tuple(self.values)
 
     @property
     def bounded_buffer(self) -> Buffer | None:
-        """The buffer, if it has a bound: then a key's state has an entry for each partition of its records.
+        """The buffer if it has a bound; then a key's state has an entry for each partition of its records.
 
-        One that spills has none: what it holds back is state, on disk like all state.
+        A buffer that spills has no bound: its values are state, on disk like all state.
         """
         buffer = self.emit.buffer if isinstance(self.emit, TimeLimitEmit | WindowCloseEmit) else None
         return buffer if buffer is not None and buffer.when_full != "spill" else None
 
     @property
     def timed(self) -> bool:
-        """Whether it needs the stream time of its partitions."""
+        """Whether the stage needs the stream time of its partitions."""
         return self.window is not None or self.beats_by_clock or isinstance(self.emit, TIMED)
 
     @property
     def longest_hold_ms(self) -> int:
-        """How long after its event a value goes out at the latest, if records come in time; 0: at once."""
+        """The longest time from an event to its emission, in milliseconds, if records are not late;
+        0: at once.
+        """
         match self.emit:
             case WindowCloseEmit():
-                assert self.window is not None, "it needs one"
+                assert self.window is not None, "`on: window_close` needs a window"
                 return self.window.open_ms
             case TimeLimitEmit(after_ms=held_ms) | IntervalEmit(every_ms=held_ms):
                 return held_ms
@@ -354,5 +377,5 @@ class Stage(Model):
 
     @property
     def beats_by_clock(self) -> bool:
-        """Whether an unchanged value also goes out without a record."""
+        """Whether an unchanged value is also emitted without a record."""
         return isinstance(self.emit, ChangeEmit) and self.emit.beats_by_clock

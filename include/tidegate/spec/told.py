@@ -1,4 +1,4 @@
-"""Pydantic's errors, told so that a person can act: field, line, what was found, what to write."""
+"""Turn pydantic's errors into problems that a person can act on: field, line, message and fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.spec.mistakes import MISTAKE, did_you_mean, faults_of, listed, sho
 from tidegate.spec.tree import Route, Tree
 
 _Mistake = tuple[Route, str, str]
-"""Where, what, and the fix."""
+"""The route, the message, and the fix."""
 
 _NO_COLUMN = re.compile(r"the column `(.+)` does not exist|the stage emits no column `(.+)`")
 _SUGGESTED = re.compile(r"Did you mean `(.+)`\?")
@@ -32,8 +32,15 @@ _SHAPES = {
 }
 
 
-def tell(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> list[Problem]:
-    """Return every mistake as a problem, by line and field. What follows from another mistake is left out."""
+def as_problems(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> list[Problem]:
+    """Return all mistakes as problems, sorted by line and field. Mistakes that follow from another one are
+    left out.
+
+    Args:
+        error: Pydantic's error.
+        tree: The data that was validated, with its lines.
+        grammar: The grammar of the file, for examples of fields.
+    """
     mistakes = []
     for details in error.errors(include_url=False):
         route = _route(details, grammar)
@@ -43,8 +50,9 @@ def tell(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> lis
 
 
 def _causes(mistakes: list[_Mistake], data: Any) -> list[_Mistake]:
-    """The mistakes but for those that a misspelt field causes: its right name is missing, and so are columns
-    that it would have named."""
+    """Return the mistakes without those that a misspelt field causes: the field with the right name is
+    missing, and so are the columns that the field would have named.
+    """
     misspelt = {
         (*route[:-1], suggested[1]): _at(data, route)
         for route, message, fix in mistakes
@@ -59,7 +67,7 @@ def _causes(mistakes: list[_Mistake], data: Any) -> list[_Mistake]:
 
 
 def _one_per_name(problems: list[Problem]) -> list[Problem]:
-    """Problems of which all places that name one missing column are one, at the first place."""
+    """Merge the problems of all places that name the same missing column into one, at the first place."""
     by_name: dict[str, list[Problem]] = {}
     for problem in problems:
         by_name.setdefault(_missing_column(problem.message) or str(problem), []).append(problem)
@@ -71,15 +79,17 @@ def _missing_column(message: str) -> str | None:
     return match and (match[1] or match[2])
 
 
-def _with_places(first: Problem, *others: Problem) -> Problem:
-    places = list(dict.fromkeys(f"{other.field}, line {other.line}" for other in others if other != first))
+def _with_places(first: Problem, *repeated: Problem) -> Problem:
+    places = list(dict.fromkeys(f"{other.field}, line {other.line}" for other in repeated if other != first))
     if not places:
         return first
     return replace(first, message=f"{first.message} (also: {'; '.join(places)})")
 
 
 def _route(details: ErrorDetails, grammar: Grammar) -> Route:
-    """Pydantic's location without its own additions, and with the field that a choice depends on."""
+    """Return pydantic's location without tags of unions, and with the field that decides the form
+    of a choice.
+    """
     route: Route = ()
     chosen = False
     for part in details["loc"]:
@@ -93,7 +103,7 @@ def _route(details: ErrorDetails, grammar: Grammar) -> Route:
 
 
 def _words(details: ErrorDetails, route: Route, data: Any, grammar: Grammar) -> list[tuple[str, str]]:
-    """Messages and fixes; one, but for a text with several faults in it."""
+    """Return messages with fixes: one, or several for a text with several faults."""
     kind, context = details["type"], details.get("ctx", {})
     if kind == MISTAKE:
         return [(fault.message, fault.fix) for fault in faults_of(context)]
@@ -118,7 +128,9 @@ def _message(details: ErrorDetails, route: Route) -> str:
 
 
 def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
-    """A field that is not known here: misspelt, out of place, or of another choice."""
+    """Return the message and fix of an unknown field: it is misspelt, in the wrong place, or of
+    another form.
+    """
     parent, name = grammar.generic(route[:-1]), str(route[-1])
     fields = grammar.fields(parent)
     if name in fields and parent in grammar.choices:
@@ -131,7 +143,10 @@ def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
 
 
 def _not_one_of(details: ErrorDetails, context: dict[str, Any]) -> tuple[str, str]:
-    """A word out of a few, which pydantic gives as a text: `'json', 'string' or 'bytes'`."""
+    """Return the message and fix of a word that is not allowed.
+
+    Pydantic lists the words as text: `'a', 'b' or 'c'`.
+    """
     written = context.get("tag", details["input"])
     expected = str(context.get("expected_tags", context.get("expected")))
     allowed = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]

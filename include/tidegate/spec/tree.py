@@ -1,8 +1,10 @@
-"""Text to data: YAML and JSON, with the line of everything that is written, and nothing clever.
+"""Read YAML and JSON to data, with the line of each value.
 
-YAML is read as the plain tree of values that it looks like. Whatever would make it mean more than it
-shows is refused: aliases (and their bombs), tags, duplicate fields, several documents. `on`, `yes` and
-`12:30` are text here, numbers may have underscores (`5_000_000`), and only `true` and `false` are booleans.
+YAML is read as the plain tree of values that it looks like. Everything by which it could mean more than it
+shows is
+refused: aliases (which can also expand to gigabytes), tags, duplicate fields, several documents. `on`, `yes`
+and `12:30` are text here, numbers may have underscores (`5_000_000`), and only `true` and `false` are
+booleans.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class Fraction(float):
-    """A number with a point or an exponent, and beside it the exact digits that were written."""
+    """A number with a point or an exponent: a double, with the digits that were written in `text`."""
 
     text: str
 
     def __new__(cls, text: str) -> Fraction:
-        """The nearest double. Raises ValueError when the text is not a number."""
+        """Return the nearest double. Raises ValueError if the text is not a number."""
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -40,7 +42,14 @@ class Fraction(float):
 
 @dataclass(frozen=True)
 class Tree:
-    """What a file says. `data` is made of dict (with str keys), list, str, int, float, bool and None."""
+    """The data of a file, with the line of each value.
+
+    Args:
+        file: The file's name in problems.
+        data: It consists of dict (with str keys), list, str, int, float, bool and None.
+        locate: Returns route -> line. It runs only if there is a problem.
+        root: The route of `data` in the file.
+    """
 
     file: str
     data: Any
@@ -49,22 +58,25 @@ class Tree:
 
     @cached_property
     def lines(self) -> dict[Route, int]:
-        """Where each value is written, 1-based, from the file's top."""
+        """Route -> line of each value, counted from 1."""
         return self.locate()
 
     def problem(self, route: Route, message: str, fix: str) -> Problem:
-        """A mistake at `route`, or at the nearest written thing around it."""
+        """Return a problem at a route, or at the nearest value around it that is written."""
         dotted = ".".join(map(str, self.root + route)) or "file"
         return Problem(self.file, self.line(route), dotted, message, fix)
 
     def line(self, route: Route) -> int:
-        """The line of `route`; where that is not written, of what should hold it."""
+        """Return the line of a route; if it is not written, the line of the value that should contain it."""
         whole = self.root + route
-        known = (self.lines.get(whole[:size]) for size in range(len(whole), -1, -1))
-        return next((line for line in known if line is not None), 1)
+        lines = (self.lines.get(whole[:size]) for size in range(len(whole), -1, -1))
+        return next((line for line in lines if line is not None), 1)
 
     def below(self, *names: str | int) -> Tree:
-        """The part of the file under these names; problems still name it from the file's top."""
+        """Return the part of the file at this route.
+
+        Its problems still have the route from the top of the file.
+        """
         data = self.data
         for name in names:
             data = data[name]
@@ -72,12 +84,15 @@ class Tree:
 
 
 def unlocated(data: Any, file: str) -> Tree:
-    """Data that was not read from a text: every problem is on line 1."""
+    """Return a tree of data that was not read from a text: every problem is on line 1."""
     return Tree(file, data, dict)
 
 
 def read_text(path: Path) -> str:
-    """The file's exact text, line ends included. UTF-8."""
+    """Return the exact text of a file in UTF-8, with its line ends.
+
+    Raises PipelineInvalid if it cannot be read.
+    """
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -89,7 +104,12 @@ def read_text(path: Path) -> str:
 
 
 def read(text: str, file: str) -> Tree:
-    """The tree of a text: JSON where the file's name ends in `.json`, YAML otherwise."""
+    """Parse a text: as JSON if the file's name ends with `.json`, otherwise as YAML.
+
+    Raises PipelineInvalid if it cannot be parsed, or has something that is refused.
+
+    Example: `read("topics: [stock]", "a.yaml").data == {"topics": ["stock"]}`
+    """
     if len(text) > MAX_CHARACTERS:
         raise _unreadable(file, 1, f"longer than {MAX_CHARACTERS:,} characters", "Split the file.")
     return _read_json(text, file) if file.endswith(".json") else _read_yaml(text, file)
@@ -103,7 +123,10 @@ def _unreadable(file: str, line: int, message: str, fix: str) -> PipelineInvalid
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only. Scalars are told apart by the patterns below, not by YAML 1.1's."""
+    """A loader that composes nodes only.
+
+    The patterns below distinguish scalars, instead of those of YAML 1.1.
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (the base class declares it as an instance's)
 
@@ -136,7 +159,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
 
 @dataclass
 class _Reading:
-    """One walk over the nodes: values out, lines and mistakes collected."""
+    """Converts nodes to values, and collects lines and problems."""
 
     file: str
     lines: dict[Route, int] = field(default_factory=dict)
@@ -202,10 +225,10 @@ def _read_yaml(text: str, file: str) -> Tree:
 
 
 def _not_yaml(error: yaml.YAMLError, text: str, file: str) -> PipelineInvalid:
-    """PyYAML's complaint as one readable problem."""
+    """Return the error of PyYAML as a single problem with a fix."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, int(error.position)) + 1
-        return _unreadable(file, line, "holds a character that YAML does not allow", "Remove it.")
+        return _unreadable(file, line, "contains a character that YAML does not allow", "Remove it.")
     if not isinstance(error, yaml.MarkedYAMLError):
         return _unreadable(file, 1, f"not YAML: {error}", "Correct it.")
     mark = error.problem_mark or error.context_mark
@@ -228,7 +251,7 @@ def _yaml_fix(message: str) -> str:
 
 
 class _Twice(ValueError):
-    """A JSON object has a name twice."""
+    """A JSON object contains a name twice."""
 
 
 def _read_json(text: str, file: str) -> Tree:
@@ -264,12 +287,17 @@ def _refuse_constant(name: str) -> None:
 
 
 def _lines_of_json(text: str, file: str) -> dict[Route, int]:
-    """JSON is YAML once its tabs, which cannot stand in its strings, are spaces."""
+    """Return the line of each value in JSON.
+
+    JSON is valid YAML after replacing tabs, which its strings cannot contain.
+    """
     return _read_yaml(text.replace("\t", " "), file).lines
 
 
 def _lines_or_none(text: str, file: str) -> dict[Route, int]:
-    """Only messages depend on it: better without lines than another complaint."""
+    """Return the lines, or none if they cannot be found: only messages need them, so that is no new
+    problem.
+    """
     try:
         return _lines_of_json(text, file)
     except PipelineInvalid:

@@ -1,4 +1,7 @@
-"""Which Python code a pipeline file may name. The only part of the grammar that reads the environment."""
+"""Which Python code a pipeline file may name.
+
+This is the only part of the grammar that reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,34 @@ _FUNCTION = re.compile(rf"(?P<module>{_MODULE.pattern}):[A-Za-z_]\w*", re.ASCII)
 
 
 def check_function(name: str) -> str:
-    """`module:function`, where the module or a package around it is listed in TIDEGATE_PYTHON_MODULES."""
+    """Return `module:function` if TIDEGATE_PYTHON_MODULES lists the module, or a package around it.
+
+    Raises a mistake otherwise. The module is not imported.
+    """
     return _checked(name, "a function", "Write `module:function`: `shop.compare:same`.")
 
 
 def check_class(name: str) -> str:
-    """`module:Class`, likewise."""
+    """Return `module:Class` if TIDEGATE_PYTHON_MODULES lists the module, or a package around it.
+
+    Raises a mistake otherwise. The module is not imported.
+    """
     return _checked(name, "a class", "Write `module:Class`: `shop.alerts:Pager`.")
 
 
 def _checked(name: str, kind: str, fix: str) -> str:
-    found = _FUNCTION.fullmatch(name)
-    if not found:
+    match = _FUNCTION.fullmatch(name)
+    if not match:
         raise mistake(f"{name!r} does not name {kind}", fix)
-    _check_trusted(found["module"])
+    _check_trusted(match["module"])
     return name
 
 
 def check_module(name: str) -> str:
-    """A module that is listed, or a package around which is."""
+    """Return a module if TIDEGATE_PYTHON_MODULES lists it, or a package around it.
+
+    Raises a mistake otherwise.
+    """
     if not _MODULE.fullmatch(name):
         raise mistake(f"{name!r} does not name a module", "Write `package.module`: `shop.expectations`.")
     _check_trusted(name)
@@ -42,12 +54,12 @@ def check_module(name: str) -> str:
 
 def _check_trusted(module: str) -> None:
     if not is_trusted(module):
-        fix = f"Whoever runs tidegate has to list it in the environment: `{VARIABLE}={module},…`."
+        fix = f"List it in the environment where tidegate runs: `{VARIABLE}={module},…`."
         raise mistake(f"the module `{module}` may not be called", fix)
 
 
 def require_trusted_modules(names: Iterable[str]) -> None:
-    """Of modules that were planned with: whether they may still be imported. Raises SettingsInvalid."""
+    """Check that the modules of a plan may still be imported. Raises SettingsInvalid otherwise."""
     for name in names:
         if not is_trusted(name):
             raise SettingsInvalid(
@@ -58,7 +70,7 @@ def require_trusted_modules(names: Iterable[str]) -> None:
 
 
 def require_trusted(names: Iterable[str]) -> None:
-    """Of functions that were planned with: whether they may still be called. Raises UserFunctionFailed."""
+    """Check that the functions of a plan may still be called. Raises UserFunctionFailed otherwise."""
     for name in names:
         module = name.partition(":")[0]
         if not is_trusted(module):
@@ -69,7 +81,7 @@ def require_trusted(names: Iterable[str]) -> None:
 
 
 def is_trusted(module: str) -> bool:
-    """Whether a module, or a package around it, is listed."""
+    """Return whether TIDEGATE_PYTHON_MODULES lists a module, or a package around it."""
     trusted = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
     parts = module.split(".")
     return any(".".join(parts[:size]) in trusted for size in range(1, len(parts) + 1))

@@ -1,4 +1,6 @@
-"""`unchanged`: what a record leaves as it was, such as a column that a database has not logged."""
+"""`unchanged`: columns that a record leaves as they were, such as a large column that a database
+did not log.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from tidegate.spec.scope import Model, scope_of
 
 
 class UnchangedText(Model):
-    """A column of text, bytes, an array or a map of them that is just this is as it was."""
+    """A placeholder: a column of text or bytes, or an array or map of them, that equals `text` is
+    unchanged.
+    """
 
-    text: Annotated[str, Field(min_length=1)] = Field(description="What stands in place of the value.")
+    text: Annotated[str, Field(min_length=1)] = Field(description="The text that replaces the value.")
 
 
-def _known_form(written: Any) -> Any:
+def _check_form(written: Any) -> Any:
     if written is None or isinstance(written, dict) or written == "nulls":
         return written
     raise mistake(
@@ -34,12 +38,15 @@ Unchanged = Annotated[
     Discriminator(
         lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"
     ),
-    BeforeValidator(_known_form),
+    BeforeValidator(_check_form),
 ]
 
 
 def check_unchanged(unchanged: Any, info: Info) -> Any:
-    """A stage that has the last value of each key, of which columns are what they were in the records."""
+    """Check that the stage has the last value of each key, with columns as they are in the records.
+
+    Only then it can fill in an unchanged column. Returns the option; raises a mistake otherwise.
+    """
     if unchanged is None:
         return unchanged
     data = info.data
@@ -47,21 +54,21 @@ def check_unchanged(unchanged: Any, info: Info) -> Any:
         raise mistake("a later stage gets whole values", "Put `unchanged` into the first stage.")
     if data.get("reduce", "latest") != "latest" or data.get("window") is not None:
         fix = "Use `reduce: latest` without a window in this stage, and others after it."
-        raise mistake("only the `latest` value of a key has columns that are as they were", fix)
-    if "emit" in data and not _lets_out_whole_values(data["emit"], tuple(data.get("select") or ())):
+        raise mistake("only the `latest` value of a key can give the value of an unchanged column", fix)
+    if "emit" in data and not _emits_whole_values(data["emit"], tuple(data.get("select") or ())):
         fix = "Use `on: update`, or `on: change` in all columns and `equal: exact`; leave out `where`."
-        raise mistake("what the stage does not let out, the next record could not refer to", fix)
+        raise mistake("the next record could not refer to a value that the stage does not emit", fix)
     if scope_of(info).lookups:
-        fix = "Look columns up in another pipeline, on what this one sends."
-        raise mistake("a lookup's columns are not as they were: they are as they are now", fix)
+        fix = "Look columns up in another pipeline, which reads this one's output."
+        raise mistake("a lookup gives present columns, not those of the last record", fix)
     if data.get("where") is not None:
         fix = "Leave `where` out, and test the condition in a stage after it."
-        raise mistake("what `where` holds back, the next record could not refer to", fix)
+        raise mistake("the next record could not refer to a value that `where` drops", fix)
     _check_select(data.get("select") or {}, info)
     return unchanged
 
 
-def _lets_out_whole_values(emit: Any, emitted: tuple[str, ...]) -> bool:
+def _emits_whole_values(emit: Any, emitted: tuple[str, ...]) -> bool:
     if isinstance(emit, ChangeEmit):
         compares_all = emit.columns is None or set(emit.columns) == set(emitted)
         return compares_all and emit.equal == "exact" and emit.state == "value"
@@ -73,4 +80,4 @@ def _check_select(select: Mapping[str, str], info: Info) -> None:
     for name, expression in select.items():
         if columns is not None and expression.strip().strip("`") not in columns:
             fix = "Select the columns that it is made of, and compute it in a stage after this one."
-            raise mistake(f"`{name}` is computed, and its columns may be as they were", fix)
+            raise mistake(f"`{name}` is computed from columns that may be unchanged", fix)

@@ -1,4 +1,4 @@
-"""`window`: each kind is a model of its own in `Window`, chosen by the field that names it."""
+"""`window`: each kind of window is a model in `Window`, chosen by the field that names it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model
 
 MAX_WINDOWS = 10_000
-"""The most windows that one record may be in: each is a row of the record, and of the state."""
+"""The largest number of windows of a record: for each one the record becomes a row, and so does the state."""
 KINDS = ("tumbling", "hopping", "session")
 
 
 _GRACE: Any = Field(
     alias="grace",
-    default="0ms",  # read like a written one
-    description="How long after its end a window still takes records.",
+    default="0ms",  # validated like a written value
+    description="How long after its end a window still accepts records.",
 )
 
 
 class TumblingWindow(Model):
-    """Windows of one size, side by side, aligned to the epoch."""
+    """Windows of the same size, side by side, aligned to the epoch."""
 
     size_ms: Duration = Field(alias="tumbling", description="The windows' size.")
     grace_ms: Grace = _GRACE
 
     @property
     def open_ms(self) -> int:
-        """How long after its start a window is over."""
+        """The time from its start to the close of a window, in milliseconds."""
         return self.size_ms + self.grace_ms
 
 
 class HoppingWindow(Model):
-    """Windows of one size, of which one starts every so often, aligned to the epoch."""
+    """Windows of the same size, one of which starts every `every`, aligned to the epoch. They can overlap."""
 
     size_ms: Duration = Field(alias="hopping", description="The windows' size.")
-    every_ms: Duration = Field(alias="every", description="How long after the last one a window starts.")
+    every_ms: Duration = Field(alias="every", description="The time between the starts of two windows.")
     grace_ms: Grace = _GRACE
 
     @field_validator("every_ms")
@@ -48,7 +48,7 @@ class HoppingWindow(Model):
         size_ms = info.data.get("size_ms")
         if size_ms is not None and every_ms > size_ms:
             size = write_duration(size_ms)
-            what = f"windows of {size} every {write_duration(every_ms)} leave out what is between them"
+            what = f"windows of {size} every {write_duration(every_ms)} leave gaps between them"
             raise mistake(what, f"Write at most `every: {size}`.")
         if size_ms is not None and size_ms > every_ms * MAX_WINDOWS:
             what = f"each record would be in {-(-size_ms // every_ms):,} windows"
@@ -58,33 +58,33 @@ class HoppingWindow(Model):
 
     @property
     def open_ms(self) -> int:
-        """How long after its start a window is over."""
+        """The time from its start to the close of a window, in milliseconds."""
         return self.size_ms + self.grace_ms
 
 
 class SessionWindow(Model):
-    """A window as long as records follow each other within the gap."""
+    """A window that lasts as long as records follow each other within the gap."""
 
     gap_ms: Duration = Field(
-        alias="session", description="The gap: a record that comes later begins another window."
+        alias="session", description="The gap: a record after a longer pause begins another window."
     )
     grace_ms: Grace = _GRACE
 
     @property
     def open_ms(self) -> int:
-        """How long after its last record a window is over."""
+        """The time from its last record to the close of a window, in milliseconds."""
         return self.gap_ms + self.grace_ms
 
 
 def _has_one_kind(written: Any) -> Any:
     if not isinstance(written, dict):
         return written
-    found = [kind for kind in KINDS if kind in written]
-    if not found:
+    kinds = [kind for kind in KINDS if kind in written]
+    if not kinds:
         fix = f"Write {listed(KINDS)} with a duration: `window: {{tumbling: 1h, grace: 10m}}`."
         raise mistake("the window's kind is missing", fix)
-    if len(found) > 1:
-        raise mistake(f"a window is one of {listed(found)}", "Keep one of them.")
+    if len(kinds) > 1:
+        raise mistake(f"a window is one of {listed(kinds)}", "Keep one of them.")
     return written
 
 
