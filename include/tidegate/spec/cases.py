@@ -385,6 +385,7 @@ def _input(
     _check_schemas(tree, pipeline.source)
     result: list[CaseRecord | Tick] = []
     problems: list[Problem] = []
+    # A record without an offset follows the record before it in its topic-partition.
     following: dict[tuple[str, int], int] = {}
     for at, step in enumerate(steps):
         if isinstance(step, WrittenTick):

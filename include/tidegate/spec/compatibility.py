@@ -108,6 +108,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     types = _column_types(before), _column_types(after)
     for name in sorted({*_identities(before)} & {*_identities(after)}):
         old, new = (columns[name] for columns in types)
+        # Integers of all widths have the same text, so a key stays the same if its column gets wider.
         if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
             yield change_of(f"source.columns.{name}", old.text, new.text, why)
@@ -138,6 +139,7 @@ def _in_emit(place: str, before: Emit, after: Emit) -> Iterator[Change]:
     if before.on != after.on:
         yield change_of(f"{place}.on", before.on, after.on, "the state of each key depends on it")
         return
+    # The other direction is allowed: the run's clock only lets time rise, and no closed window opens again.
     if (before.clock, after.clock) == ("run", "stream"):
         yield change_of(
             f"{place}.clock", before.clock, after.clock, "time would go back, and windows open again"

@@ -44,6 +44,7 @@ def guarded(sql: str) -> str:
     """
 
     def guard(conversion: _Conversion, operand: str) -> str:
+        # `if` evaluates only the branch that it takes, so the conversion never sees a time of day.
         is_time = f"regexp_like(cast({operand} as string), r'{TIME_OF_DAY.pattern}')"
         refused = "null" if conversion.tries else f"raise_error({_refusal(sql, conversion)})"
         before = sql[conversion.start : conversion.operand.start]

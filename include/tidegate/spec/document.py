@@ -40,6 +40,7 @@ def read_document(compiled: str, label: str, read: Callable[[Any], Read]) -> Rea
         document = json.loads(compiled)
         if document["format"] == FORMAT:
             return read(document["pipeline"])
+    # A damaged document can fail in any of the readers; each of these errors means that it cannot be read.
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         raise PlanUnreadable(
             f"The pipeline of {label} cannot be read from the ledger: {type(error).__name__}: {error}",

@@ -33,6 +33,7 @@ def mistake(message: str, fix: str) -> PydanticCustomError:
 
 def as_mistake(faults: Iterable[Fault]) -> PydanticCustomError:
     """Return several faults of one text as a single error; `faults_of` returns the faults again."""
+    # pydantic gives each raised error a single place, so all faults of a text travel in one error's context.
     distinct = list(dict.fromkeys(faults))
     text = "; ".join(fault.message for fault in distinct)
     return PydanticCustomError(MISTAKE, "{text}", {"text": text, "faults": distinct})

@@ -129,6 +129,7 @@ def result_type(function: str, argument: str | None, columns: ColumnTypes | None
     if type_ is None or function in ("min", "max", "first", "last"):
         return type_
     if type_.kind == "decimal":
+        # Spark adds ten digits to the decimals of a sum, four digits and four places to those of an average.
         size, scale = digits(Typed(("column",), type_))
         return (
             decimal(min(38, size + 10), scale)

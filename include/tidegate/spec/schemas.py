@@ -179,7 +179,7 @@ def schema_text(path: Path) -> str:
 def _bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MOST_BYTES + 1)  # one byte more shows that the file is too large
     except OSError as error:
         raise SchemaFault(f"it cannot be read: {error.strerror}") from None
     if len(data) > _MOST_BYTES:
