@@ -139,7 +139,7 @@ def test_never_good_file_reports_no_batch(committed: Committed) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     committed.file.write_text("pipeline: another\nschedul: daily\n")
-    with pytest.raises(AirflowFailException, match=r"schedul[\s\S]*knows of no batch that was planned"):
+    with pytest.raises(AirflowFailException, match=r"schedul[\s\S]*has no batch that was planned"):
         plan("run-2")
 
 

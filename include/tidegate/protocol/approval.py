@@ -20,8 +20,9 @@ _KEY = "approve_promotion"
 
 @dataclass(frozen=True)
 class Approval:
-    """Who has approved a promotion. `after`: the number of the newest promotion when the person was shown
-    what changes; None: nobody knows.
+    """The approval of a promotion by a person.
+
+    `after` is the number of the newest promotion when the person saw the difference; None if that is unknown.
     """
 
     approved_by: str
@@ -29,15 +30,15 @@ class Approval:
 
 
 def needs_approval(app: App, pipeline: str) -> bool:
-    """Whether `defaults.yaml`, or a file of the pipeline, of whatever generation, asks for approvals.
+    """Return whether `defaults.yaml`, or a file of any generation of the pipeline, requires approvals.
 
-    A file with mistakes asks for them if it has the key at all. Raises PipelineInvalid for mistakes in
+    A file with mistakes requires them if it contains the key at all. Raises PipelineInvalid for mistakes in
     `defaults.yaml`.
     """
     folder = app.settings.pipelines
     defaults = load_defaults(folder).airflow
     pipelines, errors = load_pipelines(folder)
-    own = [each.airflow for each in pipelines.values() if each.pipeline == pipeline]
+    own = [pipeline_.airflow for pipeline_ in pipelines.values() if pipeline_.pipeline == pipeline]
     if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
         return True
     files = {error.problems[0].file for error in errors}
@@ -45,8 +46,9 @@ def needs_approval(app: App, pipeline: str) -> bool:
 
 
 def require_approval(app: App, stream: Stream, charge: Charge, approval: Approval | None) -> None:
-    """Raise SettingsInvalid where an approval is needed and there is none, and Halted where a promotion or
-    a rollback was decided since it was given.
+    """Raise SettingsInvalid if an approval is needed and missing.
+
+    Raises Halted if a promotion or a rollback was decided since the approval was given.
     """
     if approval is None:
         if needs_approval(app, stream.pipeline):
@@ -59,14 +61,14 @@ def require_approval(app: App, stream: Stream, charge: Charge, approval: Approva
     elif approval.after not in (None, len(charge.promotions)):
         raise Halted(
             f"{approval.approved_by} has approved that {stream} takes charge after promotion "
-            f"{approval.after} of {stream.pipeline}, and by now promotion {len(charge.promotions)} has put "
+            f"{approval.after} of {stream.pipeline}, but promotion {len(charge.promotions)} has since put "
             f"generation {charge.generation} in charge",
             "Trigger the promotion again, and look at what changes now.",
         )
 
 
 def _is_of(file: str, pipeline: str) -> bool:
-    """Whether a file that has mistakes is of a pipeline."""
+    """Return whether a file with mistakes belongs to a pipeline."""
     stream = stream_in_broken_file(file)
     return stream is not None and stream[0] == pipeline
 

@@ -59,7 +59,9 @@ class PreparedCheck:
 
 
 def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> Iterator[PreparedCheck]:
-    """The checks in their order. Raises SettingsInvalid, LakeDamaged, LakeUnavailable."""
+    """Yield the checks in their order, ready to be evaluated. Raises SettingsInvalid, LakeDamaged,
+    LakeUnavailable.
+    """
     earlier = app.ledger.quality(plan.stream, plan.seq) if pipeline.checks else []
     try_number = max((result.try_number for result in earlier), default=0) + 1
     for number, check in enumerate(pipeline.checks, start=1):
@@ -67,14 +69,17 @@ def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
 
 
 def target_of(pipeline: Pipeline, check: QualityCheck) -> str:
-    """What a check looks at, in words."""
+    """Return the name of the data that a check evaluates.
+
+    Example: `the emissions of latest`, or `the state of the sink table`.
+    """
     if check.sink is not None:
         return f"the {check.rows} of the sink {check.sink}"
     return f"the {check.rows} of {pipeline.checked_stage(check).name}"
 
 
 def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
-    """The rows that a check looks at. Raises LakeDamaged, LakeUnavailable."""
+    """Return the rows that a check evaluates. Raises LakeDamaged, LakeUnavailable."""
     stage = pipeline.checked_stage(check)
     if check.rows == "state":
         files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)

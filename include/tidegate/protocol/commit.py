@@ -11,15 +11,15 @@ from tidegate.protocol.identity import check_still_the_same
 
 
 def commit_batch(app: App, plan: Plan, run_id: str) -> str:
-    """Move the head to this batch. A batch that is committed already is a verified no-op.
+    """Move the head to this batch. If the batch is committed already, it changes nothing.
 
-    Raises LeaseHeld, Fenced (a newer try has taken over), Halted (a step before is missing), and what
-    `check_source` raises.
+    Raises LeaseHeld if another run is at work, Fenced if a newer try has taken over, Halted if an earlier
+    step is missing, and what `check_source` raises.
     """
     if app.ledger.head(plan.stream).seq >= plan.seq:
         return f"batch {plan.seq} is committed already"
-    with leased_for(app, plan, run_id, "commit") as held, timed(held, plan.seq, "commit"):
-        attempt = held.attempt(plan.stream, plan.seq)
+    with leased_for(app, plan, run_id, "commit") as lease, timed(lease, plan.seq, "commit"):
+        attempt = lease.attempt(plan.stream, plan.seq)
         if attempt is None or not attempt.validated:
             missing, step = ("computed", "compute") if attempt is None else ("validated", "validate")
             raise Halted(
@@ -28,16 +28,16 @@ def commit_batch(app: App, plan: Plan, run_id: str) -> str:
                 "with the batch.",
             )
         check_source(app, plan)
-        held.commit(plan, attempt)
+        lease.commit(plan, attempt)
     return f"batch {plan.seq} is committed as {attempt.name}"
 
 
 def check_source(app: App, plan: Plan) -> None:
-    """Find out whether what was read is what was planned. Spark reads topics by their names: one that was
-    created anew since the plan, or truncated, would be taken for the one before.
+    """Raise an error unless the topics still have what the batch read.
 
-    A batch that reads nothing needs no Kafka. Raises TopicRecreated, TopicMissing, LogTruncated,
-    BrokerUnavailable.
+    Spark reads topics by name, so a topic that was created again since the plan, or truncated, would be taken
+    for the planned one. A batch that reads nothing needs no Kafka. Raises TopicRecreated, TopicMissing,
+    LogTruncated, BrokerUnavailable.
     """
     if plan.span:
         with app.log(planned_pipeline(plan).source.connection) as log:

@@ -8,10 +8,11 @@ from tidegate.ledger import Head, Offsets, Stream
 
 
 def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
-    """The last batch of each such that both have read the same, in every partition that both read.
+    """Return the last batch of each stream such that both have read the same in every partition that both
+    read.
 
-    Offsets only rise from batch to batch, so the one that is further goes back, until they meet. Raises
-    Halted where they do not: as far as the ledger remembers, no two batches end at the same offsets.
+    Offsets only rise from batch to batch, so the stream that is ahead goes back until they meet. Raises
+    Halted if no two batches that the ledger still has end at the same offsets.
     """
     heads = app.ledger.head(old), app.ledger.head(new)
     shared = _shared_partitions(*heads)
@@ -32,7 +33,7 @@ def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
 
 
 def _shared_partitions(old: Head, new: Head) -> list[tuple[str, int]]:
-    """Of topics that both read, and that are not others of the same name."""
+    """Return the partitions that both read, of topics that have the same id in both."""
     return [
         partition
         for partition in old.offsets
@@ -41,7 +42,9 @@ def _shared_partitions(old: Head, new: Head) -> list[tuple[str, int]]:
 
 
 def _ends(app: App, head: Head, seq: int, partitions: list[tuple[str, int]]) -> Offsets | None:
-    """How far a batch went: 0 in a partition that it did not know. None where the ledger has forgotten it."""
+    """Return the end offsets of a batch (0 in a partition that it did not have); None if the ledger has no
+    plan of it.
+    """
     if seq == head.seq:
         return {partition: head.offsets[partition] for partition in partitions}
     plan = app.ledger.plan(head.stream, seq)

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
-    """Compute the batch under a name of its own. A batch that is computed already is a no-op.
+    """Compute the batch under a new attempt name. If the batch is computed already, return that attempt.
 
-    A state that is in far too many files is compacted first. Raises LeaseHeld, Fenced, and what
-    `plan_ranges`, `compact_state` and `engine.batch` raise; then nothing is visible and no offset moved. Of
-    the first batch also LakeDamaged, where other tables lie in the place of the stream's own.
+    A state that is spread over far too many files is compacted first. Raises LeaseHeld, Fenced, and what
+    `plan_ranges`, `compact_state` and `engine.batch` raise; then nothing is visible and no offset has moved.
+    For the first batch it also raises LakeDamaged, if the folder has tables of another origin.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
         return done
-    with leased_for(app, plan, run_id, "compute") as held, timed(held, plan.seq, "compute"):
-        done = held.attempt(plan.stream, plan.seq)  # another may have been at it before the lease was ours
+    with leased_for(app, plan, run_id, "compute") as lease, timed(lease, plan.seq, "compute"):
+        done = lease.attempt(plan.stream, plan.seq)  # another try may have computed it before this lease
         if done is not None:
             return done
         check_still_there(app, plan)
@@ -41,36 +41,37 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
         if plan.seq == 1:
             check_tables(app, plan.stream, planned_pipeline(plan))
         compact_overdue(app, plan.stream)
-        name = attempt_name(plan.seq, held.lease.epoch)
-        before = left_before(app, held, plan)
+        name = attempt_name(plan.seq, lease.lease.epoch)
+        before = left_before(app, lease, plan)
         computed = app.compute(plan, before, name, open_session)
-        check_lookup_tables(plan)  # Spark has opened them by their names
+        check_lookup_tables(plan)  # again: Spark opened the tables by name, and one may have been replaced
         manifest = app.write_manifest(plan.stream, computed.manifest)
         attempt = Attempt(plan.stream, plan.seq, manifest, computed.counts, times=computed.times)
-        held.add_attempt(attempt)
-        _note_metrics(held, plan, computed, before)
+        lease.add_attempt(attempt)
+        _note_metrics(lease, plan, computed, before)
     return attempt
 
 
 def check_still_there(app: App, plan: Plan) -> None:
-    """Find out whether Kafka has all that is planned. Raises what `plan_ranges` does, BrokerUnavailable.
+    """Raise an error unless Kafka has all records of the plan. Raises what `plan_ranges` raises,
+    BrokerUnavailable.
 
-    Spark would find out, too, but minutes later, and could not tell what is lost.
+    Spark would notice, too, but minutes later, and without naming the lost offsets.
     """
-    topics = sorted({each.topic for each in plan.ranges if each.span})
+    topics = sorted({range_.topic for range_ in plan.ranges if range_.span})
     if topics:
         with app.log(planned_pipeline(plan).source.connection) as log:
             check_planned(plan, [log.view(topic) for topic in topics])
             check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
 
 
-def _note_metrics(held: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
-    """What each stage did, and how large its state is on disk with this attempt."""
+def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
+    """Store the counts of each stage, and the size of its state on disk with this attempt."""
     for stage, counts in computed.counts.items():
         if stage in (SOURCE_COLUMNS, SOURCE_FIELDS):
             continue  # names of columns and fields are no names of metrics
-        found = core.metrics(counts, before.counts.get(stage, {}))
+        metrics = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
             files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
-            found["state-bytes"] = sum(file.bytes for file in files)
-        held.set_metrics(plan.seq, stage, found)
+            metrics["state-bytes"] = sum(file.bytes for file in files)
+        lease.set_metrics(plan.seq, stage, metrics)

@@ -8,8 +8,9 @@ from tidegate.spec import Connection, Pipeline
 
 
 def connections(ledger: LedgerReader, stream: Stream, *more: Pipeline) -> set[Connection]:
-    """Those of the pipelines that a stream's last and planned batches were planned with, and of `more`; where
-    batches may have been withheld, those of all.
+    """Return the connections of the pipelines of a stream's last and planned batches, and of `more`.
+
+    If batches may have been withheld, those of all pipelines that batches were planned with.
     """
     head = ledger.head(stream).seq
     plans = [ledger.plan(stream, seq) for seq in (head, head + 1)]

@@ -30,7 +30,7 @@ def run_of_batch(run_id: str) -> str:
 
 
 def noted_batches(ledger: LedgerReader, stream: Stream, run_id: str) -> list[Run]:
-    """What the ledger has of a run so far, batch by batch."""
+    """Return the batches of a run that the ledger has so far, in their order."""
     noted: list[Run] = []
     for number in count(1):
         run = ledger.run(stream, batch_run_id(run_id, number))
@@ -77,8 +77,8 @@ def _goes_on(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted: list
         return False  # what nothing was read of, such as behind an open transaction, is left to later runs
     until = trigger.until_offsets
     return any(
-        each.is_cut and (until is None or each.end < until.get((each.topic, each.partition), 0))
-        for each in plan.ranges
+        range_.is_cut and (until is None or range_.end < until.get((range_.topic, range_.partition), 0))
+        for range_ in plan.ranges
     )
 
 

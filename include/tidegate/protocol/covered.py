@@ -14,7 +14,9 @@ from tidegate.spec import Pipeline
 
 
 def describe_cover(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> str:
-    """Why a run has nothing to read; of a backfill's, with the batches that have read its interval."""
+    """Return why a run has nothing to read; for a backfill's run, with the batches that have read its
+    interval.
+    """
     if not trigger.backfill or trigger.interval_start_ms is None or trigger.interval_end_ms is None:
         return f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
     with app.log(pipeline.source.connection) as log:
@@ -35,8 +37,8 @@ def reading_batches(ledger: LedgerReader, head: Head, starts: Ends, ends: Ends) 
     A partition without a start has no record there; one without an end has them up to the head, at most.
     Of all batches it looks at as few plans as a search by halves has to.
     """
-    known = {at: (start, head.offsets[at]) for at, start in starts.items() if at in head.offsets}
-    spans = {at: (start, min(ends.get(at, read), read)) for at, (start, read) in known.items()}
+    read_spans = {at: (start, head.offsets[at]) for at, start in starts.items() if at in head.offsets}
+    spans = {at: (start, min(ends.get(at, read), read)) for at, (start, read) in read_spans.items()}
     spans = {at: (start, end) for at, (start, end) in spans.items() if start < end}
     if not spans:
         return None

@@ -25,7 +25,7 @@ class Difference:
 
     @property
     def total(self) -> int:
-        """How many entries differ."""
+        """The number of entries that differ."""
         return sum(table.num_rows for table in (self.added, self.changed, self.removed))
 
 
@@ -41,7 +41,7 @@ def difference(old: pa.Table, new: pa.Table) -> Difference:
 
 
 def _values(rows: pa.Table, name: str) -> pa.Table:
-    """Entries that are there, each with its value under this name."""
+    """Return the live entries, each with its value in the column `name`."""
     if not rows.num_columns:
         columns = dict.fromkeys(ENTRY[1:], pa.int64())
         return pa.schema([(ENTRY[0], pa.string()), *columns.items(), (name, pa.string())]).empty_table()

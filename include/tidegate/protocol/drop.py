@@ -48,8 +48,8 @@ def require_not_looked_up(app: App, stream: Stream) -> None:
 def files_of(app: App, stream: Stream) -> list[Listed]:
     """Return the files of a stream, without marks and what is published. Raises LakeUnavailable."""
     lake = app.lake(stream)
-    kept = (f"{lake.base}/published/", lake.marks.folder)
-    return [file for file in lake.store.listed(lake.base) if not file.path.startswith(kept)]
+    excluded = (f"{lake.base}/published/", lake.marks.folder)
+    return [file for file in lake.store.listed(lake.base) if not file.path.startswith(excluded)]
 
 
 def remove_files(app: App, stream: Stream) -> int:

@@ -13,7 +13,7 @@ from tidegate.spec import Pipeline
 
 
 def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Iterator[str]:
-    """What a run would plan now, or the plan that is open and goes first. Raises what `draft` does."""
+    """Yield what a run would plan now, or the open plan that goes first. Raises what `draft` raises."""
     stream = stream_of(pipeline)
     waiting = app.ledger.open_plan(stream)
     if waiting is not None:
@@ -27,8 +27,8 @@ def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Itera
 
 def _lines(plan: Plan) -> Iterator[str]:
     clock = datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat()
-    yield f"  clock {clock}, {plan.span} offsets" + (", lets out what is held back" if plan.drain else "")
-    yield from (f"  {_range(each)}" for each in plan.ranges)
+    yield f"  clock {clock}, {plan.span} offsets" + (", emits what is buffered" if plan.drain else "")
+    yield from (f"  {_range(range_)}" for range_ in plan.ranges)
     yield from (f"  lookup {table}: {pin}" for table, pin in plan.lookups.items())
 
 

@@ -48,8 +48,10 @@ def orphaned_streams(app: App, pipeline: Pipeline) -> list[Stream]:
     The files are read only where there is such a batch.
     """
     own = stream_of(pipeline)
-    others = [each for each in app.ledger.streams() if each.pipeline == own.pipeline and each != own]
-    open_streams = [stream for stream in others if _has_open_batch(app, stream)]
+    siblings = [
+        stream for stream in app.ledger.streams() if stream.pipeline == own.pipeline and stream != own
+    ]
+    open_streams = [stream for stream in siblings if _has_open_batch(app, stream)]
     if not open_streams:
         return []
     without_file = streams_without_file(app)

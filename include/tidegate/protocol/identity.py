@@ -18,18 +18,21 @@ Ends = Mapping[Partition, EpochEnd]
 
 def check_same_topic(head: Head, topic: str, topic_id: str) -> None:
     """Offsets mean something only in the topic that they were read from. Raises TopicRecreated."""
-    known = head.topic_ids.get(topic)
-    if known is not None and known != topic_id:
-        raise TopicRecreated(_recreated(topic, known, topic_id), _new_generation(head.stream))
+    previous_id = head.topic_ids.get(topic)
+    if previous_id is not None and previous_id != topic_id:
+        raise TopicRecreated(_recreated(topic, previous_id, topic_id), _new_generation(head.stream))
 
 
 def check_planned_topic(plan: Plan, topic: str, topic_id: str) -> None:
-    """The same, for a batch that is planned. Of the first one nothing but its plan is to be given up."""
-    known = plan.topic_ids[topic]
-    if known != topic_id:
+    """Raise TopicRecreated if a topic has another id than in the plan.
+
+    For the first batch the fix is to drop the plan, since there is no state yet.
+    """
+    planned_id = plan.topic_ids[topic]
+    if planned_id != topic_id:
         forget = f"Forget the plan, to read the new topic: {plan.stream.recover_command('drop-plan')}"
         fix = forget if plan.seq == 1 else _new_generation(plan.stream)
-        raise TopicRecreated(_recreated(topic, known, topic_id), fix)
+        raise TopicRecreated(_recreated(topic, planned_id, topic_id), fix)
 
 
 def check_head_is_there(head: Head, ends: Ends) -> None:
@@ -75,9 +78,10 @@ def planned_epochs(plan: Plan) -> dict[Partition, int]:
 
 
 def check_still_the_same(log: KafkaLog, plan: Plan) -> None:
-    """What was read is what was planned: the topics are the same, and their logs still have it.
+    """Raise an error unless the topics are those of the plan, and their logs still have the last records that
+    were read.
 
-    Records that retention has deleted since are none of its business: they were read. Raises TopicRecreated,
+    Records that retention has deleted since do not matter: they were read. Raises TopicRecreated,
     TopicMissing, LogTruncated, BrokerUnavailable.
     """
     for topic in sorted({planned.topic for planned in plan.ranges if planned.span}):
@@ -86,7 +90,7 @@ def check_still_the_same(log: KafkaLog, plan: Plan) -> None:
 
 
 def check_head_epochs(log: KafkaLog, head: Head, views: Iterable[TopicView]) -> None:
-    """As `check_head_is_there`, of the partitions of these topics."""
+    """Run `check_head_is_there` for the partitions of these topics."""
     topics = {view.topic for view in views}
     check_head_is_there(
         head, log.epoch_ends({at: epoch for at, epoch in head.epochs.items() if at[0] in topics})
@@ -112,8 +116,8 @@ def _is_lost(epoch: int, offset: int, now: EpochEnd) -> bool:
     return now.epoch != epoch or now.end < offset
 
 
-def _recreated(topic: str, known: str, topic_id: str) -> str:
-    return f"The topic {topic} was deleted and created again (id {known} is now {topic_id})"
+def _recreated(topic: str, previous_id: str, topic_id: str) -> str:
+    return f"The topic {topic} was deleted and created again (id {previous_id} is now {topic_id})"
 
 
 def _new_generation(stream: Stream) -> str:

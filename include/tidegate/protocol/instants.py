@@ -12,7 +12,9 @@ from tidegate.spec import Source
 
 
 def first_starts(log: KafkaLog, views: Sequence[TopicView], source: Source) -> dict[tuple[str, int], int]:
-    """Where the very first batch starts, as the pipeline file says; nothing: at the first record."""
+    """Return the offsets at which the very first batch starts, by the pipeline file; empty: at the first
+    record.
+    """
     if source.start == "earliest":
         return {}
     latest = {(view.topic, p): end for view in views for p, end in view.stable_ends.items()}
@@ -20,7 +22,7 @@ def first_starts(log: KafkaLog, views: Sequence[TopicView], source: Source) -> d
 
 
 def interval_ends(log: KafkaLog, views: Sequence[TopicView], trigger: Trigger) -> Ends | None:
-    """Where the trigger's interval ends in each partition; see `plan_ranges`."""
+    """Return the offset at which the trigger's interval ends in each partition; see `plan_ranges`."""
     if trigger.interval_ends is not None:  # of a partition that was added since, nothing is in it
         return dict.fromkeys(_partitions(views), 0) | dict(trigger.interval_ends)
     if trigger.interval_end_ms is None:

@@ -28,7 +28,7 @@ def explain_broken_file(app: App, error: PipelineInvalid) -> str:
     stream = broken_stream(app, error)
     last = app.ledger.last_planned(stream) if stream is not None else None
     if last is None:
-        return f"{error}\nThe ledger knows of no batch that was planned with this file."
+        return f"{error}\nThe ledger has no batch that was planned with this file."
     return "\n".join([str(error), *_last_good(last), *_difference(Path(file), last)])
 
 

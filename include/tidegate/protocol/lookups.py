@@ -26,11 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> dict[str, Any]:
-    """What each lookup's table is now, by its text in the pipeline file: see `ledger.Plan.lookups`.
+    """Return the present version of each lookup's table, by its text in the pipeline file: see
+    `ledger.Plan.lookups`.
 
-    `before`: the same of the batch before this one; no older generation of a pipeline is read than there, but
-    where a promotion says so.
-    Raises LookupMissing, LakeUnavailable, and PipelineInvalid where a lookup does not fit a state's entries.
+    `before` are the lookups of the previous batch: a lookup never goes back to an older generation of a
+    pipeline, unless a promotion says so. Raises LookupMissing, LakeUnavailable, and PipelineInvalid if a
+    lookup does not fit the entries of a state.
     """
     return {
         lookup.table: _pinned_table(lookup.table)
@@ -41,10 +42,10 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
 
 
 def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
-    """What the plan's lookups read, by the lookup's text.
+    """Return the tables that the plan's lookups read, by the lookup's text.
 
-    The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp: a plan
-    that is not open any more keeps nothing from being given up. Raises LakeDamaged, LakeUnavailable, too.
+    The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp, since a
+    plan that is not open any more does not keep state from being given up; LakeDamaged, LakeUnavailable.
     """
     from tidegate.engine.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
@@ -96,7 +97,7 @@ def check_lookup_tables(plan: Plan) -> None:
 
 
 def _table_id(path: str, version: int) -> str | None:
-    """Of the table as of a version; None where there is no such version, nor table."""
+    """Return the id of the table at a version; None if the version or the table does not exist."""
     with delta_errors(path), failpoint("compute.lookup"):
         newest = existing_table(path)
         if newest is None or newest.version() < version:

@@ -1,4 +1,4 @@
-"""A promotion that lets out net differences: what consumers have to hear to hold what the new generation has.
+"""A promotion by net differences: the emissions after which consumers have what the new generation has.
 
 They are a batch of their own, the next one of the generation that takes charge. It reads nothing and changes
 no state; its outbox is computed here, written as any attempt's is, and decided in the transaction of the
@@ -87,7 +87,7 @@ def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:
 
 
 def _counts(last: Attempt, outboxes: dict[str, pa.Table]) -> dict[str, dict[str, float]]:
-    """Of the batch before what is still so, and what this one emits."""
+    """Return the previous batch's running counts, and the counts of what this batch emits."""
     counts = running_counts(last)
     for stage, rows in outboxes.items():
         deleted = rows[VALUE].null_count
@@ -101,11 +101,11 @@ def _counts(last: Attempt, outboxes: dict[str, pa.Table]) -> dict[str, dict[str,
 
 
 def running_counts(last: Attempt) -> dict[str, dict[str, float]]:
-    """What a batch that reads and changes nothing passes on of the counts of the one before."""
+    """Return the counts that a batch that reads and changes nothing takes over from the previous one."""
     counts: dict[str, dict[str, float]] = {"": {"read": 0}}
-    for stage, known in last.counts.items():
+    for stage, stage_counts in last.counts.items():
         if stage:
-            counts[stage] = {name: known[name] for name in _RUNNING if name in known}
+            counts[stage] = {name: stage_counts[name] for name in _RUNNING if name in stage_counts}
     return counts
 
 

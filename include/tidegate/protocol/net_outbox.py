@@ -43,10 +43,11 @@ PROMOTED = "promoted"
 
 
 def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan) -> pa.Table:
-    """What the stage's sinks have to get, as rows of its outbox, sorted as they are.
+    """Return the emissions that the stage's sinks lack, as rows of its outbox, in its order.
 
-    `plan`: of the batch that they become; `charge`: without its promotion. Raises SettingsInvalid where net
-    differences have no meaning, Halted where they cannot be told; LakeDamaged, LakeUnavailable.
+    `plan` is that of the batch that sends them; `charge` is from before its promotion. Raises SettingsInvalid
+    if net differences make no sense for the stage, Halted if they cannot be found; LakeDamaged,
+    LakeUnavailable.
     """
     sink, feeds = _consumed_by_all(app, charge, pipeline, stage, plan)
     old = consumed(app, feeds)
@@ -123,10 +124,10 @@ def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:
 def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
     """A deletion of each of these entries, with the time and the source of what it deletes."""
     rows = _of_entries(old, [removed]) if removed.num_rows else CONSUMED.empty_table()
-    kept = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
-    kept[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
+    columns_of_old = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
+    columns_of_old[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
     columns = {
-        field.name: kept.get(field.name, pa.nulls(rows.num_rows, field.type))
+        field.name: columns_of_old.get(field.name, pa.nulls(rows.num_rows, field.type))
         for field in schema
         if field.name != TEXT
     }

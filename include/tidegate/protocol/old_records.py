@@ -68,8 +68,12 @@ def _older_records(
     with app.log(pipeline.source.connection) as log:
         for topic in sorted({planned.topic for planned in read}):
             own = [planned for planned in read if planned.topic == topic]
-            found = log.offsets_at(topic, [planned.partition for planned in own], earliest.timestamp_ms)
+            young_offsets = log.offsets_at(
+                topic, [planned.partition for planned in own], earliest.timestamp_ms
+            )
             for planned in own:
-                first_young = found[planned.partition][0] if planned.partition in found else planned.end
+                first_young = (
+                    young_offsets[planned.partition][0] if planned.partition in young_offsets else planned.end
+                )
                 old.append(planned.cut(first_young))
     return [older for older in old if older.span]

@@ -33,7 +33,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     """Let a pipeline file's generation, which has no batch yet, begin with a state: that of `origin` after
     batch `seq`.
 
-    Raises LeaseHeld, Fenced, Halted where it has a batch by now; StateGivenUp; PipelineChanged where the file
+    Raises LeaseHeld, Fenced, Halted if it has a batch; StateGivenUp; PipelineChanged where the file
     does not fit that state; LakeDamaged, LakeUnavailable. Then it is empty still.
     """
     plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)

@@ -35,16 +35,17 @@ CONSUMED = pa.schema(
         *((name, pa.int64()) for name in (*WINDOW, TIMESTAMP, AT)),
     ]
 )
-"""What is known of an emission, whatever generation it is of."""
+"""The columns of an emission that every generation has."""
 _FOLDED_AT = 500_000
 """Rows that are gathered before they are folded."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What a sink has of one generation: a stage's emissions of the batches `seqs`. `with_key`: see sinks.
+    """The emissions that a sink has of one generation: those of a stage in the batches `seqs`. `with_key`:
+    see sinks.
 
-    `given_up` are those that the sink never got.
+    `given_up` are the batches that the sink never got.
     """
 
     stream: Stream
@@ -59,8 +60,10 @@ class Feed:
 
 
 def own_feeds(app: App, stream: Stream, sink: str, until: int) -> list[Feed]:
-    """What a consumer of nothing but this generation would have of it up to batch `until`: also of the one
-    that it began from. Empty where it does not have the sink. Raises Halted where that cannot be told.
+    """Return the feeds of a consumer that has only this generation up to batch `until`, and the one that it
+    began from.
+
+    Empty if the generation lacks the sink. Raises Halted if the feeds cannot be found.
     """
     origin = app.ledger.origin(stream)
     before = own_feeds(app, origin[0], sink, origin[1]) if origin is not None else []
@@ -68,9 +71,10 @@ def own_feeds(app: App, stream: Stream, sink: str, until: int) -> list[Feed]:
 
 
 def consumed_feeds(app: App, charge: Charge, pipeline: str, sink: str) -> list[Feed]:
-    """What a sink has got of a pipeline, of one generation after the other.
+    """Return the feeds that a sink has got of a pipeline, generation by generation.
 
-    From a promotion by net differences on it holds what the generation in charge has, whatever came before.
+    From a promotion by net differences on, the sink has what the generation in charge has, and earlier feeds
+    do not count.
     """
     spans = list(charge.spans())
     first = max((number for number, span in enumerate(spans) if span.is_net), default=0)
@@ -136,7 +140,7 @@ def consumed(app: App, feeds: Iterable[Feed]) -> pa.Table:
 
 
 def whole_emissions(app: App, feeds: Iterable[Feed]) -> pa.Table:
-    """The same of feeds whose outboxes have the same columns, with all of these and TEXT.
+    """Return the newest emissions of feeds whose outboxes have the same columns, with all of these and TEXT.
 
     A table without columns where nothing was emitted. Raises SchemaChanged, too.
     """
@@ -144,7 +148,7 @@ def whole_emissions(app: App, feeds: Iterable[Feed]) -> pa.Table:
 
 
 def emissions_by_reason(app: App, feeds: Iterable[Feed]) -> dict[str, int]:
-    """How many emissions there were, by reason."""
+    """Return reason -> number of emissions."""
     numbers: dict[str, int] = {}
     for feed in feeds:
         for rows in _outboxes(app, feed, [REASON]):
@@ -154,17 +158,17 @@ def emissions_by_reason(app: App, feeds: Iterable[Feed]) -> dict[str, int]:
 
 
 def live(rows: pa.Table) -> pa.Table:
-    """Without the entries whose last emission is a deletion."""
+    """Return the rows without entries whose last emission is a deletion."""
     return rows.filter(pc.is_valid(rows[TEXT])) if rows.num_columns else rows
 
 
 def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Batch by batch, in the order in which a sink gets the emissions."""
     store = app.lake(feed.stream).store
-    for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
+    for seq, reference in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         if feed.has(seq):
             with needed_by(batch_named(feed.stream, seq)):
-                files = app.manifest(feed.stream, known).files_of("outbox", feed.stage)
+                files = app.manifest(feed.stream, reference).files_of("outbox", feed.stage)
                 if files:
                     yield read_files(store, files, columns)
 
@@ -191,7 +195,7 @@ def _folded(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Of each entry the row that came last."""
+    """Return the last row of each entry."""
     numbered = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     last = numbered.group_by(list(ENTRY)).aggregate([("row", "max")])["row_max"].combine_chunks()
     return rows.take(last.sort())

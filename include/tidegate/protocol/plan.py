@@ -33,8 +33,8 @@ from tidegate.spec import Pipeline, compile_pipeline
 
 logger = logging.getLogger(__name__)
 
-_HELD = ("held", "suppression-buffer-records")
-"""Counts of a stage, of which either says how many keys it holds something back for."""
+_BUFFERED = ("held", "suppression-buffer-records")
+"""Counts of a stage; either is the number of keys with a buffered value."""
 
 
 @dataclass(frozen=True)
@@ -55,61 +55,61 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
     """
     stream = stream_of(pipeline)
-    known = app.ledger.run(stream, trigger.run_id)
-    if known is not None:
-        return _found_again(app, pipeline, known)
+    run = app.ledger.run(stream, trigger.run_id)
+    if run is not None:
+        return _planned_run(app, pipeline, run)
     finish_orphaned_streams(app, pipeline, trigger.run_id)
-    with leased(app, stream, trigger.run_id) as held, app.clusters:
-        publish_decided(app, held)
-        with failures_noted(held, held.head(stream).seq + 1, "plan"):
-            return _adopt_or_plan(app, held, pipeline, trigger)
+    with leased(app, stream, trigger.run_id) as lease, app.clusters:
+        publish_decided(app, lease)
+        with failures_noted(lease, lease.head(stream).seq + 1, "plan"):
+            return _adopt_or_plan(app, lease, pipeline, trigger)
 
 
-def _adopt_or_plan(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
-    waiting = held.open_plan(held.stream)
+def _adopt_or_plan(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    waiting = lease.open_plan(lease.stream)
     if waiting is not None:
-        held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
+        lease.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
         return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
-    for sink in app.sinks(held.stream, pipeline):
+    for sink in app.sinks(lease.stream, pipeline):
         sink.check_settings()
-    return _plan_next(app, held, pipeline, trigger)
+    return _plan_next(app, lease, pipeline, trigger)
 
 
-def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     began = time.monotonic()
-    head = held.head(held.stream)
+    head = lease.head(lease.stream)
     if trigger.drain and head.seq == 0:
-        return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
+        return _no_batch(lease, trigger, "nothing was read yet, so nothing is held back")
     if trigger.replay is not None:
-        return _plan_replay(app, held, pipeline, trigger, trigger.replay)
-    plan, found = _draft(app, pipeline, head, trigger, may_register=True)
-    _log_what_is_unusual(head, plan, found)
-    for warning in old_record_warnings(app, held.stream, pipeline, plan.ranges, plan.clock_ms):
+        return _plan_replay(app, lease, pipeline, trigger, trigger.replay)
+    plan, source_view = _draft(app, pipeline, head, trigger, may_register=True)
+    _log_what_is_unusual(head, plan, source_view)
+    for warning in old_record_warnings(app, lease.stream, pipeline, plan.ranges, plan.clock_ms):
         logger.warning("%s", warning)
-    metrics = ({} if found is None else {"lag": float(found.waiting)}) | _age(held, plan)
+    metrics = ({} if source_view is None else {"lag": float(source_view.waiting)}) | _age(lease, plan)
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
-    if not has_work and not clock_may_fire(pipeline, plan, held.attempt(plan.stream, head.seq)):
+    if not has_work and not clock_may_fire(pipeline, plan, lease.attempt(plan.stream, head.seq)):
         note = describe_cover(app, pipeline, head, trigger)
-        return replace(_no_batch(held, trigger, note, plan.clocks_after), metrics=metrics)
-    _check_direction(held, plan, trigger)
-    held.add_plan(plan)
-    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
-    return Outcome(plan, f"batch {plan.seq}: {_told(plan)}", metrics)
+        return replace(_no_batch(lease, trigger, note, plan.clocks_after), metrics=metrics)
+    _check_direction(lease, plan, trigger)
+    lease.add_plan(plan)
+    lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
+    return Outcome(plan, f"batch {plan.seq}: {_described(plan)}", metrics)
 
 
 def _plan_replay(
-    app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ResolutionRequest
+    app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ResolutionRequest
 ) -> Outcome:
     began = time.monotonic()
-    head = held.head(held.stream)
+    head = lease.head(lease.stream)
     if head.seq == 0:
-        return _no_batch(held, trigger, "nothing was read yet, so nothing is in quarantine")
+        return _no_batch(lease, trigger, "nothing was read yet, so nothing is in quarantine")
     plan, _ = _draft(app, pipeline, head, trigger, may_register=True)
-    plan, resolution, skipped = with_replay(app, held, pipeline, head, plan, request)
+    plan, resolution, skipped = with_replay(app, lease, pipeline, head, plan, request)
     if resolution is None:
-        return _no_batch(held, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
-    held.add_plan(plan, resolution)
-    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
+        return _no_batch(lease, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
+    lease.add_plan(plan, resolution)
+    lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
     return Outcome(plan, f"batch {plan.seq}: replays {plan.most_records} records of quarantine{skipped}")
 
 
@@ -124,9 +124,9 @@ def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What Kafka was found to have: the ranges to read, the topics' ids, how many offsets wait from the
-    starts on, and sentences on transactions that keep the rest from being read.
+class _SourceView:
+    """The state of the source in Kafka: the ranges to read, the topics' ids, the number of offsets that wait
+    from the starts on, and messages about transactions that keep the rest from being read.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -137,18 +137,18 @@ class _Found:
 
 def _draft(
     app: App, pipeline: Pipeline, head: Head, trigger: Trigger, may_register: bool
-) -> tuple[Plan, _Found | None]:
+) -> tuple[Plan, _SourceView | None]:
     """The plan, and what Kafka has (None: not asked)."""
     trigger.check_clock()
     pipeline = pinned(app, pipeline)
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
-    found = None if trigger.drain or trigger.replay else _look(app, pipeline, head, trigger)
+    source_view = None if trigger.drain or trigger.replay else _look(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
-    ranges = standing_still(head, cut) if found is None else found.ranges
+    ranges = standing_still(head, cut) if source_view is None else source_view.ranges
     pipeline = with_writers(
-        app, pipeline, before, reads=trigger.replay is not None or any(each.span for each in ranges)
+        app, pipeline, before, reads=trigger.replay is not None or any(range_.span for range_ in ranges)
     )
     plan = Plan(
         stream=head.stream,
@@ -157,46 +157,48 @@ def _draft(
         clock_ms=trigger.clock_ms,
         believed_until_ms=trigger.believed_until_ms,
         ranges=ranges,
-        topic_ids=head.topic_ids if found is None else found.topic_ids,
+        topic_ids=head.topic_ids if source_view is None else source_view.topic_ids,
         spec_text=pipeline.text,
         spec_compiled=compile_pipeline(pipeline),
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
-        clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
+        clocks=head.clocks_of((range_.topic, range_.partition) for range_ in ranges),
         timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
     if not (pipeline.start_over or trigger.from_start):
         require_start_over(app, pipeline, head, plan)
-    return plan, found
+    return plan, source_view
 
 
 def _with_planned_sinks(
     app: App, stream: Stream, pipeline: Pipeline, before: Plan | None, may_register: bool
 ) -> Pipeline:
-    """With what a plan fixes of sinks beside the file: the schemas of their messages."""
-    known = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
+    """Return the pipeline with what a plan fixes about sinks beside the file: the schemas of their
+    messages.
+    """
+    previous = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
     opened = [sink for sink in app.sinks(stream, pipeline) if sink.gets_emissions]
-    sinks = [sink.planned(known.get(sink.name), may_register) for sink in opened]
+    sinks = [sink.planned(previous.get(sink.name), may_register) for sink in opened]
     return pipeline.model_copy(update={"sinks": tuple(sinks)})
 
 
 def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
-    """By topic the timestamps that it takes now, of those sinks for which that decides something."""
+    """Return topic -> the timestamps that it accepts now, for sinks that quarantine other timestamps."""
     bounds: dict[str, TimestampBounds] = {}
     for sink in app.sinks(stream, pipeline):
         bounds |= sink.timestamp_bounds()
     return bounds
 
 
-def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
+def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
     """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
 
     What is left of a cut interval met no later one, whichever run comes to it. Only a backfill can be
     refused: a scheduled run goes on from the head, whatever the clocks have done.
     """
-    clocks = [plan.clocks[each.topic, each.partition] for each in plan.ranges if each.span]
+    clocks = [plan.clocks[range_.topic, range_.partition] for range_ in plan.ranges if range_.span]
     if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
-        held.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
+        lease.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
         raise BackwardsRefused(
             f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
             "are of a later interval, and do not cover this one yet",
@@ -205,15 +207,17 @@ def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
         )
 
 
-def _log_what_is_unusual(head: Head, plan: Plan, found: _Found | None) -> None:
-    added = [each for each in plan.ranges if (each.topic, each.partition) not in head.offsets]
-    for each in added if head.seq else ():
-        logger.info("%s[%d] is new; it is read from offset %d on", each.topic, each.partition, each.start)
-    for told in found.stalled if found is not None else ():
-        logger.warning("%s", told)
+def _log_what_is_unusual(head: Head, plan: Plan, source_view: _SourceView | None) -> None:
+    added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
+    for range_ in added if head.seq else ():
+        logger.info(
+            "%s[%d] is new; it is read from offset %d on", range_.topic, range_.partition, range_.start
+        )
+    for warning in source_view.stalled if source_view is not None else ():
+        logger.warning("%s", warning)
 
 
-def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
+def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _SourceView:
     with app.log(pipeline.source.connection) as log:
         views = [log.view(topic) for topic in pipeline.source.topics]
         first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
@@ -229,16 +233,18 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
         ranges = with_epochs(log, views, ranges)
         stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
-    waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)
+    waiting = sum(max(0, ends[range_.topic, range_.partition] - range_.start) for range_ in ranges)
     topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
     for sink in app.sinks(head.stream, pipeline):
         sink.check_source(topic_ids)
-    return _Found(ranges, topic_ids, waiting, stalled)
+    return _SourceView(ranges, topic_ids, waiting, stalled)
 
 
 def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
-    """Whether the clock alone can let something out: a stage runs by it, something is held back or may have a
-    heartbeat, and in a partition that is not cut it is later than it was. `before`: of the batch before this.
+    """Return whether the clock alone can make a stage emit.
+
+    That is so if a stage runs by it, has a buffered value or may have a heartbeat, and the clock advances in
+    a partition that is not cut. `before` is the attempt of the previous batch.
     """
     if plan.clocks_after == plan.clocks or not any(
         stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
@@ -247,25 +253,25 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     return before is not None and any(
         before.stage_counts(stage.name).get(name, 0) > 0
         for stage in pipeline.stages
-        for name in ((*_HELD, "state-rows") if stage.beats_by_clock else _HELD)
+        for name in ((*_BUFFERED, "state-rows") if stage.beats_by_clock else _BUFFERED)
     )
 
 
-def _age(held: LeasedLedger, plan: Plan) -> dict[str, float]:
-    """How far the newest record that was read lies behind the clock; nothing before the first batch."""
-    times = [at for stage in held.times(plan.stream).values() for at in stage.values() if at >= 0]
+def _age(lease: LeasedLedger, plan: Plan) -> dict[str, float]:
+    """Return how far the newest record that was read is behind the clock; empty before the first batch."""
+    times = [at for stage in lease.times(plan.stream).values() for at in stage.values() if at >= 0]
     return {"age_seconds": (plan.clock_ms - max(times)) / 1000} if times else {}
 
 
-def _told(plan: Plan) -> str:
+def _described(plan: Plan) -> str:
     if plan.drain:
-        return "reads nothing, lets out what is held back"
-    told = f"{plan.span} offsets in {len(plan.ranges)} partitions"
+        return "reads nothing, emits what is buffered"
+    text = f"{plan.span} offsets in {len(plan.ranges)} partitions"
     cut = len(plan.cut_partitions)
-    return f"{told}, in {cut} of them not to the interval's end: its clock waits there" if cut else told
+    return f"{text}, in {cut} of them not to the interval's end: its clock waits there" if cut else text
 
 
-def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
+def _planned_run(app: App, pipeline: Pipeline, run: Run) -> Outcome:
     stream = stream_of(pipeline)
     if run.seq is None:
         return Outcome(None, run.note)
@@ -273,12 +279,12 @@ def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
     if plan is None and is_long_done(app.ledger, stream, run):
         return Outcome(None, LONG_DONE)
     if plan is None:
-        raise TopicMissing(f"The plan of batch {run.seq} is gone", "Trigger a new run.")
+        raise TopicMissing(f"The plan of batch {run.seq} no longer exists", "Trigger a new run.")
     return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
 
 
-def _no_batch(held: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
+def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
     """`clocks`: the head's from now on. Later records meet them as if there had been an empty batch."""
-    held.add_run(Run(trigger.run_id, None, note), clocks)
-    held.release()
+    lease.add_run(Run(trigger.run_id, None, note), clocks)
+    lease.release()
     return Outcome(None, note)

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Promoted:
-    """Which promotion put a generation in charge. `is_new`: this call decided it, and none before."""
+    """The promotion that put a generation in charge. `is_new`: this call decided it."""
 
     promotion: Promotion
     is_new: bool
@@ -154,7 +154,7 @@ def _require_undecided(charge: Charge, stream: Stream, run_id: str) -> None:
         return
     raise Halted(
         f"The run {run_id} has put {decided.stream} in charge already, as promotion {decided.number} of "
-        f"{stream.pipeline}; by now {newest.stream} is in charge, by promotion {newest.number}",
+        f"{stream.pipeline}; now {newest.stream} is in charge, by promotion {newest.number}",
         "Nothing was changed. To promote a generation again, trigger a new run, and have it approved.",
     )
 
@@ -217,23 +217,23 @@ def require_generation(app: App, stream: Stream) -> None:
 
 def _in_charge(app: App, stream: Stream) -> int:
     """The generation that a new one is to stand beside."""
-    others = [
+    siblings = [
         other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
     ]
     charge = app.ledger.charge(stream.pipeline)
     if charge.generation is not None:
         return charge.generation
-    if not others:
+    if not siblings:
         raise SettingsInvalid(
             f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
             f"Run this one: tidegate run {stream.pipeline}.",
         )
-    *older, newest = others
+    *older, newest = siblings
     without_file = streams_without_file(app)
     still_open = [other for other in older if other not in without_file or _is_unpublished(app, other)]
     if still_open:
         raise SettingsInvalid(
-            f"{', '.join(map(str, still_open))} and {newest} publish, and one alone is to be in charge",
+            f"{', '.join(map(str, still_open))} and {newest} publish, and only one can be in charge",
             "Let the older one publish what it has decided, and remove its pipeline file.",
         )
     return newest.generation

@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
-    """Publish a committed batch to the sinks that do not have it yet; then bring the tables for others up to
-    the head. Returns sink -> records.
+    """Publish a committed batch to the sinks that lack it, then bring the tables for other engines up to the
+    head.
 
-    What every sink and table has is a verified no-op, and so is a batch that is withheld. Raises Halted when
-    the batch is not committed (a head never goes back, so nobody has to look again), ProgressLost, Fenced,
-    OutcomeUnknown, LakeUnavailable, …
+    Returns sink -> records. Sinks and tables that have the batch are left alone, and so is a batch that is
+    withheld. Raises Halted if the batch is not committed, ProgressLost, Fenced, OutcomeUnknown,
+    LakeUnavailable and other errors of the sinks.
     """
     if app.ledger.head(plan.stream).seq < plan.seq:
         raise Halted(
@@ -38,13 +38,13 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
             "the batch.",
         )
     if lacking_sinks(app.ledger, plan):
-        with leased(app, plan.stream, run_id) as held, app.clusters:
-            with timed(held, plan.seq, "publish"):
-                publish_decided(app, held)
-            held.release()
+        with leased(app, plan.stream, run_id) as lease, app.clusters:
+            with timed(lease, plan.seq, "publish"):
+                publish_decided(app, lease)
+            lease.release()
     elif app.ledger.lease_holder(plan.stream) == run_id:  # of a batch that is withheld: nobody has to wait
-        with leased(app, plan.stream, run_id) as held:
-            held.release()
+        with leased(app, plan.stream, run_id) as lease:
+            lease.release()
     _catch_up(app, plan, run_id)
     return app.ledger.publications(plan.stream, plan.seq)
 
@@ -56,30 +56,29 @@ def _catch_up(app: App, plan: Plan, run_id: str) -> None:
     try:
         catch_up_tables(app, plan.stream, [planned_pipeline(plan)])
     except TidegateError as error:
-        with suppress(TidegateError), leased(app, plan.stream, run_id) as held:
-            held.note_failure(held.head(plan.stream).seq, "tables", error)
-            held.release()
+        with suppress(TidegateError), leased(app, plan.stream, run_id) as lease:
+            lease.note_failure(lease.head(plan.stream).seq, "tables", error)
+            lease.release()
         raise
     noted = app.ledger.failure(plan.stream, app.ledger.head(plan.stream).seq)
     if noted is not None and noted.step == "tables":
-        with suppress(LeaseHeld), leased(app, plan.stream, run_id) as held:
-            held.remove_failure("tables")
-            held.release()
+        with suppress(LeaseHeld), leased(app, plan.stream, run_id) as lease:
+            lease.remove_failure("tables")
+            lease.release()
 
 
-def publish_decided(app: App, held: LeasedLedger) -> None:
-    """Finish the head's batch, and whatever before it was withheld until its generation took charge, or is to
-    be sent again.
+def publish_decided(app: App, lease: LeasedLedger) -> None:
+    """Publish the head's batch, and earlier batches that were withheld or must be sent again.
 
-    Others are out: no batch is planned before its predecessor is. What that fails of is noted. Raises
-    LedgerMismatch where another ledger, or a later state of this one, has promoted a generation.
+    All other batches are published: no batch is planned before its predecessor is. Failures are recorded.
+    Raises LedgerMismatch if another ledger, or a later state of this one, has promoted a generation.
     """
-    claim_promotions(app, held.stream.pipeline)
-    for plan in lacking_batches(held, held.stream):
-        with failures_noted(held, plan.seq, "publish"):
-            _publish(app, held, plan)
-    if held.head(held.stream).send_from is not None:
-        held.end_sending_again()
+    claim_promotions(app, lease.stream.pipeline)
+    for plan in lacking_batches(lease, lease.stream):
+        with failures_noted(lease, plan.seq, "publish"):
+            _publish(app, lease, plan)
+    if lease.head(lease.stream).send_from is not None:
+        lease.end_sending_again()
 
 
 def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
@@ -101,7 +100,7 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
             plan = ledger.plan(stream, seq)
             if plan is None:
                 raise Halted(
-                    f"Batch {seq} of {stream} is to be published, and the ledger no longer has its plan",
+                    f"Batch {seq} of {stream} must be published, and the ledger no longer has its plan",
                     "Restore the ledger, or send again from a later batch: "
                     f"{stream.recover_command('send-again')} --from-batch {seq + 1}",
                 )
@@ -109,22 +108,22 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
                 yield plan
 
 
-def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
-    attempt = held.attempt(plan.stream, plan.seq)
+def _publish(app: App, lease: LeasedLedger, plan: Plan) -> None:
+    attempt = lease.attempt(plan.stream, plan.seq)
     if attempt is None:
-        raise missing_of_head(held, plan.stream, plan.seq, "attempt")
-    done = held.publications(plan.stream, plan.seq)
+        raise missing_of_head(lease, plan.stream, plan.seq, "attempt")
+    done = lease.publications(plan.stream, plan.seq)
     for sink in app.sinks(plan.stream, planned_pipeline(plan)):
         if sink.name not in done:
-            records = _publish_to(held, sink, plan, attempt)
-            held.add_publication(plan.seq, sink.name, records)
+            records = _publish_to(lease, sink, plan, attempt)
+            lease.add_publication(plan.seq, sink.name, records)
 
 
-def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
+def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
     try:
         outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
-            sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
+            sink.publish(lease, outbox, lease.last_published(plan.stream, sink.name))
     except SinkAhead:  # sinks get batches in order; one whom a newer try has overtaken cannot note it
         log.info("%s has batch %d of %s already, and later ones", sink.name, plan.seq, plan.stream)
     except LakeDamaged as error:

@@ -58,7 +58,7 @@ def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetR
 
 
 def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
-    """All records from `start` on must still be there, and the log must reach up to it."""
+    """Raise OffsetsLost or LogTruncated unless the log has all records from `start` on."""
     first, end = view.starts[partition], view.ends[partition]
     if start < first and head.has_read(view.topic):
         lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
@@ -74,28 +74,30 @@ def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
 
 
 def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
-    """What is planned must still be there, in the same topics. Raises what `plan_ranges` does."""
-    starts = {(each.topic, each.partition): each.start for each in plan.ranges if each.span}
+    """Raise an error unless the topics of the plan still have all of its records. Raises what `plan_ranges`
+    raises.
+    """
+    starts = {(range_.topic, range_.partition): range_.start for range_ in plan.ranges if range_.span}
     planned = Head(plan.stream, plan.seq - 1, starts, plan.topic_ids)
     by_topic = {view.topic: view for view in views}
-    for each in plan.ranges:
-        if not each.span:
+    for range_ in plan.ranges:
+        if not range_.span:
             continue
-        view = by_topic[each.topic]
+        view = by_topic[range_.topic]
         check_planned_topic(plan, view.topic, view.topic_id)
-        check_kept(planned, view, each.partition, each.start)
-        end = view.ends.get(each.partition, 0)
-        if each.end > end:
+        check_kept(planned, view, range_.partition, range_.start)
+        end = view.ends.get(range_.partition, 0)
+        if range_.end > end:
             raise LogTruncated(
-                f"{each.topic}[{each.partition}] ends at offset {end}, but batch {plan.seq} is planned up to "
-                f"{each.end}",
+                f"{range_.topic}[{range_.partition}] ends at offset {end}, but batch {plan.seq} is planned "
+                f"up to {range_.end}",
                 f"Restore the log, or forget the plan: {plan.stream.recover_command('drop-plan')}",
             )
 
 
 def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, ...]:
     """Cut the ranges at these offsets; where none is given, nothing is read."""
-    return tuple(each.cut(ends.get((each.topic, each.partition), each.start)) for each in ranges)
+    return tuple(range_.cut(ends.get((range_.topic, range_.partition), range_.start)) for range_ in ranges)
 
 
 def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetRange, ...]:
@@ -104,11 +106,11 @@ def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetR
     Each partition gets an equal share, and what a small one leaves of its share goes to the others: a busy
     partition cannot keep the records of small ones waiting.
     """
-    spans = [each.span for each in ranges]
+    spans = [range_.span for range_ in ranges]
     if most is None or sum(spans) <= most:
         return tuple(ranges)
     shares = _equal_shares(spans, most)
-    return tuple(each.cut(each.start + share) for each, share in zip(ranges, shares, strict=True))
+    return tuple(range_.cut(range_.start + share) for range_, share in zip(ranges, shares, strict=True))
 
 
 def _equal_shares(spans: Sequence[int], most: int) -> list[int]:

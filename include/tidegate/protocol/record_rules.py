@@ -19,7 +19,7 @@ from tidegate.spec.quarantine import LateRule, QuarantineRule
 
 log = logging.getLogger(__name__)
 Alert = Callable[[str], object]
-"""What is told of a batch that passes a bound, in a sentence."""
+"""A function that gets a sentence about a batch that passes a bound."""
 QUARANTINE_ALERT = "quarantine.alert"
 """The metric: 1 where the batch is beyond `quarantine.alert`, else 0."""
 LATE_ALERT = "late.alert"
@@ -34,7 +34,7 @@ class _Excess:
     metric: str
     records: int
     came_in: int
-    found: str
+    finding: str
     error: Permanent
 
     @property
@@ -71,13 +71,13 @@ def apply_record_rules(
     for excess in excesses:
         before = lease.metrics(plan.stream, plan.seq).get(("", excess.metric))
         if excess.alerts and alert is not None and not before:
-            alert(excess.found)
+            alert(excess.finding)
         lease.set_metrics(plan.seq, "", {excess.metric: float(excess.alerts)})
     for excess in excesses:
         if excess.stops:
             raise excess.error
         if excess.alerts:
-            log.warning("%s, which is more than `%s` allows", excess.found, excess.metric)
+            log.warning("%s, which is more than `%s` allows", excess.finding, excess.metric)
 
 
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
@@ -87,22 +87,22 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     excesses = []
     if pipeline.quarantine is not None:
         quarantined = int(counts.get("quarantined", 0))
-        found = f"{quarantined} {of_batch} cannot be used: {why}"
+        finding = f"{quarantined} {of_batch} cannot be used: {why}"
         error: Permanent = QuarantineExceeded(
-            f"{found}, which is more than `quarantine.stop` allows",
+            f"{finding}, which is more than `quarantine.stop` allows",
             "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
             "`quarantine.stop`.",
         )
-        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, found, error))
+        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, finding, error))
     if pipeline.late is not None:
         late = int(counts.get("expired-window-record-drop", 0))
-        found = f"{late} {of_batch} are late, and were dropped"
+        finding = f"{late} {of_batch} are late, and were dropped"
         error = LateExceeded(
-            f"{found}, which is more than `late.stop` allows",
+            f"{finding}, which is more than `late.stop` allows",
             "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "
             "`generation`; or, to let it through, raise `late.stop`.",
         )
-        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, found, error))
+        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, finding, error))
     return excesses
 
 
@@ -124,8 +124,8 @@ def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
 
 
 def _log_columns(plan: Plan, attempt: Attempt) -> None:
-    """What hints at a typo in `columns`: a warning where a column has no value and another field is there, or
-    no column has one.
+    """Log hints at a typo in `columns`, as a warning if a column has no value and another field exists, or no
+    column has a value.
     """
     columns, fields = attempt.stage_counts(SOURCE_COLUMNS), attempt.stage_counts(SOURCE_FIELDS)
     missing = [name for name, records in columns.items() if not records]
@@ -143,7 +143,7 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
 
 
 def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
-    """How many there are of each reason."""
+    """Return the number of records in quarantine by reason."""
     store, counts = app.lake(plan.stream).store, Counter[str]()
     for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
         for group in row_groups(store, file, RowCondition()):

@@ -28,10 +28,11 @@ Unfit = Callable[[pa.Table], pa.ChunkedArray]
 
 @dataclass(frozen=True)
 class ResolutionRequest:
-    """Which records are to be replayed or discarded, by whom and why.
+    """The records to replay or discard, by whom and why.
 
-    `rows` gives tables with the columns of `lake.quarantine.QUARANTINE`, in any order; what is replayed is
-    what stands there. `is_listed`: a person has listed them one by one: each has to be in quarantine, once.
+    `rows` gives tables with the columns of `lake.quarantine.QUARANTINE`, in any order; a replay uses the rows
+    as they are. `is_listed`: a person has listed the records one by one, so each must be in quarantine, and
+    be listed once.
     """
 
     rows: Callable[[], Iterator[pa.Table]]
@@ -42,8 +43,8 @@ class ResolutionRequest:
 
 @dataclass
 class Skipped:
-    """How many of the records that are asked for stay as they are: those that were decided of before, and
-    those that cannot be decided of so.
+    """The number of requested records that stay as they are: resolved before, or not fit for this
+    resolution.
     """
 
     resolved: int = 0
@@ -68,10 +69,10 @@ def written_resolution(
     record that is not in quarantine, or twice; LakeDamaged, LakeUnavailable.
     """
     stream = lease.stream
-    known = ResolvedRecords(app, stream, lease)
-    number = max(known.resolutions, default=0) + 1
+    resolved = ResolvedRecords(app, stream, lease)
+    number = max(resolved.resolutions, default=0) + 1
     skipped, lake, name = Skipped(), app.lake(stream), resolution_name(number)
-    chosen = _open_rows(known, request, unfit, skipped)
+    chosen = _open_rows(resolved, request, unfit, skipped)
     path = f"{lake.files('quarantine', '', name)}/records.parquet"
     batches: list[int] = []
     with RowWriter(lake.store, path, "quarantine") as writer:
@@ -87,12 +88,12 @@ def written_resolution(
 
 
 def _open_rows(
-    known: ResolvedRecords, request: ResolutionRequest, unfit: Unfit | None, skipped: Skipped
+    resolved: ResolvedRecords, request: ResolutionRequest, unfit: Unfit | None, skipped: Skipped
 ) -> Iterator[pa.Table]:
     for rows in request.rows():
-        numbers = known.numbers(rows)
+        numbers = resolved.numbers(rows)
         if numbers.null_count and request.is_listed:
-            raise _unknown(rows, numbers, known.expired)
+            raise _unknown(rows, numbers, resolved.expired)
         is_open = pc.fill_null(pc.equal(numbers, OPEN), False)
         skipped.resolved += len(numbers) - numbers.null_count - (pc.sum(is_open).as_py() or 0)
         rows = rows.filter(is_open)
@@ -127,9 +128,7 @@ def _each_once(tables: Iterable[pa.Table], is_listed: bool) -> Iterator[pa.Table
         repeats = [key == before for key, before in zip(keys, [last, *keys], strict=False)]
         if any(repeats) and is_listed:
             topic, partition, offset, *_ = keys[repeats.index(True)]
-            raise SettingsInvalid(
-                f"{topic}/{partition}/{offset} is there twice", "Keep the one that is to be replayed."
-            )
+            raise SettingsInvalid(f"{topic}/{partition}/{offset} is there twice", "Keep the one to replay.")
         last = keys[-1] if keys else last
         yield rows.filter(pa.array([not repeated for repeated in repeats]))
 

@@ -19,8 +19,8 @@ from tidegate.schemas.pinned import (
 from tidegate.spec import Pipeline
 from tidegate.spec.schemas import Registry
 
-Known = dict[tuple[str, int], WriterSchema]
-"""By subject and version those that the batch before was planned with."""
+PlannedWriters = dict[tuple[str, int], WriterSchema]
+"""(subject, version) -> the schema that the previous batch was planned with."""
 
 
 def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool) -> Pipeline:
@@ -41,22 +41,22 @@ def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool)
     if source.registry is None and source.key_registry is None:
         return pipeline
     earlier = planned_pipeline(before).source if before is not None else None
-    known = (earlier.schemas, earlier.key_schemas) if earlier is not None else (SourceSchemas(),) * 2
-    writers = _writers(app, source.registry, source.subjects, _known(known[0]), reads)
-    of_keys = _writers(app, source.key_registry, source.key_subjects, _known(known[1]), reads)
+    planned = (earlier.schemas, earlier.key_schemas) if earlier is not None else (SourceSchemas(),) * 2
+    writers = _writers(app, source.registry, source.subjects, _planned_writers(planned[0]), reads)
+    of_keys = _writers(app, source.key_registry, source.key_subjects, _planned_writers(planned[1]), reads)
     return pipeline.model_copy(update={"source": source.with_writers(writers, of_keys)})
 
 
 def _writers(
-    app: App, registry: Registry | None, subjects: tuple[str, ...], known: Known, reads: bool
+    app: App, registry: Registry | None, subjects: tuple[str, ...], planned: PlannedWriters, reads: bool
 ) -> tuple[WriterSchema, ...] | None:
-    """Of values, or of keys; None: they are of no registry."""
+    """Return the writers' schemas of values, or of keys; None if they are in no registry."""
     if registry is None:
         return None
     if not reads:
-        return tuple(known.values())
+        return tuple(planned.values())
     with SchemaRegistry(app.settings.registry(registry.connection)) as client:
-        writers = [writer for subject in subjects for writer in _versions(client, subject, known)]
+        writers = [writer for subject in subjects for writer in _versions(client, subject, planned)]
     if not writers:
         raise SchemaUnknown(
             f"The schema registry at {client.config.url} has none of the subjects {', '.join(subjects)}",
@@ -66,31 +66,31 @@ def _writers(
     return tuple(writers)
 
 
-def _known(schemas: SourceSchemas) -> Known:
+def _planned_writers(schemas: SourceSchemas) -> PlannedWriters:
     return {(writer.subject, writer.version): writer for writer in schemas.writers or ()}
 
 
-def _versions(client: SchemaRegistry, subject: str, known: Known) -> list[WriterSchema]:
+def _versions(client: SchemaRegistry, subject: str, planned: PlannedWriters) -> list[WriterSchema]:
     numbers = client.versions(subject, with_deleted=True)
     return [
-        known[subject, number]
-        if (subject, number) in known and number != numbers[-1]
+        planned[subject, number]
+        if (subject, number) in planned and number != numbers[-1]
         else _pinned(client, client.version(subject, number))
         for number in numbers
     ]
 
 
-def _pinned(client: SchemaRegistry, found: SubjectVersion) -> WriterSchema:
-    schema = found.schema
+def _pinned(client: SchemaRegistry, version: SubjectVersion) -> WriterSchema:
+    schema = version.schema
     try:
         pinned = _pin(schema.kind, schema.text, dict(schema.imports))
     except SchemaFault as fault:
         raise SchemaRefused(
-            f"Version {found.version} of {found.subject} in the schema registry at {client.config.url} "
+            f"Version {version.version} of {version.subject} in the schema registry at {client.config.url} "
             f"cannot be used: {fault}",
             "Delete the version there if nothing was written by it, or name other `subjects`.",
         ) from None
-    return WriterSchema(found.subject, found.version, found.id, pinned)
+    return WriterSchema(version.subject, version.version, version.id, pinned)
 
 
 def _pin(kind: str, text: str, imports: dict[str, str]) -> PinnedSchema:

@@ -24,27 +24,27 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
 
 
 def stalled_in(log: KafkaLog, views: Sequence[TopicView]) -> list[str]:
-    """The same for topics that were looked at already. Asks nothing more where no transaction is open."""
+    """Return the messages for topics whose views are given. It asks Kafka only if a transaction is open."""
     now_ms = time.time_ns() // 1_000_000
     return [
-        _told(each, now_ms)
+        _described(txn, now_ms)
         for view in views
-        for each in log.open_transactions(view)
-        if each.started_ms is None or now_ms - each.started_ms > STALLED_MS
+        for txn in log.open_transactions(view)
+        if txn.started_ms is None or now_ms - txn.started_ms > STALLED_MS
     ]
 
 
-def _told(each: OpenTransaction, now_ms: int) -> str:
-    where = f"{{}} --topic {each.topic} --partition {each.partition}"
-    what = f"{each.topic}[{each.partition}] can be read only up to offset {each.offset}"
-    if each.producer_id is None:
+def _described(txn: OpenTransaction, now_ms: int) -> str:
+    where = f"{{}} --topic {txn.topic} --partition {txn.partition}"
+    what = f"{txn.topic}[{txn.partition}] can be read only up to offset {txn.offset}"
+    if txn.producer_id is None:
         look = where.format("describe-producers")
         return f"{what}, where a transaction is open. To find its producer: kafka-transactions.sh {look}"
-    abort = f"kafka-transactions.sh {where.format('abort')} --start-offset {each.offset}"
-    if each.started_ms is None:
-        return f"{what}: producer {each.producer_id} left a transaction that nobody can end. End it: {abort}"
-    minutes = (now_ms - each.started_ms) / 60_000
+    abort = f"kafka-transactions.sh {where.format('abort')} --start-offset {txn.offset}"
+    if txn.started_ms is None:
+        return f"{what}: producer {txn.producer_id} left a transaction that nobody can end. End it: {abort}"
+    minutes = (now_ms - txn.started_ms) / 60_000
     return (
-        f"{what}: the producer {each.transactional_id} (id {each.producer_id}) has had a transaction open "
-        f"for {minutes:.0f} minutes. Let it commit or abort; if it is gone: {abort}"
+        f"{what}: the producer {txn.transactional_id} (id {txn.producer_id}) has had a transaction open "
+        f"for {minutes:.0f} minutes. Let it commit or abort; if it no longer runs: {abort}"
     )

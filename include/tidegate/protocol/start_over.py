@@ -21,7 +21,9 @@ from tidegate.spec import Pipeline
 
 
 class Repetition(NamedTuple):
-    """What another stream has read, and sent to `target`, from where this one would begin on."""
+    """The records that another stream has read and sent to `target`, from the offset on at which this one
+    would begin.
+    """
 
     sender: Stream
     target: Dataset

@@ -17,7 +17,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Trigger:
-    """Why a batch runs, and when. Instants are epoch ms.
+    """The reason and the time of a batch. Instants are epoch ms.
 
     `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
     trigger itself was. `interval_end_ms` null reads all that is there, unless an earlier batch of the run has
@@ -65,5 +65,5 @@ class Trigger:
         return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
     def most_records(self, per_batch: int | None) -> int | None:
-        """How much one batch may read, of a pipeline whose batches read so much; None: any."""
+        """Return how many records a batch may read, if its pipeline allows `per_batch`; None: any number."""
         return min((most for most in (self.max_records, per_batch) if most is not None), default=None)

@@ -35,9 +35,9 @@ def validate_batch(
     check: Check | None = None,
     alert: Alert | None = None,
 ) -> str:
-    """Evaluate the pipeline's checks on the batch. Returns what was found, in a sentence; `report` gets each
-    verdict in detail, and `alert` what is told of a batch with too much in quarantine, or late. `check` says
-    where a suite is evaluated; None: in this process.
+    """Evaluate the pipeline's checks on the batch. Returns a sentence on the verdicts; `report` gets each
+    verdict in detail, and `alert` a sentence on a batch with too much in quarantine, or late. `check`
+    evaluates a suite; None: in this process.
 
     Raises QuarantineExceeded or LateExceeded where too much cannot be used or is late, QualityFailed when a
     critical expectation is not met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused
@@ -54,14 +54,14 @@ def validate_batch(
     if attempt.validated:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
-    with leased_for(app, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
-        apply_record_rules(app, held, plan, attempt, alert)
+    with leased_for(app, plan, run_id, "validate") as lease, timed(lease, plan.seq, "validate"):
+        apply_record_rules(app, lease, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
-            verdicts = _verdicts(app, held, plan, pipeline, attempt, check)
+            verdicts = _verdicts(app, lease, plan, pipeline, attempt, check)
         passed = all(verdict.passed for verdict in verdicts)
-        held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
+        lease.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
         for verdict in verdicts:
             _tell(verdict, app.settings.data_docs)
             if report is not None:
@@ -74,14 +74,14 @@ def validate_batch(
                 "Nothing was published. Correct the data or the suite and clear this task; or correct the "
                 "pipeline.",
             )
-        held.set_validated(attempt, True)
+        lease.set_validated(attempt, True)
     return "; ".join(verdict.summary for verdict in verdicts) or "no quality suite is declared"
 
 
 def _verdicts(
-    app: App, held: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
+    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
 ) -> list[Verdict]:
-    """Of each check. All are kept, whatever they say, in one transaction."""
+    """Return the verdict of each check. All verdicts are stored in one transaction, also failed ones."""
     require_trusted_modules(module for check in pipeline.checks for module in check.modules)
     verdicts, results = [], []
     for prepared in prepared_checks(app, plan, pipeline, attempt):
@@ -89,7 +89,7 @@ def _verdicts(
         verdicts.append(verdict)
         results += prepared.results(verdict, attempt)
     if results:
-        held.add_quality(plan.seq, results)
+        lease.add_quality(plan.seq, results)
     return verdicts
 
 
@@ -106,7 +106,7 @@ def _tell(verdict: Verdict, docs: str) -> None:
 
 
 def _reason(verdict: Verdict, docs: str) -> str:
-    """Why a verdict stops a batch, and where to look."""
+    """Return why a verdict stops a batch, and where to look."""
     findings = "; ".join(f"{result.title}: {result.finding}" for result in verdict.failed(Severity.CRITICAL))
     where = f" (see {page_place(docs, verdict.page)})" if verdict.page is not None else ""
     return f"{verdict.title}: {findings}{where}"

@@ -16,7 +16,10 @@ class AcceptGap:
     name = "accept-gap"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where retention has deleted records that were not read yet."""
+        """Propose the remedy if retention has deleted records that were not read yet.
+
+        Raises Halted if the planned batch has read its records already: then none of them is lost.
+        """
         gaps = _gaps(situation, situation.head, situation.open_plan)
         if not gaps:
             return None
@@ -31,7 +34,7 @@ class AcceptGap:
 
 
 def accept_gap(situation: Situation) -> tuple[str, ...]:
-    """Move the head past what is lost, and say what that was. Raises Halted, LeaseHeld."""
+    """Move the head past the lost offsets, and return a sentence for each gap. Raises Halted, LeaseHeld."""
     with situation.leased() as lease:
         head, plan = lease.head(lease.stream), lease.open_plan(lease.stream)
         gaps = _gaps(situation, head, plan)
@@ -39,7 +42,7 @@ def accept_gap(situation: Situation) -> tuple[str, ...]:
             return ("There is no gap any more; nothing was done.",)
         if plan is not None:
             _require_unread(situation, plan)
-        dropped = lease.drop_plan()  # it was to read what is lost
+        dropped = lease.drop_plan()  # its ranges contain the lost offsets
         lease.accept_gap(gaps)
     done = [
         f"Accepted as lost: {gap.topic}[{gap.partition}] offsets {gap.start} to {gap.end - 1}."
@@ -51,13 +54,13 @@ def accept_gap(situation: Situation) -> tuple[str, ...]:
 
 
 def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRange]:
-    """The offsets that are to be read next, and that Kafka does not have any more."""
+    """Return the offsets that the stream reads next and that Kafka does not have any more."""
     ranges = plan.ranges if plan else ()
     next_offsets = {(planned.topic, planned.partition): planned.start for planned in ranges if planned.span}
     next_offsets.update(head.offsets)
     source_plan = plan or situation.ledger.plan(situation.stream, head.seq)
     if source_plan is None:
-        return []  # nothing was planned yet, so nothing was to be read
+        return []  # nothing was planned yet, so the stream lacks no record
     with situation.app.log(planned_pipeline(source_plan).source.connection) as log:
         views = [log.view(topic) for topic in sorted({topic for topic, _ in next_offsets})]
     return [
@@ -70,7 +73,7 @@ def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRan
 
 
 def _require_unread(situation: Situation, plan: Plan) -> None:
-    """A batch that has read its records has lost none of them."""
+    """Raise Halted if the planned batch has read its records, since then none of them is lost."""
     if situation.ledger.attempt(plan.stream, plan.seq) is not None:
         raise Halted(
             f"Batch {plan.seq} of {plan.stream} has read its records already: none of them is lost",

@@ -18,10 +18,10 @@ class AdoptLedger:
     name = "adopt-ledger"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where a folder names another ledger, and its newest batch is this ledger's, too; or where a
-        pipeline's folder has promotions that this ledger does not have.
+        """Propose the remedy if a folder names another ledger but has only batches of this one, or if a
+        pipeline's folder has promotions that this ledger lacks.
 
-        Raises LedgerMismatch where the folder has a batch that this ledger does not have.
+        Raises LedgerMismatch if the folder has a batch that this ledger does not have.
         """
         owner = _other_owner(situation)
         if owner is not None:
@@ -46,7 +46,9 @@ class AdoptLedger:
 
 
 def _other_owner(situation: Situation) -> str | None:
-    """The other ledger that owns the stream's folder, or the pipeline's; None: both are this one's."""
+    """Return the other ledger that owns the stream's folder, or the pipeline's; None if both belong to this
+    one.
+    """
     app, stream, own = situation.app, situation.stream, _identity(situation)
     newest = (app.marks(stream).newest(), app.promotion_marks(stream.pipeline).newest())
     return next((mark.ledger for mark in newest if mark is not None and mark.ledger != own), None)
@@ -65,7 +67,7 @@ def _require_known_batches(situation: Situation) -> None:
 
 
 def _require_adoptable(situation: Situation, owner: str) -> None:
-    """Raise LedgerMismatch where this ledger lacks the newest batch or promotion of the folders."""
+    """Raise LedgerMismatch if this ledger lacks the newest batch or promotion of the folders."""
     app, stream = situation.app, situation.stream
     mark, promotion = app.marks(stream).newest(), app.promotion_marks(stream.pipeline).newest()
     promotions = [
@@ -90,7 +92,9 @@ def _has_batch(situation: Situation, mark: LedgerMark | None) -> bool:
 
 
 def _adopt(situation: Situation) -> tuple[str, ...]:
-    """The stream's folder is the last: until it is this ledger's, the same is proposed again."""
+    """Make the folders this ledger's. The stream's folder is last, so that a killed remedy is proposed
+    again.
+    """
     app, stream, own = situation.app, situation.stream, _identity(situation)
     app.promotion_marks(stream.pipeline).adopt(own)
     app.marks(stream).adopt(own)

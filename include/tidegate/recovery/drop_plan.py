@@ -1,4 +1,4 @@
-"""Remedy `drop-plan`: forget a planned batch that no retry gets through."""
+"""Remedy `drop-plan`: drop the plan of a batch that fails in every retry."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from tidegate.recovery.situation import Situation
 
 
 class DropPlan:
-    """Forget the batch that is planned and not decided, so that the next run plans it anew."""
+    """Drop the batch that is planned and not decided, so that the next run plans it anew."""
 
     name = "drop-plan"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where the planned batch has failed; where it is chosen, for any planned batch."""
+        """Propose the remedy if the planned batch has failed; for any planned batch, if the remedy is
+        chosen.
+        """
         plan = situation.open_plan
         if plan is None:
             return None
@@ -29,7 +31,7 @@ class DropPlan:
 
 
 def drop_plan(situation: Situation) -> tuple[str, ...]:
-    """Forget the planned batch, and say so."""
+    """Drop the planned batch, and return a sentence about it."""
     with situation.leased() as lease:
         seq = lease.drop_plan()
     return (f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.",)

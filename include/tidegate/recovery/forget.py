@@ -22,7 +22,10 @@ class Forget:
     name = "forget"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where no generation of the pipeline has a file; raises Halted where it is chosen and one has."""
+        """Propose the remedy if no generation of the pipeline has a file.
+
+        Raises Halted if the remedy is chosen and a generation has a file.
+        """
         app, pipeline = situation.app, situation.stream.pipeline
         streams, left = _streams(app, pipeline), _left_streams(app, pipeline)
         if not streams and not left:
@@ -48,7 +51,9 @@ def _streams(app: App, pipeline: str) -> list[Stream]:
 
 
 def _left_streams(app: App, pipeline: str) -> list[Stream]:
-    """The generations that have left the ledger, and not yet the lake: somebody was killed in between."""
+    """Return the generations that have left the ledger but not the lake, since a process was killed in
+    between.
+    """
     dropped = app.ledger.dropped_streams(pipeline)
     return [stream for stream in dropped if files_of(app, stream) or not is_marked_dropped(app, stream)]
 
@@ -73,7 +78,10 @@ def _effects(app: App, streams: list[Stream], left: list[Stream]) -> list[str]:
 
 
 def _forget(app: App, pipeline: str) -> tuple[str, ...]:
-    """The ledger first: what it has forgotten, nobody reads. Of one that was killed the rest is done."""
+    """Remove the rows first, then the files: nobody reads files of a stream that the ledger lacks.
+
+    A second call completes what a killed one has left.
+    """
     streams, run_id = _streams(app, pipeline), f"recover__{uuid4().hex[:8]}"
     with ExitStack() as stack:
         leases = [stack.enter_context(leased(app, stream, run_id)).lease for stream in streams]

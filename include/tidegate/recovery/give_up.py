@@ -15,16 +15,20 @@ from tidegate.recovery.unsent import UnsentBatch, first_unsent, refusals, requir
 from tidegate.sinks import OpenSink
 
 FOLDER = "given-up"
-"""Below TIDEGATE_HOME: where exported records are."""
+"""The folder of exported records, below TIDEGATE_HOME."""
 
 
 class GiveUp:
-    """Export what a sink does not take of the oldest batch that is not out, and go on after it."""
+    """Export the records of the oldest unpublished batch that a sink refuses, and continue after the
+    batch.
+    """
 
     name = "give-up"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where a decided batch cannot be published; where it is chosen, for any that is not published."""
+        """Propose the remedy if a decided batch cannot be published; for any unpublished batch, if the remedy
+        is chosen.
+        """
         batch = first_unsent(situation.app, situation.ledger, situation.stream)
         if batch is None or not (batch.is_refused or situation.is_chosen(self.name)):
             return None
@@ -46,14 +50,16 @@ def _give_up(situation: Situation, seq: int) -> tuple[str, ...]:
     with situation.leased() as lease, app.clusters:
         batch = first_unsent(app, lease, stream)
         if batch is None or batch.seq != seq:
-            return (f"Batch {seq} is out by now; nothing was given up.",)
+            return (f"Batch {seq} is published now; nothing was given up.",)
         done = list(give_up_batch(app, lease, batch, situation.options.sinks))
         publish_decided(app, lease)
     return (*done, f"{stream} is published up to batch {lease.head(stream).seq}.")
 
 
 def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
-    """Publish all decided batches of a stream, and give up what a sink refuses of them."""
+    """Publish all decided batches of a stream, and give up what a sink refuses. Returns a sentence for each
+    refusal.
+    """
     done: list[str] = []
     while (batch := first_unsent(app, lease, lease.stream)) is not None:
         done += give_up_batch(app, lease, batch, ())
@@ -61,9 +67,9 @@ def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
 
 
 def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tuple[str, ...]) -> list[str]:
-    """Publish a batch to the sinks that take it, and give it up for those that do not: see `refusals`.
+    """Publish a batch to the sinks that accept it, and give it up for those that do not: see `refusals`.
 
-    Return a sentence for each sink that does not.
+    Returns a sentence for each sink that does not.
     """
     done = []
     for sink, error in refusals(lease, batch, named):
@@ -80,7 +86,9 @@ def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tupl
 
 
 def _sealed(lease: LeasedLedger, sink: OpenSink[Any], seq: int) -> tuple[int, str]:
-    """How many records of the batch the sink has, when nobody can send it any more."""
+    """Make sure that nobody can send the batch to the sink any more. Return how many records the sink has,
+    and a note.
+    """
     try:
         return sink.seal(lease, seq), ""
     except TidegateError as error:

@@ -78,10 +78,11 @@ def _lost(app: App, charge: Charge, unknown: Sequence[LedgerMark]) -> list[Promo
 
 
 def _as_far_as_known(app: App, made: Promotion, before: Promotion) -> Promotion:
-    """Return a lost promotion, bounded by the batches that this ledger has.
+    """Return a lost promotion, limited to the batches that this ledger has.
 
-    Of the generation before it no batch goes out that is decided from now on. A batch of net differences was
-    decided with its promotion, so it is lost with it: what comes after the ledger's last batch goes out.
+    Batches of the previous generation that are decided from now on are not published. A batch of net
+    differences was decided with its promotion, so it is lost, too: the batches after the ledger's last one
+    are published.
     """
     replaced_seq = min(made.replaced_seq, app.ledger.head(before.stream).seq)
     if not made.is_net:

@@ -24,8 +24,10 @@ LATE = ("late-record-drop", "expired-window-record-drop")
 
 @dataclass(frozen=True)
 class _Lowered:
-    """The clocks and the stages' times that are right. `first_seq`: the first batch that had a clock ahead;
-    None: the ledger no longer has the batches that show what was right, so that now is taken.
+    """The corrected clocks and times of stages.
+
+    `first_seq` is the first batch whose clock was ahead. It is None if the ledger no longer has the batches
+    that show the correct clock; now is then used instead.
     """
 
     clocks: Clocks
@@ -34,12 +36,12 @@ class _Lowered:
 
 
 class LowerClock:
-    """Decide a batch that reads and emits nothing, with the last right clock and state that goes by it."""
+    """Decide a batch that reads and emits nothing, with the last correct clock, and state that fits to it."""
 
     name = "lower-clock"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where the clock of the head, or of the planned batch, is ahead of now."""
+        """Propose the remedy if the clock of the head, or of the planned batch, is ahead of now."""
         now_ms, head, plan = _now_ms(), situation.head, situation.open_plan
         clock_ms = max(head.clocks.values(), default=-1)
         planned_ms = plan.clock_ms if plan is not None else -1
@@ -66,13 +68,13 @@ def _effects(situation: Situation, now_ms: int) -> Iterator[str]:
     if lowered.first_seq is None:
         yield (
             "The ledger no longer has the batches from before the clock was ahead. So the clock is now, and "
-            "records that wait and belong to windows that are over by now are late."
+            "records that wait and belong to windows that are over now are late."
         )
         return
     late = _late_records(situation.ledger, range(lowered.first_seq, head.seq + 1), head)
     yield (
         f"It does not undo what batches {lowered.first_seq} to {head.seq} have done by the wrong clock: what "
-        "they let out too early stays out. A window that they closed opens again with its next record, and "
+        "they emitted too early stays. A window that they closed opens again with its next record, and "
         f"consumers get a second result of it. The {late} records that they dropped as late are not read "
         "again. To compute all of that anew, raise `generation`."
     )
@@ -85,7 +87,7 @@ def _late_records(ledger: LedgerReader, seqs: range, head: Head) -> int:
 
 
 def _lowered(ledger: LedgerReader, head: Head, now_ms: int) -> _Lowered:
-    """Go back to the last batch before which no clock was ahead of the time at which it was planned."""
+    """Return the clocks of the last batch before which no clock was ahead of the time of its planning."""
     last = ledger.attempt(head.stream, head.seq)
     times: Times = last.times if last is not None else {}
     for seq in range(head.seq, 0, -1):
@@ -104,7 +106,9 @@ def _lowered(ledger: LedgerReader, head: Head, now_ms: int) -> _Lowered:
 
 
 def _lower_clocks(head: Head, right: Clocks) -> Clocks:
-    """A partition that was added since has the least of them."""
+    """Return the head's clocks, no later than the correct ones. A newer partition gets the smallest of
+    these.
+    """
     least = min(right.values(), default=-1)
     return {place: min(clock, right.get(place, least)) for place, clock in head.clocks.items()}
 
@@ -154,7 +158,7 @@ def _decide(situation: Situation, lease: LeasedLedger, head: Head, lowered: _Low
 
 
 def _place_times(lowered: _Lowered, stage: str) -> Mapping[tuple[str, int], int]:
-    """How far time is in each topic-partition, by the records of the stage and by the clock."""
+    """Return the time of each topic-partition: the larger of the stage's time and the clock."""
     times = lowered.times.get(stage, {})
     return {place: max(clock, times.get(place, -1)) for place, clock in lowered.clocks.items()}
 

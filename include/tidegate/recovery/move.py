@@ -36,8 +36,9 @@ Checkpoints = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class MovedPartition:
-    """Where reading goes on, and how that was found. `old_unread`, `new_unread`: offsets from there to the
-    end; None: not known.
+    """The offset at which reading continues in a partition, and the evidence for it.
+
+    `old_unread` and `new_unread` are the number of offsets from there to the end; None if unknown.
     """
 
     partition: int
@@ -50,8 +51,9 @@ class MovedPartition:
 
 @dataclass(frozen=True)
 class MovedTopic:
-    """A topic of another cluster in the place of the one that was read. `epochs` are those of the records
-    before the new offsets.
+    """A topic of another cluster that replaces the one that was read.
+
+    `epochs` are the leader epochs of the records before the new offsets.
     """
 
     view: TopicView
@@ -60,7 +62,7 @@ class MovedTopic:
 
     @property
     def new_offsets(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> where reading goes on."""
+        """(topic, partition) -> the offset at which reading continues."""
         return {(self.view.topic, moved.partition): moved.new_offset for moved in self.partitions}
 
 
@@ -70,9 +72,10 @@ class Move:
     name = "move"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where it is chosen, and the source's connection leads to another topic of the same name.
+        """Propose the remedy if it is chosen, and the source's connection leads to another topic of the same
+        name.
 
-        Raises Halted where a place in the copy is not certain; TopicMissing, SettingsInvalid, ….
+        Raises Halted if a place in the copy is not certain; TopicMissing, SettingsInvalid, BrokerUnavailable.
         """
         if not situation.is_chosen(self.name):
             return None
@@ -102,10 +105,9 @@ def _effects(situation: Situation, topics: list[MovedTopic]) -> Iterator[str]:
             "sends with `deduplicate: root` takes emissions of smaller offsets for repetitions: raise its "
             "`generation` before the next run."
         )
-    others = [other for other in situation.ledger.streams() if other.pipeline == stream.pipeline]
-    for other in others:
-        if other != stream:
-            yield f"{other} has offsets of its own: {other.recover_command('move')}"
+    for other in situation.ledger.streams():
+        if other.pipeline == stream.pipeline and other != stream:
+            yield f"{other} has its own offsets: {other.recover_command('move')}"
 
 
 def _goes_back(moved: MovedPartition) -> bool:
@@ -169,8 +171,10 @@ def _at(
 
 
 def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> pa.Table:
-    """Return the state rows with a position at or after the offset at which its partition goes on, with the
-    one before that. Else the records that come there would count as repetitions.
+    """Return the state rows whose position is at or after the offset at which their partition continues.
+
+    They get the position before that offset. Otherwise the records that come there would count as
+    repetitions.
     """
     places = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
     last = pa.array([offsets[place] - 1 if place in offsets else None for place in places], pa.int64())
@@ -180,16 +184,16 @@ def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> p
 
 
 def _moved_topics(situation: Situation, head: Head) -> list[MovedTopic]:
-    """The topics of the source that are others now, with the place in each partition."""
+    """Return the topics of the source that have another id now, with the place in each partition."""
     pipeline = _pipeline(situation)
     with situation.app.log(pipeline.source.connection) as log:
         views = [log.view(topic) for topic in pipeline.source.topics if head.has_read(topic)]
-        others = [view for view in views if view.topic_id != head.topic_ids[view.topic]]
-        return [_moved_topic(situation, head, log, view) for view in others]
+        replaced = [view for view in views if view.topic_id != head.topic_ids[view.topic]]
+        return [_moved_topic(situation, head, log, view) for view in replaced]
 
 
 def _pipeline(situation: Situation) -> Pipeline:
-    """As its file is now: that says where the source is."""
+    """Return the pipeline of the current file, which names the new cluster."""
     for entry in catalog_entries(situation.app):
         if entry.pipeline is not None and entry.is_file_of(situation.stream):
             return entry.pipeline
@@ -240,7 +244,9 @@ def _require_same_partitions(view: TopicView, read: Mapping[int, int]) -> None:
 def _old_places(
     situation: Situation, head: Head, topic: str, read: Mapping[int, int]
 ) -> dict[int, Place] | None:
-    """What the old cluster has next to the head's offsets; None: it was not named."""
+    """Return the records around the head's offsets in the old cluster; None if no connection to it was
+    named.
+    """
     connection = situation.options.old_connection
     if connection is None:
         return None
@@ -287,14 +293,16 @@ def _by_checkpoint(
 
 def _by_records(log: KafkaLog, view: TopicView, read: tuple[int, int], old: Place) -> MovedPartition:
     partition, offset = read
-    found = offsets_of_place(log, view, partition, old)
-    if found is not None and len(found) == 1:
-        here = place_at(log, view, partition, found[0])
-        return MovedPartition(partition, offset, found[0], _same_records(old, here), here.unread, old.unread)
-    if found is None:
+    offsets = offsets_of_place(log, view, partition, old)
+    if offsets is not None and len(offsets) == 1:
+        here = place_at(log, view, partition, offsets[0])
+        return MovedPartition(
+            partition, offset, offsets[0], _same_records(old, here), here.unread, old.unread
+        )
+    if offsets is None:
         why = f"more than {MOST_SCANNED} records would have to be compared"
-    elif found:
-        why = f"the records around it are at {', '.join(map(str, found[:5]))}"
+    elif offsets:
+        why = f"the records around it are at {', '.join(map(str, offsets[:5]))}"
     else:
         why = "no place has the records around it, by timestamp, key, value and headers"
     raise Halted(

@@ -18,14 +18,14 @@ from tidegate.recovery.unsent import first_unsent
 class Promote:
     """Give up what the generation in charge cannot publish, and put another one in charge.
 
-    That is the one of `--generation`; if that one is in charge, it is the one that was in charge before, or
-    else the newest.
+    The other one is that of `--generation`. If that one is in charge, it is the generation that was in charge
+    before, or else the newest.
     """
 
     name = "promote"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where the generation in charge has a decided batch that cannot be published."""
+        """Propose the remedy if the generation in charge has a decided batch that cannot be published."""
         app, pipeline = situation.app, situation.stream.pipeline
         charge = situation.ledger.charge(pipeline)
         if charge.generation is None:
@@ -67,10 +67,10 @@ def _give_up(app: App, replaced: Stream) -> list[str]:
 
 
 def _other(situation: Situation, replaced: Stream, previous: int | None) -> Stream | None:
-    """The generation that would take charge."""
+    """Return the generation that would take charge; None if there is none."""
     if situation.stream != replaced:
         return situation.stream
-    others = [stream for stream in situation.ledger.streams() if stream.pipeline == replaced.pipeline]
-    others = [stream for stream in others if stream != replaced and situation.ledger.head(stream).seq]
-    before = [stream for stream in others if stream.generation == previous]
-    return next(iter(before or others[-1:]), None)
+    streams = [stream for stream in situation.ledger.streams() if stream.pipeline == replaced.pipeline]
+    candidates = [stream for stream in streams if stream != replaced and situation.ledger.head(stream).seq]
+    earlier = [stream for stream in candidates if stream.generation == previous]
+    return next(iter(earlier or candidates[-1:]), None)

@@ -1,4 +1,4 @@
-"""Find what can be done for a stream, and do what was chosen."""
+"""Find the remedies for a stream, and carry out the chosen one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from tidegate.recovery.situation import Situation
 
 @dataclass(frozen=True)
 class UnknownCause:
-    """A remedy that cannot tell whether its cause is there, and the error that keeps it from that."""
+    """A remedy that cannot find out whether its cause applies, and the error that prevents it."""
 
     remedy: str
     error: TidegateError
 
 
 def stream_to_recover(app: App, pipeline: str, generation: int | None) -> Stream:
-    """Return the stream that is meant: also one whose pipeline file is gone or has a mistake.
+    """Return the stream to recover, even if its pipeline file is missing or has a mistake.
 
     `pipeline` is the name of a file, or a pipeline's name in the ledger. Without `generation` it is the one
-    of the file, else the one in charge, else the newest. Raises SettingsInvalid, PipelineInvalid.
+    of the file, else the one in charge, else the newest. Raises SettingsInvalid if the ledger lacks the
+    generation, PipelineInvalid if neither a file nor the ledger has the name.
     """
     try:
         from_file = stream_of(app.pipeline(pipeline))
@@ -48,9 +49,9 @@ def stream_to_recover(app: App, pipeline: str, generation: int | None) -> Stream
 def find_proposals(
     situation: Situation, remedies: Sequence[Remedy] = REMEDIES
 ) -> Iterator[Proposal | UnknownCause]:
-    """Yield what each remedy proposes whose cause is there. Reads only.
+    """Yield the proposal of each remedy whose cause applies. It only reads.
 
-    Where a remedy is chosen, only that is asked, and what it raises is raised. Raises LedgerUnavailable.
+    If a remedy is chosen, only that one is used, and its errors are raised. Raises LedgerUnavailable.
     """
     for remedy in remedies:
         if situation.options.choice not in (None, remedy.name):
@@ -67,10 +68,11 @@ def find_proposals(
 
 
 def carry_out(situation: Situation, proposal: Proposal, by: str) -> tuple[str, ...]:
-    """Do what was proposed, and return a sentence for each thing that was done.
+    """Carry out a proposal, and return a sentence for each thing that was done.
 
-    The ledger records who has done what and when: the record is written before, so that it is also there if
-    the command is killed, and completed with what came of it.
+    `by` is the person who decides. The ledger records person, time and effects before the remedy begins, so
+    that the record exists even if the command is killed, and adds the outcome at the end. Raises the error of
+    the remedy.
     """
     ledger, stream = situation.app.ledger, situation.stream
     begun = Recovery(stream, proposal.remedy, proposal.cause, proposal.effects, by)

@@ -1,4 +1,4 @@
-"""What a remedy is: it looks for its cause, and proposes what it would do about it."""
+"""The interface of a remedy: it looks for its cause, and proposes effects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.recovery.situation import Situation
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a remedy would do about a cause that it has found.
+    """The effects that a remedy proposes for a cause.
 
-    `remedy` is the remedy's name, as `--choose` takes it. `cause` is a sentence, and `effects` has a sentence
-    for each thing that would be done. `action` does all of it, and returns a sentence for each thing that it
-    did. Nothing is written before `carry_out` is called. `stream` is the one that `--generation` has to name,
-    where that is another than the one that was asked for.
+    `remedy` is the remedy's name, as in `--choose`. `cause` is a sentence, and `effects` has a sentence for
+    each effect. `action` causes the effects, and returns a sentence for each. Nothing is written before
+    `carry_out` is called. `stream` is the one that `--generation` has to name, if it is not the one of the
+    command.
     """
 
     remedy: str
@@ -27,9 +27,10 @@ class Proposal:
     stream: Stream | None = None
 
     def carry_out(self) -> tuple[str, ...]:
-        """Do it, and return a sentence for each thing that was done.
+        """Carry out the proposal, and return a sentence for each thing that was done.
 
-        The stream may have moved since it was proposed: an action takes the lease, and looks again.
+        The stream can have changed since the proposal, so an action takes the lease and looks again. Raises
+        LeaseHeld, and what the remedy raises.
         """
         return self.action()
 
@@ -39,10 +40,11 @@ class Remedy(Protocol):
 
     @property
     def name(self) -> str:
-        """As `tidegate recover --choose` takes it."""
+        """The name that `tidegate recover --choose` accepts."""
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Return what would be done, or None where the cause is not there. Reads only.
+        """Return a proposal, or None if the cause does not apply. It only reads.
 
-        Raises a TidegateError where the cause cannot be judged, or where options are missing or cannot be.
+        Raises a TidegateError if the cause cannot be judged, or if options are missing or contradict each
+        other.
         """

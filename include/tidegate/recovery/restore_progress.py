@@ -1,4 +1,4 @@
-"""Remedy `restore-progress`: a sink has lost the record of how far the stream was published to it."""
+"""Remedy `restore-progress`: write the progress again that a sink has lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _WITHHELD = "another generation is in charge"
 
 
 class RestoreProgress:
-    """Write the record again from what the sink shows, or a person states, and send what the sink lacks.
+    """Write the progress again from what the sink shows, or a person states, and send the batches that the
+    sink lacks.
 
     Progress that is not lost stays as it is. A generation that is not in charge sends nothing.
     """
@@ -25,7 +26,10 @@ class RestoreProgress:
     name = "restore-progress"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where a sink's record of progress is gone, or older than what the ledger or the sink shows."""
+        """Propose the remedy if a sink's progress is missing, or older than the ledger or the sink shows.
+
+        Raises SettingsInvalid if progress is stated for a sink that cannot lose it.
+        """
         sinks = _sinks(situation)
         lost = [
             (sink, progress)
@@ -48,7 +52,9 @@ class RestoreProgress:
 
 
 def _sinks(situation: Situation) -> list[OpenSink[Any]]:
-    """Those whose progress can be lost. Raises SettingsInvalid where something is stated of another one."""
+    """Return the sinks that can lose their progress. Raises SettingsInvalid if progress is stated for another
+    sink.
+    """
     sinks = [sink for sink in published_sinks(situation.app, situation.stream) if sink.can_lose_progress]
     names = [sink.name for sink in sinks]
     unknown = sorted(set(situation.options.progress) - set(names))
@@ -91,5 +97,5 @@ def _sent(situation: Situation, lease: LeasedLedger, sink: OpenSink[Any], progre
 
 
 def _missing(situation: Situation, progress: Progress) -> range:
-    """The batches that a sink lacks as a whole or in part."""
+    """Return the batches that a sink lacks, as a whole or in part."""
     return range(progress.next_seq, situation.ledger.head(situation.stream).seq + 1)

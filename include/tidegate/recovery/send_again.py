@@ -1,4 +1,4 @@
-"""Remedy `send-again`: let a sink that has lost batches, or is another one now, get batches a second time."""
+"""Remedy `send-again`: send batches a second time to a sink that has lost them, or was replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from tidegate.sinks import OpenSink
 
 @dataclass(frozen=True)
 class _Restart:
-    """A sink that gets batches from `first` on, and why. `next_seq`: the first one that it never had."""
+    """A sink that gets batches from `first` on, and the cause. `next_seq` is the first batch that it never
+    had.
+    """
 
     sink: OpenSink[Any]
     cause: str
@@ -38,16 +40,19 @@ class _Restart:
 
 
 class SendAgain:
-    """Let a sink say that it has the batches before batch N, and publish those from N on.
+    """Record that a sink has the batches before batch N, and publish those from N on.
 
-    Without `--from-batch` it continues with the first batch that the sink never had.
+    Without `--from-batch`, N is the first batch that the sink never had.
     """
 
     name = "send-again"
 
     def propose(self, situation: Situation) -> Proposal | None:
-        """Where a sink is another one than was published to, or has batches that the ledger does not have;
-        where sinks are named, for those.
+        """Propose the remedy if a sink was replaced, or has batches that the ledger lacks; with `--sink`, for
+        these sinks.
+
+        Raises SettingsInvalid if `--from-batch` is a batch that is no longer kept, or that the sink never
+        had.
         """
         plan = situation.head_plan
         if plan is None:
@@ -102,11 +107,11 @@ def _restart(situation: Situation, sink: OpenSink[Any]) -> _Restart | None:
 
 
 def _cause(situation: Situation, sink: OpenSink[Any]) -> str | None:
-    """Why what a sink says of itself keeps it from being published to."""
+    """Return why the sink's progress keeps it from being published to; None if it does not."""
     try:
         sink.check_progress()
     except LakeDamaged:
-        return None  # what it had last cannot be read, so that is not told
+        return None  # the batch that it had last cannot be read, so the two cannot be compared
     except (Fenced, LedgerMismatch, TopicRecreated) as error:
         return _sentence(error)
     except ProgressLost as error:
@@ -120,7 +125,7 @@ def _sentence(error: TidegateError) -> str:
 
 
 def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
-    """The first batch that a sink never had."""
+    """Return the first batch that a sink never had."""
     charge = ledger.charge(stream.pipeline)
     if charge.withholds(stream.generation):
         return charge.released(stream.generation) + 1
@@ -131,7 +136,7 @@ def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
 
 
 def _oldest(situation: Situation) -> int:
-    """The oldest batch that the ledger still has whole, with all after it."""
+    """Return the oldest batch that the ledger still has completely, with all later ones."""
     snapshots = situation.ledger.snapshots(situation.stream)
     return max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
 
@@ -155,7 +160,7 @@ def _effects(situation: Situation, restart: _Restart) -> list[str]:
 
 
 def _catch_up(situation: Situation) -> list[str]:
-    """Make the tables for other engines anew that have batches which the ledger does not have."""
+    """Create the tables for other engines again that have batches which the ledger lacks."""
     plan = situation.head_plan
     pipelines = [planned_pipeline(plan)] if plan is not None else []
     removed = remove_tables_ahead(situation.app, situation.stream, pipelines)
@@ -164,7 +169,9 @@ def _catch_up(situation: Situation) -> list[str]:
 
 
 def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ...]:
-    """First the sink, then the ledger: one that dies in between is proposed again."""
+    """Change the sink first, then the ledger: if the process dies in between, the remedy is proposed
+    again.
+    """
     stream, done = situation.stream, []
     adopt_folder(situation.app, stream)
     with situation.leased() as lease, situation.app.clusters:

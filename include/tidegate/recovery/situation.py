@@ -1,4 +1,4 @@
-"""What remedies read: the stream that cannot continue, and what a person has chosen."""
+"""The input of remedies: the stream that cannot continue, and a person's options."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidegate.ledger.stream_condition import Cause
 
 @dataclass(frozen=True)
 class Options:
-    """What a person gave on the command line of `tidegate recover`.
+    """The options of `tidegate recover`.
 
-    `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the batch from which on
-    something is sent again. `sinks` are those that the choice is about; empty: those that have its cause.
-    `by` is who decides. `progress` is sink -> the newest batch that it has as a whole. `checkpoints` is a
-    file with offsets of a topic that was moved, `old_connection` the cluster in which it was.
+    `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the first batch to send
+    again. `sinks` are those that the choice is for; empty: those that have its cause. `by` is the person who
+    decides. `progress` is sink -> the newest batch that it has completely. `checkpoints` is a file with
+    offsets of a topic that was moved, `old_connection` the cluster in which it was.
     """
 
     choice: str | None = None
@@ -36,7 +36,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Situation:
-    """A stream that may not be able to continue. What it has read from the ledger stays as it was then."""
+    """A stream that may not be able to continue. What it has read from the ledger is cached, and does not
+    change.
+    """
 
     app: App
     stream: Stream
@@ -64,7 +66,7 @@ class Situation:
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of the stream's condition, the worst first."""
+        """The causes of the stream's condition, worst first."""
         return stream_condition(self.app, self.stream).causes
 
     @cached_property
@@ -78,8 +80,8 @@ class Situation:
         return self.ledger.charge(self.stream.pipeline).withholds(self.stream.generation)
 
     def is_chosen(self, remedy: str) -> bool:
-        """Return whether a person has chosen the remedy. It may then do more than where it only looks for its
-        cause.
+        """Return whether a person has chosen the remedy. A chosen remedy may do more than one that only looks
+        for its cause.
         """
         return self.options.choice == remedy
 

@@ -1,4 +1,4 @@
-"""A batch that reads and emits nothing, by which a remedy changes the state of a stream."""
+"""Decide a batch that reads and emits nothing, through which a remedy changes the state of a stream."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tidegate.protocol.net import running_counts
 from tidegate.spec.kernel import state_stages
 
 Change = Callable[[str, core.Stage, pa.Table], pa.Table]
-"""Of a stage's name, the stage and its state rows: those that change, as they are from then on."""
+"""A function of a stage's name, the stage and its state rows; it returns the rows that change, changed."""
 
 
 def decide_still_batch(
     app: App, lease: LeasedLedger, plan: Plan, change: Change, times: Times | None = None
 ) -> None:
-    """Decide a batch that is planned to read nothing, with what `change` makes of the state before it.
+    """Decide a batch that reads nothing, with the state rows that `change` returns.
 
-    `times`: the stages' times after it; None: they stay. Raises Fenced, LakeDamaged, LakeUnavailable.
+    `times` are the stages' times after it; None: they stay. Raises Fenced, LakeDamaged, LakeUnavailable.
     """
     last = lease.attempt(plan.stream, plan.seq - 1)
     assert last is not None, "the ledger has the head's attempt"

@@ -1,4 +1,4 @@
-"""A decided batch that cannot be published: which one it is, which sinks lack it, and why."""
+"""Find a decided batch that cannot be published, the sinks that lack it, and the cause."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tidegate.sinks import OpenSink
 
 @dataclass(frozen=True)
 class UnsentBatch:
-    """A committed batch that goes out, and the sinks that lack it.
+    """A committed batch that must be published, and the sinks that lack it.
 
-    `failure` is of the last try to publish it; None: no try has failed.
+    `failure` is that of the last try to publish it; None: no try has failed.
     """
 
     plan: Plan
@@ -44,9 +44,10 @@ class UnsentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether its last try failed of something that no retry cures. An unknown error counts as such.
+        """Return whether its last try failed with an error that no retry resolves. An unknown error counts as
+        such.
 
-        A sink that has lost what it had, or that is another one now, does not refuse the batch.
+        A sink that has lost its progress, or was replaced, does not refuse the batch.
         """
         if self.failure is None:
             return False
@@ -57,7 +58,7 @@ class UnsentBatch:
 
     @property
     def cause(self) -> str:
-        """Why it is not published, as a sentence."""
+        """The reason why it is not published, as a sentence."""
         names = ", ".join(sink.name for sink in self.sinks)
         if self.failure is None:
             return f"Batch {self.seq} is decided, and {names} lacks it."
@@ -66,9 +67,10 @@ class UnsentBatch:
 
 
 def first_unsent(app: App, ledger: LedgerReader, stream: Stream) -> UnsentBatch | None:
-    """Return the oldest batch of a stream that is to go out and has not; None if all are out, or withheld.
+    """Return the oldest batch of a stream that must be published and is not; None if all are published, or
+    withheld.
 
-    Raises Halted, PlanUnreadable where the ledger no longer has it.
+    Raises Halted or PlanUnreadable if the ledger no longer has its plan.
     """
     for plan in lacking_batches(ledger, stream):
         attempt = ledger.attempt(stream, plan.seq)
@@ -85,9 +87,9 @@ def first_unsent(app: App, ledger: LedgerReader, stream: Stream) -> UnsentBatch 
 def refusals(
     lease: LeasedLedger, batch: UnsentBatch, named: tuple[str, ...]
 ) -> Iterator[tuple[OpenSink[Any], TidegateError]]:
-    """Publish a batch to each sink that lacks it; yield those that do not take it, with the error.
+    """Publish a batch to each sink that lacks it; yield the sinks that refuse it, with the error.
 
-    An error that a retry can cure is raised, unless the sink is one of those that are `named`.
+    Raises an error that a retry can resolve, unless the sink is in `named`.
     """
     for sink in batch.sinks:
         try:
@@ -105,7 +107,7 @@ def refusals(
 
 
 def require_sinks(situation: Situation, existing: list[str]) -> None:
-    """Raise SettingsInvalid for a sink of `--sink` that there is not."""
+    """Raise SettingsInvalid if `--sink` names a sink that does not exist."""
     unknown = sorted(set(situation.options.sinks) - set(existing))
     if unknown:
         raise SettingsInvalid(
