@@ -26,6 +26,7 @@ CHECKED = (
     "include/tidegate/app",
     "include/tidegate/arrow.py",
     "include/tidegate/broker",
+    "include/tidegate/cli",
     "include/tidegate/core",
     "include/tidegate/demo",
     "include/tidegate/errors.py",

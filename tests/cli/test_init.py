@@ -63,7 +63,7 @@ def test_init_overwrites_no_existing_file(tmp_path: Path) -> None:
     file = tmp_path / "pipelines" / "orders.yaml"
     file.write_text("mine")
     result = run(tmp_path, "init", "orders", *FLAGS)
-    assert "is there already" in str(result.exception)
+    assert "already exists" in str(result.exception)
     assert file.read_text() == "mine"
 
 

@@ -201,7 +201,7 @@ def test_status_is_listed_counted_and_not_exported(world: Quarantined) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("history", "visitors", "events/0"), "is no position"),
+        (("history", "visitors", "events/0"), "is not a position"),
         (("count", "visitors", "--by", "status", "--by", "reason"), "stands alone"),
         (("discard", "visitors", "--from", "{file}", "--topic", "a", "--because", "b"), "says itself"),
         (("replay", "visitors", "--set", "n = 1"), "is no edit"),

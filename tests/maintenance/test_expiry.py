@@ -176,13 +176,12 @@ def test_request_for_expired_quarantine_says_so(world: Kept) -> None:
     assert world.app.ledger.expired_quarantine(world.stream).seq == 2
     run = CliRunner()
     told = run.invoke(cli, ["quarantine", "history", "visitors", "events/0/1"], env=world.environment).output
-    assert (
-        "was never in quarantine of visitors/1 since batch 3; what was before is no longer kept"
-        in " ".join(told.split())
+    assert "was never in quarantine of visitors/1 since batch 3; earlier quarantine has expired" in " ".join(
+        told.split()
     )
     for command in ("list", "count"):
         told = run.invoke(cli, ["quarantine", command, "visitors"], env=world.environment).output
-        assert "Of batches up to 2, quarantine is no longer kept." in told
+        assert "The quarantine of batches up to 2 has expired." in told
     with pytest.raises(SettingsInvalid, match="of batches up to 2 it is not kept"):
         protocol.discard_records(world.app, world.stream, world.request(1, is_listed=True))
 

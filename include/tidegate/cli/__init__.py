@@ -14,7 +14,9 @@ from tidegate.signals import Terminated, raise_on_sigterm
 
 
 def main() -> None:
-    """Entry point; exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works, 130 Ctrl-C, 143
+    """Run the command line, and exit.
+
+    Exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works on the stream, 130 Ctrl-C, 143
     SIGTERM.
     """
     raise_on_sigterm()
@@ -26,7 +28,7 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         if isinstance(error.__cause__ or error, Terminated):
             sys.exit(Terminated.exit_code)
-        if isinstance(error.__context__, EOFError):  # of a prompt that nobody can answer
+        if isinstance(error.__context__, EOFError):  # of a prompt without a terminal
             _exit_with(
                 SettingsInvalid(
                     "The command asks before it acts, and there is no terminal on which to answer",

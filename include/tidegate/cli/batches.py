@@ -1,4 +1,4 @@
-"""plan, run, drain."""
+"""The commands `plan`, `run` and `drain`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> None:
-    """Show what the next batch of PIPELINE would read. Nothing is written."""
+    """Show what the next batch of PIPELINE would read. Writes nothing.
+
+    Args:
+        estimate: Also estimate the size of the state after the batch.
+
+    Raises SettingsInvalid, PipelineInvalid, and each error that would halt the batch when it is planned.
+    """
     app = App.for_reading()
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(stream_of(loaded))
@@ -30,17 +36,17 @@ def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> N
     next_plan = waiting or protocol.draft(app, loaded, head, trigger_now("dry run", options))
     rows = [
         {
-            "topic": each.topic,
-            "partition": each.partition,
-            "from": each.start,
-            "to": each.end,
-            "offsets": each.span,
+            "topic": range_.topic,
+            "partition": range_.partition,
+            "from": range_.start,
+            "to": range_.end,
+            "offsets": range_.span,
         }
-        for each in next_plan.ranges
+        for range_ in next_plan.ranges
     ]
     states = estimate_state(app, loaded, next_plan) if estimate else []
     if estimate and as_json:
-        print(json.dumps({"ranges": rows, "state": [vars(each) for each in states]}))
+        print(json.dumps({"ranges": rows, "state": [vars(estimate_) for estimate_ in states]}))
         return
     what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
     if waiting:
@@ -51,24 +57,30 @@ def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> N
         err.print(warning, style="yellow", markup=False, highlight=False)
     if estimate:
         out.print()
-        show([_estimate_row(each) for each in states], False, "State, now and at most after this batch")
+        show([_estimate_row(state) for state in states], False, "State, now and at most after this batch")
 
 
-def _estimate_row(each: StateEstimate) -> dict[str, Any]:
-    how = "measured" if each.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
+def _estimate_row(state: StateEstimate) -> dict[str, Any]:
+    how = "measured" if state.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
     return {
-        "stage": each.stage,
-        "rows": f"{each.rows:,}",
-        "on disk, MB": f"{each.bytes / 1e6:,.1f}",
-        "bytes per row": f"{each.bytes_per_row:,.1f}",
+        "stage": state.stage,
+        "rows": f"{state.rows:,}",
+        "on disk, MB": f"{state.bytes / 1e6:,.1f}",
+        "bytes per row": f"{state.bytes_per_row:,.1f}",
         "": how,
-        "rows at most": f"{each.rows_at_most:,}",
-        "on disk at most, MB": f"{each.bytes_at_most / 1e6:,.1f}",
+        "rows at most": f"{state.rows_at_most:,}",
+        "on disk at most, MB": f"{state.bytes_at_most / 1e6:,.1f}",
     }
 
 
 def run(pipeline: str, options: RunOptions, as_json: bool, quality: CheckBeside) -> None:
-    """Run one batch of PIPELINE, all five steps, without Airflow. `quality`: what evaluates its suite."""
+    """Run one batch of PIPELINE, all five steps, without Airflow.
+
+    Args:
+        quality: The process that evaluates the suites; the caller can start it early.
+
+    Raises what the steps raise, such as LeaseHeld if another run works on the stream.
+    """
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     trigger = trigger_now(options.run_id or f"cli__{uuid4().hex[:12]}", options)
@@ -82,7 +94,12 @@ def run(pipeline: str, options: RunOptions, as_json: bool, quality: CheckBeside)
 
 
 def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
-    """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
+    """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing.
+
+    Args:
+        clock: The clock of the batch; None for now.
+        force: Allow a clock in the future.
+    """
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     while True:
@@ -90,7 +107,7 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
         with CheckBeside() as quality:
             outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.drain:
-            break  # else it was a batch that had been planned before, which goes first
+            break  # otherwise it was a batch that had been planned before, which must run first
     emissions = int(report.counts.get("emitted", 0)) if report else 0
     if as_json:
         batch = report_object(report) if report else {"batch": None}
@@ -104,7 +121,12 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
 def run_trigger(
     app: App, pipeline: Pipeline, trigger: protocol.Trigger, quality: CheckBeside, quiet: bool
 ) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
-    """One batch, and how it went if there was one."""
+    """Run one batch. Return its outcome, and its report; no report if there was nothing to do.
+
+    Args:
+        quality: Started only if the pipeline has checks, when the Spark session is opened.
+        quiet: Show no progress.
+    """
     from tidegate.engine.session import OwnSession
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
@@ -122,7 +144,7 @@ def run_trigger(
 
 
 def report_object(report: inspect.BatchReport) -> dict[str, Any]:
-    """A batch for programs: counts by metric name, seconds by step, records by sink."""
+    """Return a batch's report for programs: counts by metric name, seconds by step, records by sink."""
     return {
         "batch": report.plan.seq,
         "came_in": report.came_in,
@@ -134,7 +156,7 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
         "stages": report.stages,
         "seconds": report.seconds,
         "published": report.published,
-        "ranges": [vars(each) for each in report.plan.ranges],
+        "ranges": [vars(range_) for range_ in report.plan.ranges],
     }
 
 
@@ -146,11 +168,11 @@ _FATES = {
     "nothing-to-explode": "without an element to explode",
     "tombstones-ignored": "tombstones that repeat",
 }
-"""What people read of `BatchReport.fates`, which add up to the records that came in."""
+"""Labels of `BatchReport.fates` for people. The fates add up to the records that came in."""
 
 
 def _fates(report: inspect.BatchReport) -> dict[str, float]:
-    """The records that came in, and what became of them; of the rarer fates those that there are."""
+    """Return the number of records that came in, and of each fate; rare fates only if they occurred."""
     rows: dict[str, float] = {"records read": report.counts.get("read", 0)}
     if report.counts.get("exploded"):
         rows["more by explode"] = report.counts["exploded"]
@@ -165,7 +187,7 @@ def _fates(report: inspect.BatchReport) -> dict[str, float]:
 
 
 def _source_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
-    """What hints at a typo in `columns`."""
+    """Return rows that hint at a typo in `columns`."""
     rows = [{"": "column without a value", "value": name} for name in report.columns_without_value]
     for name, records in report.fields.items():
         rows.append({"": "field not declared", "value": f"{name} ({records} of {report.sampled} sampled)"})
@@ -173,7 +195,7 @@ def _source_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
 
 
 def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
-    """A batch as rows for a table: what became of the records, then the seconds."""
+    """Return a batch's report as rows of a table: the fates of the records, then the seconds per step."""
     counts = report.counts
     names = _fates(report) | {
         "suppressed as unchanged": counts.get("idempotent-update-skip", 0),
@@ -196,17 +218,23 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
         {"": f"{r.topic}[{r.partition}] offsets", "value": f"{r.start}-{r.end}"} for r in report.plan.ranges
     ]
     seconds = {step: report.seconds[step] for step in STEPS if step in report.seconds}
-    return rows + [{"": f"seconds, {step}", "value": f"{each:.2f}"} for step, each in seconds.items()]
+    return rows + [{"": f"seconds, {step}", "value": f"{duration:.2f}"} for step, duration in seconds.items()]
 
 
 def trigger_now(
     run_id: str, options: RunOptions, drain: bool = False, replay: protocol.ResolutionRequest | None = None
 ) -> protocol.Trigger:
-    """Return the trigger of a batch that somebody starts by hand."""
-    # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
+    """Return the trigger of a batch that a user starts by hand.
+
+    Args:
+        run_id: The id of the run in the ledger.
+        drain: Read nothing, and emit what is held back.
+        replay: The quarantined records to read instead of the source.
+    """
+    # The user is the trigger: "now" is resolved here, once, and stored in the plan.
     now_ms = time.time_ns() // 1_000_000
     until_ms = epoch_ms(options.until) if options.until else None
-    # As in the DAG: records that the batch leaves to the next one must not be late for it.
+    # As in the DAG: records after --until are left to the next batch, and must not be late for it.
     default_ms = now_ms if until_ms is None else min(until_ms, now_ms)
     return protocol.Trigger(
         run_id,

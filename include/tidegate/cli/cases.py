@@ -1,4 +1,4 @@
-"""test, simulate."""
+"""The commands `test` and `simulate`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
-    """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."""
+    """Run case files (or all in folders), without Kafka or Airflow; exit with 1 and a diff if a case
+    differs.
+
+    Args:
+        cuts: Also run each case cut into batches after each record, and at so many random places.
+        seed: The seed of the random places.
+
+    Raises SettingsInvalid if there is no case file, PipelineInvalid if a case's pipeline has mistakes.
+    """
     began = time.monotonic()
     files = list(_case_files(paths))
     if not files:
@@ -47,7 +55,14 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
 
 
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
-    """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
+    """Print what the PIPELINE file emits for an input, as JSON lines with the reason of each emission.
+
+    Args:
+        input_file: JSON lines in the form of a case's input; `-` reads standard input.
+        explain: Also print the fate of each record.
+
+    Raises the error of the pipeline, after the lines before it were printed.
+    """
     settings = Settings.from_environment()
     loaded = _with_suites(load_pipeline(pipeline), settings)
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
@@ -64,8 +79,10 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
 
 
 def _with_suites(pipeline: Pipeline, settings: Settings) -> Pipeline:
-    """The pipeline with the suites that hold rows back, where a case has not given them. Raises
-    SettingsInvalid."""
+    """Return the pipeline with the suites that quarantine rows, if a case does not contain them.
+
+    Raises SettingsInvalid if there is no such suite.
+    """
     missing = {
         check.suite
         for check in pipeline.checks
@@ -127,7 +144,10 @@ def _case_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
-    """What differs from the expectation, and from itself when cut; empty when all is well."""
+    """Return the differences from the expectation, and between the case and the case cut into batches.
+
+    Return an empty list if there are none. Args: see `test`.
+    """
     replay = Replay(spark, case.pipeline, case.input, case.tables)
     places = list(_cut_places(replay, cuts, seed))
     try:
@@ -144,7 +164,7 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
 
 
 def _against_error(case: Case, uncut: Outcome, cut: Sequence[Outcome]) -> list[str]:
-    """A case that fails has to fail wherever it is cut."""
+    """Return the differences of a case that must fail: it must fail in the same way however it is cut."""
     expected = case.expect.error
     if uncut.error is None:
         return [f"it should have failed with {expected}"]
@@ -155,7 +175,7 @@ def _against_error(case: Case, uncut: Outcome, cut: Sequence[Outcome]) -> list[s
 
 
 def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
-    """After every record, then at random places. Ticks already say where batches end."""
+    """Yield the places of cuts: after each record, then random ones. Ticks already end batches."""
     places = range(1, len(replay.input.records))
     if cuts and not replay.input.ticks and places:
         yield list(places)
@@ -165,7 +185,7 @@ def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
 
 
 def against_expectation(case: Case, outcome: Outcome) -> list[str]:
-    """What differs from what the case expects, in lines for people."""
+    """Return the differences from what the case expects, in lines for people."""
     expect, differing = case.expect, []
     if expect.emissions is not None:
         actual = outcome.by_key()

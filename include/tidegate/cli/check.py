@@ -1,4 +1,4 @@
-"""check: suites over what is committed already."""
+"""The command `check`: evaluate suites over committed batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.spec import QualityCheck, with_checkpoints
 Check = Callable[[int], list[Checked]]
 Result = tuple[Checked, ExpectationResult]
 _SAMPLE = 5
-"""Failing rows that people are shown of an expectation."""
+"""The number of failing rows that people see per expectation."""
 
 
 def check(
@@ -36,8 +36,17 @@ def check(
     bisect: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate suites, and show what they found. Raises QualityFailed where something critical is not met;
-    with `bisect`, where there is a batch that broke something.
+    """Evaluate suites, and show their results.
+
+    Args:
+        batches: Batches such as `3..7`; None for the newest.
+        of_state: Evaluate on the state after a batch, instead of what the batch emitted.
+        suites: Names of suites; empty for the pipeline's own checks.
+        only: Types of expectations, or `type(columns)`; empty for all.
+        bisect: Search for the first batch with a failure.
+
+    Raises QualityFailed if a critical expectation is not met; with `bisect`, if there is a batch with a
+    failure.
     """
     app, stream = open_stream(pipeline, generation)
     own = _own_checks(app, pipeline, generation, stream)
@@ -60,7 +69,7 @@ def _reported(look: Check, progress: Callable[[str], None], seq: int) -> list[Ch
 
 
 def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream) -> tuple[QualityCheck, ...]:
-    """Of the file; of a generation that is asked for, as it was planned last."""
+    """Return the checks of the file; of a generation that is given, the checks that were planned last."""
     if generation is None:
         return with_checkpoints(app.pipeline(pipeline), app.settings.expectations).checks
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
@@ -68,7 +77,7 @@ def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream)
 
 
 def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect: bool) -> Sequence[int]:
-    """What is looked at: without `batches` the newest, or, where one is looked for, all that are kept."""
+    """Return the batches to evaluate: without `batches` the newest; for a bisection all that still exist."""
     first, last = first_and_last(batches)
     if batches is None and not bisect:
         first = app.ledger.head(stream).seq
@@ -77,7 +86,9 @@ def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect:
 
 
 def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, as_json: bool) -> None:
-    """All results of one batch; of several, people are shown those that are not met."""
+    """Show all results of one batch; of several batches, show people only the expectations that are not
+    met.
+    """
     results = [pair for seq in seqs for pair in _pairs(look(seq))]
     failed = [pair for pair in results if not pair[1].passed]
     met = f"{len(results) - len(failed)} of {len(results)} expectations are met"
@@ -126,7 +137,7 @@ def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:
 
 
 def _object(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
-    """For programs."""
+    """Return a result for programs."""
     return {
         "batch": checked.seq,
         "is_state": checked.is_state,
@@ -147,7 +158,7 @@ def _object(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
 
 
 def _row(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
-    """For people."""
+    """Return a result for people."""
     failing = "; ".join(_in_short(row) for row in result.failing[:_SAMPLE]) if not result.passed else ""
     return {
         "batch": checked.seq,

@@ -1,4 +1,4 @@
-"""compact: fold state, give up what is old, remove what nobody reads."""
+"""The command `compact`: fold state, expire old state, remove files that nobody reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from tidegate.ledger import Stream
 
 
 def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
+    """Compact the state of PIPELINES now, or of all pipelines where it is due; then remove files that
+    nobody reads.
 
-    Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
-    of the last TIDEGATE_TIME_TRAVEL days.
+    Running batches are not disturbed. If a pipeline fails, the others are still compacted. State can be read
+    as of any batch of the last TIDEGATE_TIME_TRAVEL days.
+
+    Raises the first error, after all pipelines were tried.
     """
     app = App.for_reading() if dry_run else App.from_environment()
     requested = [stream_of(app.pipeline(name)) for name in pipelines]

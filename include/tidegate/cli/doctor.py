@@ -1,4 +1,4 @@
-"""doctor: what is wrong, and the command that resolves it."""
+"""The command `doctor`: what is wrong, and the command that helps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,13 @@ def doctor(
     deep: bool,
     as_json: bool,
 ) -> None:
-    """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
+    """Check the settings, the stores and every pipeline (or PIPELINE), and show what to do about problems.
+
+    Exits with 2 if something is wrong, and with 1 if only a retry is needed.
+
+    Args:
+        deep: Also read every byte of the files that the next batches need.
+    """
     findings = list(_examine(pipeline))
     if deep:
         findings += _examine_files(pipeline, quiet=as_json)
@@ -83,7 +89,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
 
 
 def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
-    """Each stream's files, or those of one pipeline."""
+    """Examine the files of each stream, or of one pipeline."""
     app = App.for_reading()
     for stream in app.ledger.streams():
         if only in (None, stream.pipeline):
@@ -96,7 +102,7 @@ def _writable(lake: str) -> str:
     if "://" in lake:
         if not puts_if_absent(Store(lake)):
             raise SetupFailed(
-                f"The lake {lake} overwrites a file that is to be written only if it is absent",
+                f"The lake {lake} overwrites a file that must be written only if it is absent",
                 "Use an object store with conditional writes: tables for others need them.",
             )
         return f"{lake}, writable, and refuses to overwrite where that is asked for"

@@ -1,4 +1,4 @@
-"""explain."""
+"""The command `explain`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.ledger import OffsetRange
 if TYPE_CHECKING:
     from tidegate.engine.explain import TraceEvent
 
-# What became of a record, or why something went out, in words.
+# The fate of a record, or the reason of an emission, in words.
 _WHY = {
     "new": "the key's first value, or its first after a deletion",
     "changed": "differs from what last went out",
@@ -55,12 +55,20 @@ def explain(
     generation: int | None,
     as_json: bool,
 ) -> None:
-    """Tell why KEY of PIPELINE was emitted, or not: what came in, what was known, and what went out.
+    """Explain why KEY of PIPELINE was emitted, or not: its records, its state before them, and its
+    emissions.
 
-    The batch is decided again from what it read and what it started from; nothing is written.
+    The batch is computed again from what it read and the state that it started from. Writes nothing.
+
+    Args:
+        batch: The batch; None for the newest.
+        offsets: `topic/0/17-20`: the batches that read these offsets, instead of `batch`.
+
+    Raises SettingsInvalid if both are given or if there is no such batch, offset or key; OffsetsLost if Kafka
+    no longer has the records.
     """
     if batch is not None and offsets is not None:
-        raise SettingsInvalid("--batch and --offsets say the same thing twice", "Give one of them.")
+        raise SettingsInvalid("--batch and --offsets both choose batches", "Give only one of them.")
     from tidegate.cli.reading import open_stream
     from tidegate.engine.session import open_session
 
@@ -85,7 +93,7 @@ def explain(
 
 
 def _parse_offsets(text: str | None) -> OffsetRange | None:
-    """`topic/0/17-20` (20 excluded) or `topic/0/17`."""
+    """Parse `topic/0/17-20` (20 excluded) or `topic/0/17`."""
     if text is None:
         return None
     topic, _, rest = text.partition("/")
@@ -160,7 +168,7 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
 
 
 def _known_entries(event: TraceEvent) -> str:
-    """The state before a record, an entry a line."""
+    """Return the state before a record, one entry per line."""
     return "\n".join(_entry_text(dict(entry)) for entry in event.known) or "nothing"
 
 

@@ -1,4 +1,4 @@
-"""generation diff."""
+"""The command `generation diff`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from tidegate.ledger import Stream
 
 
 def diff(pipeline: str, generation: int, against: int | None, examples: int, as_json: bool) -> None:
-    """Show what would change for consumers if GENERATION of PIPELINE took charge."""
+    """Show what would change for consumers if GENERATION of PIPELINE took charge.
+
+    Args:
+        against: The generation to compare with; None for the one in charge.
+        examples: The number of keys to show per sink.
+    """
     app = App.for_reading()
     new = Stream(name_of(app, pipeline), generation)
     old = Stream(new.pipeline, against or app.ledger.charge(new.pipeline).generation or 0)

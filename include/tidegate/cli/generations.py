@@ -1,4 +1,4 @@
-"""generation: new, list, promote, rollback, drop."""
+"""The commands `generation new`, `list`, `promote`, `rollback` and `drop`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ _PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
 
 
 def new(pipeline: str, from_batch: int | None, as_of: datetime | None, as_json: bool) -> None:
-    """Make another generation of PIPELINE, which withholds what it decides until it is promoted."""
+    """Create another generation of PIPELINE, which withholds its output until it is promoted.
+
+    Args:
+        from_batch: Begin with the state after this batch of the generation in charge; None begins at the
+            source's start.
+        as_of: Begin with the state at this instant, instead of `from_batch`.
+    """
     app = App.from_environment()
     loaded, path = app.pipeline(pipeline), _path_of(app, pipeline)
     if stream_of(loaded) in app.ledger.streams() and not _is_empty(app, stream_of(loaded)):
         path, loaded = _copied(app, path, loaded)
-    if stream_of(loaded) not in app.ledger.streams():  # else somebody died before it was filled
+    # it exists if an earlier call crashed before it had filled the generation
+    if stream_of(loaded) not in app.ledger.streams():
         protocol.open_generation(app, loaded)
     in_charge = Stream(loaded.pipeline, app.ledger.charge(loaded.pipeline).generation or 0)
     seq = _batch_at(app, in_charge, as_of) if as_of is not None else from_batch
@@ -50,7 +57,7 @@ def new(pipeline: str, from_batch: int | None, as_of: datetime | None, as_json: 
 
 
 def _is_empty(app: App, stream: Stream) -> bool:
-    """Whether a generation was made, and nothing has come into it yet."""
+    """Return whether a generation was created, but has no batch yet."""
     charge, head = app.ledger.charge(stream.pipeline), app.ledger.head(stream)
     return charge.withholds(stream.generation) and not head.seq and app.ledger.open_plan(stream) is None
 
@@ -63,7 +70,9 @@ def _batch_at(app: App, stream: Stream, instant: datetime) -> int:
 
 
 def show_all(pipeline: str | None, as_json: bool) -> None:
-    """Show the generations of every pipeline (or PIPELINE): which is in charge, and what of each goes out."""
+    """Show the generations of every pipeline (or PIPELINE), which of them is in charge, and which batches
+    it publishes.
+    """
     app = App.for_reading()
     files = {stream_of(loaded): name for name, loaded in load_pipelines(app.settings.pipelines)[0].items()}
     name = name_of(app, pipeline) if pipeline is not None else None
@@ -72,28 +81,39 @@ def show_all(pipeline: str | None, as_json: bool) -> None:
 
 
 def promote(pipeline: str, generation: int, is_net: bool, approved_by: str | None, as_json: bool) -> None:
-    """Put GENERATION of PIPELINE in charge."""
+    """Put GENERATION of PIPELINE in charge.
+
+    Args:
+        is_net: First send consumers the net differences to the generation in charge.
+        approved_by: The person who approves the promotion, if the pipeline requires one.
+    """
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
     approval = protocol.Approval(approved_by) if approved_by else None
-    _tell(protocol.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json)
+    _print_result(
+        protocol.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json
+    )
 
 
 def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
-    """Put the generation of PIPELINE in charge again that was before."""
+    """Put the previous generation of PIPELINE in charge again.
+
+    Args:
+        is_net: First send consumers the net differences.
+    """
     app = App.from_environment()
-    _tell(protocol.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
+    _print_result(protocol.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
 
 
 def drop(pipeline: str, generation: int) -> None:
-    """Give up GENERATION of PIPELINE, which is not in charge."""
+    """Drop GENERATION of PIPELINE with its state. It must not be in charge."""
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
     files = protocol.drop_generation(app, stream, _run_id("drop"))
     out.print(f"{stream} is dropped, with {files} files. Remove its pipeline file, if it still has one.")
 
 
-def _tell(promoted: protocol.Promoted, as_json: bool) -> None:
+def _print_result(promoted: protocol.Promoted, as_json: bool) -> None:
     promotion = promoted.promotion
     if as_json:
         show([vars(promotion) | {"is_new": promoted.is_new}], True)
@@ -127,7 +147,7 @@ def _role(charge: Charge, generation: int) -> str:
 
 
 def _batches_out(charge: Charge, generation: int) -> str:
-    """Such as `1-7, 12-`."""
+    """Return the batches that a generation publishes, such as `1-7, 12-`."""
     if not charge.promotions:
         return "all"
     spans = [span for span in charge.spans() if span.generation == generation and span.seqs]
@@ -135,7 +155,9 @@ def _batches_out(charge: Charge, generation: int) -> str:
 
 
 def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
-    """The file with the next generation's number, which is not written yet, and where it belongs."""
+    """Return the path and the pipeline of a copy with the next generation's number. The file is not
+    written yet.
+    """
     taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
     number = max(taken) + 1
     while app.ledger.is_dropped(Stream(pipeline.pipeline, number)):
@@ -146,7 +168,7 @@ def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
         text = _PIPELINE.sub(lambda line_before: f"{line_before[0]}\n{line}", text, count=1)
     copy = path.with_name(f"{pipeline.pipeline}_g{number}.yaml")
     if copy.exists():
-        raise click.UsageError(f"{copy} is there already: name it in place of {path.stem}, or remove it.")
+        raise click.UsageError(f"{copy} already exists: use its name instead of {path.stem}, or remove it.")
     return copy, parse_pipeline(text, str(copy))
 
 
@@ -159,7 +181,7 @@ def _path_of(app: App, pipeline: str) -> Path:
 
 
 def name_of(app: App, pipeline: str) -> str:
-    """The pipeline's name: that of its file, or as the ledger has it."""
+    """Return the pipeline's name, from the ledger or from its file. `pipeline` can be the name or a file."""
     if pipeline in {stream.pipeline for stream in app.ledger.streams()}:
         return pipeline
     return app.pipeline(pipeline).pipeline

@@ -1,4 +1,4 @@
-"""history."""
+"""The command `history`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from tidegate.ledger import LedgerReader, Stream
 from tidegate.ledger.report import STEPS
 
 _PAGE = 500
-"""Batches that are read at once, however many are asked for."""
+"""The number of batches that are read from the ledger at once."""
 
 
 def history(before: int | None, pipeline: str, generation: int | None, limit: int, as_json: bool) -> None:
-    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and what failed."""
+    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and failures.
+
+    Args:
+        before: Only batches before this one; None for all.
+        limit: The number of batches; 0 for all.
+    """
     app, stream = open_stream(pipeline, generation)
     entries = _entries(app.ledger, stream, before, limit)
     rows = [history_object(entry) if as_json else _row(entry) for entry in entries]
@@ -30,7 +35,7 @@ def history(before: int | None, pipeline: str, generation: int | None, limit: in
 
 
 def _entries(ledger: LedgerReader, stream: Stream, before: int | None, limit: int) -> Iterator[HistoryEntry]:
-    """`limit` 0: all of them."""
+    """Yield `limit` batches; 0 stands for all."""
     left = limit
     while entries := batch_history(ledger, stream, before, min(left, _PAGE) if limit else _PAGE):
         yield from entries
@@ -40,7 +45,9 @@ def _entries(ledger: LedgerReader, stream: Stream, before: int | None, limit: in
 
 
 def history_object(entry: HistoryEntry) -> dict[str, Any]:
-    """A batch for programs: instants in epoch ms, counts by metric name, seconds by step, records by sink."""
+    """Return a batch for programs: instants in epoch ms, counts by metric name, seconds by step, records
+    by sink.
+    """
     report, failure = entry.report, entry.failure
     return {
         "batch": entry.seq,
@@ -71,7 +78,7 @@ def history_object(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _row(entry: HistoryEntry) -> dict[str, Any]:
-    """A batch for people."""
+    """Return a batch for people."""
     report = entry.report
     return {
         "batch": entry.seq,
@@ -97,11 +104,11 @@ _NUMBERS = (
     *("input", "used", "unusable", "late", "other"),
     *("emitted", "suppressed", "seconds"),
 )
-"""`input` is as much as the four after it together; `unusable` is in quarantine."""
+"""Columns of numbers. `input` is the sum of the next four; `unusable` is in quarantine."""
 
 
 def _instant(epoch_ms: int | None) -> str | None:
-    """ISO 8601, to the second, UTC."""
+    """Return ISO 8601, to the second, in UTC."""
     if epoch_ms is None:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

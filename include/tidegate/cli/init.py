@@ -1,4 +1,4 @@
-"""init: a new pipeline, with a case that it passes and a quality suite."""
+"""The command `init`: a new pipeline, with a case file that it passes and a quality suite."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from tidegate.spec.json_schema import file_schema
 
 
 def init(**chosen: Any) -> None:
-    """Write a new pipeline's files, none of which may be there, and the grammar for editors beside them.
+    """Write the files of a new pipeline, and the grammar for editors.
 
-    `chosen`: the fields of a `Draft`. Raises SettingsInvalid, PipelineInvalid.
+    Args:
+        chosen: The fields of a `Draft`.
+
+    Raises SettingsInvalid if one of the files already exists, PipelineInvalid if the choices do not fit
+    together.
     """
     draft, settings = Draft(**chosen), Settings.from_environment()
     texts = pipeline_texts(draft, settings.pipelines, settings.expectations)
     existing = [str(file) for file in texts if file.exists()]
     if existing:
         raise SettingsInvalid(
-            f"{', '.join(existing)} is there already", "Choose another name, or remove what is there."
+            f"{', '.join(existing)} already exists", "Choose another name, or remove the files."
         )
     schema = json.dumps(file_schema("pipeline"), indent=2, ensure_ascii=False) + "\n"
     for file, text in {**texts, settings.pipelines / SCHEMA_FILE: schema}.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    _tell(list(texts), draft.name)
+    _print_result(list(texts), draft.name)
 
 
-def _tell(files: list[Path], name: str) -> None:
+def _print_result(files: list[Path], name: str) -> None:
     for file in files:
         out.print(f"Written: {_short(file)}", markup=False, highlight=False, soft_wrap=True)
     pipeline, case, *_ = files
@@ -51,6 +55,6 @@ def _tell(files: list[Path], name: str) -> None:
 
 
 def _short(file: Path) -> str:
-    """As one would type it here."""
+    """Return the path as a user would type it in this folder."""
     here = Path.cwd()
     return quote(str(file.relative_to(here) if file.is_relative_to(here) else file))

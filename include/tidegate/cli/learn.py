@@ -1,4 +1,4 @@
-"""quality learn: a suite from history."""
+"""The command `quality learn`: propose a suite from history."""
 
 from __future__ import annotations
 
@@ -21,13 +21,22 @@ def learn(
     generation: int | None,
     as_json: bool,
 ) -> None:
-    """Write a suite file, and show what is in it, and from what. Raises SettingsInvalid."""
+    """Write a suite file, and show its expectations and what each is based on.
+
+    Args:
+        suite: The suite's name; None for the pipeline's.
+        batches: The number of batches to learn from.
+        rows: The approximate number of emissions to read.
+        force: Replace an existing file.
+
+    Raises SettingsInvalid if the file exists, or there is nothing to learn from.
+    """
     app, stream = open_stream(pipeline, generation)
     name = suite or stream.pipeline
     file = app.settings.expectations / f"{name}.json"
-    if file.exists() and not force:  # before anything is read
+    if file.exists() and not force:  # checked first, since reading the batches takes long
         raise SettingsInvalid(
-            f"{file} is there already", "Name another suite with --suite, or give --force to replace it."
+            f"{file} already exists", "Name another suite with --suite, or give --force to replace it."
         )
     from tidegate.quality.gate import check as evaluate  # late: Great Expectations takes seconds to import
 

@@ -1,4 +1,4 @@
-"""The command's root: what there is, in the order of a user's day."""
+"""The root of the command line: all commands, in the order of a user's day."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
-    """Micro-batch ETL for Kafka that lets out only what matters, exactly once.
+    """Micro-batch ETL for Kafka that emits only real changes, exactly once.
 
     Settings come from the environment: TIDEGATE_HOME, TIDEGATE_KAFKA, TIDEGATE_LEDGER, TIDEGATE_LAKE,
     TIDEGATE_PIPELINES, TIDEGATE_SQL. Exit codes: 0 done, 1 a retry can help, 2 it cannot.

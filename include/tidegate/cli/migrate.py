@@ -1,4 +1,4 @@
-"""migrate."""
+"""The command `migrate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.settings import Settings
 
 
 def migrate(as_json: bool) -> None:
-    """Bring the ledger to this version's schema, and say what it was before."""
+    """Bring the ledger to the schema of this version, and print the schema that it had before."""
     before, after = migrate_database(Settings.from_environment().ledger)
     if as_json:
         print(json.dumps({"before": before, "after": after}))

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments that several commands use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
-"""A point in time, UTC."""
+"""The type of an option for a point in time, in UTC."""
 
 
 def epoch_ms(given: datetime) -> int:
-    """What was given as an `instant`, in epoch milliseconds."""
+    """Return an `instant` in epoch milliseconds."""
     return round(given.replace(tzinfo=timezone.utc).timestamp() * 1000)
 
 
@@ -40,7 +40,7 @@ stage = click.option("--stage", help="Default: the last.")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of `tidegate run`, as it declares them."""
+    """The options of `tidegate run`."""
 
     clock: datetime | None = None
     until: datetime | None = None
@@ -50,7 +50,9 @@ class RunOptions:
 
 
 def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
-    """For shells: the pipelines whose names begin so; none where the settings cannot be used."""
+    """Return the pipelines whose names begin with `incomplete`, for shells; none if the settings cannot be
+    used.
+    """
     from tidegate.errors import TidegateError  # late, as everything is that help needs not
     from tidegate.settings import Settings
     from tidegate.spec.folder import pipeline_files
@@ -63,7 +65,7 @@ def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]
 
 
 def login_name() -> str:
-    """Return who you are to the system. Raises SettingsInvalid where it does not know that."""
+    """Return the user's name in the operating system. Raises SettingsInvalid if there is none."""
     from tidegate.errors import SettingsInvalid
 
     try:
@@ -76,7 +78,7 @@ pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
 
 
 def of_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """PIPELINE, and the options of every command that shows rows of a stream."""
+    """Add the argument PIPELINE, and the options of every command that shows rows of a stream."""
     for option in (as_json, limit, generation):
         command = option(command)
     return pipeline_argument(command)

@@ -1,4 +1,4 @@
-"""validate, schema."""
+"""The commands `validate` and `schema`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ from tidegate.spec.folder import HOW_TO_BEGIN
 
 
 def validate(files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files, and that what they name is there; without FILES, all of the pipelines folder, and
-    its defaults.
+    """Check pipeline files, and that everything they refer to exists.
+
+    Args:
+        files: The files; empty for all files of the pipelines folder, and its defaults.
+
+    Raises PipelineInvalid if there are mistakes, SettingsInvalid if the folder has no pipelines.
     """
     settings = Settings.from_environment()
     folder, errors = load_pipelines(settings.pipelines)
@@ -62,7 +66,7 @@ def schema(kind: str) -> None:
 
 
 def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Problem]]:
-    """The pipelines of files that have no mistakes, and the mistakes of the others, and of defaults."""
+    """Return the pipelines of files without mistakes, and the mistakes of the others and of defaults."""
     pipelines: dict[Path, Pipeline] = {}
     problems: list[Problem] = []
     for file in files:
@@ -77,7 +81,7 @@ def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Probl
 
 
 def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
-    """Pipeline -> its generations, of all files; none of one whose file has mistakes itself."""
+    """Return pipeline -> its generations in all files; an empty list if its file has mistakes."""
     generations: dict[str, list[Pipeline]] = defaultdict(list)
     for error in errors:
         stream = stream_in_broken_file(error.problems[0].file)

@@ -1,4 +1,4 @@
-"""quarantine list, count, export, history."""
+"""The commands `quarantine list`, `count`, `export` and `history`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from tidegate.ledger import Stream
 
 _CUT = ("reason", "key", "value")
 _CUT_BYTES = 1000
-"""Of a key or value for people: more than a terminal is wide."""
+"""The bytes of a key or value that people see: more than a terminal is wide."""
 _POSITION = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)")
 _BATCHES = re.compile(r"(\d+)|(\d+)?\.\.(\d+)?")
 
 
 def show_list(limit: int, as_json: bool, **which: Any) -> None:
-    """Show records, the newest batch first, those of a batch by position."""
+    """Show records, the newest batch first, those of a batch by position. `which`: the arguments of
+    `opened`.
+    """
     app, stream, where = opened(**which)
     decisions = inspect.Decisions(app, stream)
     if as_json:
@@ -49,7 +51,7 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
 
 
 def _row(record: dict[str, Any], decision: inspect.Decision) -> dict[str, Any]:
-    """A record for people."""
+    """Return a record for people."""
     return {
         "batch": record["seq"],
         "position": f"{record['topic']}/{record['partition']}/{record['offset']}",
@@ -59,7 +61,7 @@ def _row(record: dict[str, Any], decision: inspect.Decision) -> dict[str, Any]:
 
 
 def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
-    """Show how many records there are of each reason, topic or batch."""
+    """Show the number of records per reason, topic or batch. `which`: the arguments of `opened`."""
     app, stream, where = opened(**which)
     by = by or ("reason",)
     counts = [dataclasses.asdict(count) for count in inspect.count_quarantine(app, stream, where, by)]
@@ -70,17 +72,23 @@ def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
 
 
 def show_statuses(as_json: bool, **which: Any) -> None:
-    """Show how many records are open, replayed and discarded."""
+    """Show how many records are open, replayed and discarded. `which`: the arguments of `opened`."""
     counts = inspect.count_by_status(*opened(**which))
     show([{"status": status.value, "records": records} for status, records in counts.items()], as_json)
 
 
 def show_history(pipeline: str, generation: int | None, position: str, as_json: bool) -> None:
-    """Show what became of a record, the oldest first."""
+    """Show the history of a record, the oldest event first.
+
+    Args:
+        position: `TOPIC/PARTITION/OFFSET`.
+
+    Raises SettingsInvalid if the position is not in this form.
+    """
     match = _POSITION.fullmatch(position)
     if match is None:
         raise SettingsInvalid(
-            f"{position} is no position", "Give TOPIC/PARTITION/OFFSET, such as stock/0/17."
+            f"{position} is not a position", "Give TOPIC/PARTITION/OFFSET, such as stock/0/17."
         )
     app, stream = open_stream(pipeline, generation)
     place = match["topic"], int(match["partition"]), int(match["offset"])
@@ -90,20 +98,26 @@ def show_history(pipeline: str, generation: int | None, position: str, as_json: 
             {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
         ]
     expired = app.ledger.expired_quarantine(stream).seq
-    but = f" since batch {expired + 1}; what was before is no longer kept" if expired else ""
+    but = f" since batch {expired + 1}; earlier quarantine has expired" if expired else ""
     show(events, as_json, empty=f"{position} was never in quarantine of {stream}{but}.")
 
 
 def _say_expired(app: App, stream: Stream, where: QuarantineFilter) -> None:
-    """Where batches are asked for of which nothing is kept."""
+    """Print a note if batches are requested whose quarantine has expired."""
     expired = app.ledger.expired_quarantine(stream).seq
     if (where.first_batch or 1) <= expired:
-        text = f"Of batches up to {expired}, quarantine is no longer kept."
+        text = f"The quarantine of batches up to {expired} has expired."
         out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
-    """Write records to a file, and say how many."""
+    """Write records to a file, and print their number.
+
+    Args:
+        force: Replace an existing file.
+        open_only: Leave out records that were replayed or discarded.
+        which: The arguments of `opened`.
+    """
     app, stream, where = opened(**which)
     count = inspect.export_quarantine(app, stream, path, where, force, open_only)
     out.print(f"{count} records of {stream} are in {path}", markup=False, highlight=False, soft_wrap=True)
@@ -119,7 +133,7 @@ def opened(
     since: datetime | None,
     until: datetime | None,
 ) -> tuple[App, Stream, QuarantineFilter]:
-    """The app for reading, the stream, and which of its records are asked for."""
+    """Return the app for reading, the stream, and the filter of its records. Raises SettingsInvalid."""
     app, stream = open_stream(pipeline, generation)
     return app, stream, record_filter(reasons, topics, partitions, batches, since, until)
 
@@ -132,18 +146,25 @@ def record_filter(
     since: datetime | None,
     until: datetime | None,
 ) -> QuarantineFilter:
-    """What the options say. Raises SettingsInvalid."""
+    """Return the filter that the options describe. Raises SettingsInvalid if an option cannot be used."""
     first, last = first_and_last(batches)
     since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
     return QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
 
 
 def first_and_last(batches: str | None) -> tuple[int | None, int | None]:
-    """`3..7`, `3..`, `..7` or `3` as the first and the last batch; None: any. Raises SettingsInvalid."""
+    """Return the first and the last batch of `3..7`, `3..`, `..7` or `3`; None for no limit.
+
+    Raises SettingsInvalid for any other text.
+
+    Example::
+
+        first_and_last("3..")  # (3, None)
+    """
     if batches is None:
         return None, None
     match = _BATCHES.fullmatch(batches)
     if match is None or not any(match.groups()):
         raise SettingsInvalid(f"--batch {batches} names no batches", "Give 3..7 (7 included), 3.., ..7 or 3.")
-    one, first, last = (None if number is None else int(number) for number in match.groups())
-    return (one, one) if one is not None else (first, last)
+    only, first, last = (None if number is None else int(number) for number in match.groups())
+    return (only, only) if only is not None else (first, last)

@@ -1,4 +1,4 @@
-"""quarantine replay, discard: what is decided of records that could not be used."""
+"""The commands `quarantine replay` and `quarantine discard`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,16 @@ def replay(
     generation: int | None,
     **which: Any,
 ) -> None:
-    """Let open records come in again, in a batch of their own, and bring it through all steps."""
+    """Read open records again, in a batch of their own, and run all steps of the batch.
+
+    Args:
+        file: An exported, possibly edited file with the records; None replays the records of the filters.
+        edits: Edits of each record; see `inspect.ValueEdit`.
+        by: The user who decides; None for the login name.
+        which: The filters; see `quarantine.record_filter`.
+
+    Raises SettingsInvalid if the generation is not that of the file, or if filters are given beside a file.
+    """
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     stream = stream_of(loaded)
@@ -59,10 +68,10 @@ def replay(
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
     elif report is None:
-        _say(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
+        _print_text(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
     else:
         counts = report.counts
-        _say(
+        _print_text(
             f"{outcome.note[0].upper()}{outcome.note[1:]}: {counts.get('used', 0):.0f} used, "
             f"{counts.get('quarantined', 0):.0f} in quarantine again, {counts.get('emitted', 0):.0f} emitted."
         )
@@ -77,7 +86,7 @@ def discard(
     as_json: bool,
     **which: Any,
 ) -> None:
-    """Note that nobody will use open records."""
+    """Record that open records will not be used. Args: as `replay`."""
     app = App.from_environment()
     _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
     rows = _requested(app, stream, file, (), which)
@@ -86,7 +95,7 @@ def discard(
     if as_json:
         print(json.dumps({"discarded": count, "resolved_before": skipped.resolved}))
     else:
-        _say(f"{count} records of {stream} are discarded{skipped}.")
+        _print_text(f"{count} records of {stream} are discarded{skipped}.")
 
 
 def _requested(
@@ -108,5 +117,5 @@ def _requested(
     return lambda: map(edit.apply, rows())
 
 
-def _say(text: str) -> None:
+def _print_text(text: str) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""state, emissions."""
+"""The commands `state` and `emissions`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ _SPARSE = {*_WINDOW, "digest", "pending", "due_at"}
 
 
 def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) -> None:
-    """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
+    """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch.
+
+    Args:
+        key: Only this key.
+        as_of: After this batch; None for the head.
+        common: The arguments of `_show`.
+    """
 
     def read(app: App, stream: Stream) -> pa.Table:
         return inspect.read_state(app, stream, as_of, stage, key)
@@ -29,7 +35,12 @@ def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) 
 
 
 def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
-    """Show what PIPELINE sent out."""
+    """Show what PIPELINE emitted.
+
+    Args:
+        batch: Only this batch; None for all.
+        common: The arguments of `_show`.
+    """
     _show(lambda app, stream: inspect.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
 
 
@@ -41,22 +52,22 @@ def _show(
     limit: int,
     as_json: bool,
 ) -> None:
-    """The rows that `read` gives of a stream. A table for people leaves out what no row has."""
+    """Show the rows that `read` returns for a stream. A table for people leaves out empty columns."""
     rows = read(*open_stream(pipeline, generation))
-    there = [name for name in columns if name in rows.column_names]
+    names = [name for name in columns if name in rows.column_names]
     if not as_json:
-        there = [name for name in there if name not in _SPARSE or rows[name].null_count < len(rows[name])]
-    shown = rows.slice(0, limit) if limit and there else rows
+        names = [name for name in names if name not in _SPARSE or rows[name].null_count < len(rows[name])]
+    shown = rows.slice(0, limit) if limit and names else rows
     title = f"{rows.num_rows} rows" + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
-    show(shown.select(there).to_pylist(), as_json, title)
+    show(shown.select(names).to_pylist(), as_json, title)
 
 
 def open_stream(pipeline: str, generation: int | None) -> tuple[App, Stream]:
-    """The app for reading, and the stream of a pipeline's file, or of the generation that is asked for."""
+    """Return the app for reading, and the stream of a pipeline's file, or of the generation that is given."""
     app = App.for_reading()
     return app, stream_named(app, pipeline, generation)
 
 
 def stream_named(app: App, pipeline: str, generation: int | None) -> Stream:
-    """The stream of a pipeline's file, or of the generation that is asked for."""
+    """Return the stream of a pipeline's file, or of the generation that is given."""
     return stream_of(app.pipeline(pipeline)) if generation is None else Stream(pipeline, generation)

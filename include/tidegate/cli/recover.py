@@ -1,4 +1,4 @@
-"""recover: what can be done for a stream that cannot continue, and doing it."""
+"""The command `recover`: show what can be done for a stream that cannot continue, and do it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from tidegate.recovery import (
 )
 
 TO_REPAIR = 4
-"""The exit code where something is to be repaired, and nothing was done."""
+"""The exit code if something must be repaired, and nothing was done."""
 Finding = Proposal | UnknownCause
 
 
 def recover(
     pipeline: str, generation: int | None, options: Options, acts: bool, by: str | None, as_json: bool
 ) -> None:
-    """Show what can be done for a stream of PIPELINE; with `acts`, do what was chosen."""
+    """Show the remedies for a stream of PIPELINE, or carry them out.
+
+    Args:
+        acts: Carry out the remedies; otherwise exit with TO_REPAIR if there is one.
+        by: The user who decides; None for the login name.
+    """
     app = App.from_environment() if acts else App.for_reading()
     situation = Situation(app, stream_to_recover(app, pipeline, generation), options)
     findings = list(find_proposals(situation))
@@ -39,13 +44,13 @@ def recover(
     if as_json:
         show_object(_document(situation, findings, done))
     else:
-        _say("\n".join(done or _described(situation, findings)))
+        _print_text("\n".join(done or _described(situation, findings)))
     if not acts:
         sys.exit(_exit_code(findings))
 
 
 def _exit_code(findings: Sequence[Finding]) -> int:
-    """Of what was only shown: an error counts where no remedy has found its cause."""
+    """Return the exit code if nothing was done: an error counts only if no remedy has found its cause."""
     errors = [finding.error.exit_code for finding in findings if isinstance(finding, UnknownCause)]
     return TO_REPAIR if len(errors) < len(findings) else max(errors, default=0)
 
@@ -74,7 +79,7 @@ def _use_row(use: Recovery) -> dict[str, Any]:
 
 
 def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
-    """The lines for people."""
+    """Return the lines for people."""
     stream, choice = situation.stream, situation.options.choice
     if not findings:
         nothing = f"{stream} needs no remedy" + (f" {choice}: its cause is not there." if choice else ".")
@@ -95,5 +100,5 @@ def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
     return lines[:-1]
 
 
-def _say(text: str) -> None:
+def _print_text(text: str) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)

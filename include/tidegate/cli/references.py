@@ -1,4 +1,4 @@
-"""What pipeline files name, and is not there: suites, checkpoints, what lookups read, modules."""
+"""Find what pipeline files refer to and what does not exist: suites, checkpoints, lookups, modules."""
 
 from __future__ import annotations
 
@@ -24,41 +24,46 @@ from tidegate.spec.mistakes import did_you_mean, listed
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
 
-Found = tuple[Route, str, str]
-"""Where in the file, what is missing, and the remedy."""
+Missing = tuple[Route, str, str]
+"""(place in the file, what is missing, the remedy)"""
 
 
 def missing_references(
-    pipeline: Pipeline, file: Path, known: Mapping[str, list[Pipeline]], settings: Settings
+    pipeline: Pipeline, file: Path, pipelines: Mapping[str, list[Pipeline]], settings: Settings
 ) -> list[Problem]:
-    """What a file names that is not there. `known`: pipeline -> its generations, of all files; none where its
-    file has mistakes.
+    """Return a problem for each reference in a file to something that does not exist.
 
-    A lookup's table in an object store, and what Airflow's connections hold, only `doctor` looks for.
+    Lookup tables in an object store, and connections of Airflow, are only checked by `doctor`.
+
+    Args:
+        pipelines: Pipeline -> its generations in all files; an empty list if its file has mistakes.
     """
-    found = [
+    missing = [
         *missing_suites(pipeline, settings.expectations),
-        *_missing_lookups(pipeline, known),
+        *_missing_lookups(pipeline, pipelines),
         *_missing_functions(pipeline),
     ]
-    if not found:
+    if not missing:
         return []
     tree: Tree = read(pipeline.text, str(file))
-    return [tree.problem(*each) for each in found]
+    return [tree.problem(*reference) for reference in missing]
 
 
 def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
-    """The variables of SQL sinks' databases, registries and named Kafka clusters that are not set here; under
-    Airflow its connections set them.
+    """Return the variables of databases, registries and named Kafka clusters that are not set here.
+
+    Under Airflow, its connections set them.
     """
-    named = [each for each in pipeline.connections if each.kind != "kafka" or each.name]
-    return sorted(connection.variable for connection in named if not settings.has(connection))
+    connections = [
+        connection for connection in pipeline.connections if connection.kind != "kafka" or connection.name
+    ]
+    return sorted(connection.variable for connection in connections if not settings.has(connection))
 
 
-def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
-    """Its checkpoints and quality suites that are not in their folders, or are none."""
+def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Missing]:
+    """Yield the checkpoints and suites of a pipeline that do not exist in their folders, or are not valid."""
     is_list = isinstance(read(pipeline.text, "").data.get("quality"), list) if pipeline.quality else False
-    known: list[QualityCheck] = []
+    all_checks: list[QualityCheck] = []
     is_readable = True
     for number, written in enumerate(pipeline.quality):
         at: Route = ("quality", number) if is_list else ("quality",)
@@ -69,15 +74,15 @@ def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
             yield at, error.what, error.fix
             is_readable = False
             continue
-        known += checks
+        all_checks += checks
         for check in checks:
-            yield from ((at, *each) for each in _missing_suite(check, folder))
-            yield from ((at, *each) for each in _without_rows(check, folder))
+            yield from ((at, *problem) for problem in _missing_suite(check, folder))
+            yield from ((at, *problem) for problem in _without_rows(check, folder))
     if is_readable:
-        yield from _repeated_suite(known)
+        yield from _repeated_suite(all_checks)
 
 
-def _repeated_suite(checks: Sequence[QualityCheck]) -> Iterator[Found]:
+def _repeated_suite(checks: Sequence[QualityCheck]) -> Iterator[Missing]:
     try:
         require_distinct_checks(checks)
     except SettingsInvalid as error:
@@ -95,40 +100,40 @@ def _missing_suite(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str
 
 
 def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:
-    """Of `on_failure: quarantine` a suite in which nothing is about single rows."""
+    """Yield a problem if a suite with `on_failure: quarantine` has no expectation on single rows."""
     if check.on_failure != "quarantine":
         return
-    with suppress(SettingsInvalid, ValueError):  # told above
-        found = suite_rows(suite_text(folder, check.suite))
-        if not found.rows:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in found.unsupported) or "it is empty"
+    with suppress(SettingsInvalid, ValueError):  # `_missing_suite` reports it
+        suite = suite_rows(suite_text(folder, check.suite))
+        if not suite.rows:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in suite.unsupported) or "it is empty"
             fix = f"Write `on_failure: stop`, or an expectation about single rows ({reasons})."
             yield "no expectation of the suite is about single rows, so none goes into quarantine", fix
 
 
-def _missing_lookups(pipeline: Pipeline, known: Mapping[str, list[Pipeline]]) -> Iterator[Found]:
+def _missing_lookups(pipeline: Pipeline, pipelines: Mapping[str, list[Pipeline]]) -> Iterator[Missing]:
     for number, lookup in enumerate(pipeline.lookup):
         at: Route = ("lookup", number, "table")
         if lookup.state is not None:
-            yield from ((at, *each) for each in _missing_state(lookup, known))
+            yield from ((at, *problem) for problem in _missing_state(lookup, pipelines))
         elif lookup.table.startswith("/") and not Path(lookup.table, "_delta_log").is_dir():
             yield at, f"there is no Delta table at {lookup.table}", "Write it first, or correct its path."
 
 
-def _missing_state(lookup: Lookup, known: Mapping[str, list[Pipeline]]) -> Iterator[tuple[str, str]]:
+def _missing_state(lookup: Lookup, pipelines: Mapping[str, list[Pipeline]]) -> Iterator[tuple[str, str]]:
     assert lookup.state is not None, "only asked for states"
     name, stage = lookup.state
-    if name not in known:
-        otherwise = f"The pipelines are {listed(sorted(known))}."
-        yield f"no file has the pipeline `{name}`", did_you_mean(name, known, otherwise)
+    if name not in pipelines:
+        otherwise = f"The pipelines are {listed(sorted(pipelines))}."
+        yield f"no file has the pipeline `{name}`", did_you_mean(name, pipelines, otherwise)
         return
-    stages = list(dict.fromkeys(each.name for pipeline in known[name] for each in pipeline.stages))
-    if known[name] and stage not in stages:
+    stages = list(dict.fromkeys(item.name for pipeline in pipelines[name] for item in pipeline.stages))
+    if pipelines[name] and stage not in stages:
         otherwise = f"Its stages are {listed(stages)}."
         yield f"the pipeline `{name}` has no stage `{stage}`", did_you_mean(stage, stages, otherwise)
 
 
-def _missing_functions(pipeline: Pipeline) -> Iterator[Found]:
+def _missing_functions(pipeline: Pipeline) -> Iterator[Missing]:
     for number, stage in enumerate(pipeline.stages):
         alone = pipeline.model_copy(update={"stages": (stage,)})
         if python_functions(alone):

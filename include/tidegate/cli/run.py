@@ -1,4 +1,4 @@
-"""run: one batch, with its quality check's imports begun before all others."""
+"""The command `run`: one batch, whose quality check starts its imports before everything else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 
 
 def run(pipeline: str, options: RunOptions, as_json: bool) -> None:
-    """Run one batch of PIPELINE, all five steps, without Airflow."""
+    """Run one batch of PIPELINE, all five steps, without Airflow. Raises what the steps raise."""
     with CheckBeside() as quality:
         if _seems_to_have_suite(pipeline):
             quality.start()
 
-        gc.disable()  # what is imported stays, so there is no garbage in it
+        gc.disable()  # modules are never garbage, and searching them for it takes time
         from tidegate.cli import batches  # late: this takes as long as the rest of a small batch
 
         gc.enable()
@@ -28,7 +28,10 @@ def run(pipeline: str, options: RunOptions, as_json: bool) -> None:
 
 
 def _seems_to_have_suite(pipeline: str) -> bool:
-    """A look at the text of the files. Where it is wrong, the check starts later, or for nothing."""
+    """Return whether the text of the files contains `quality:`.
+
+    If the guess is wrong, the check only starts later, or for nothing.
+    """
     folder = Settings.from_environment().pipelines
     files = (Path(pipeline), folder / f"{pipeline}.yaml", folder / DEFAULTS_FILE)
     return any(_HAS_SUITE.search(file.read_bytes()) for file in files if file.is_file())

@@ -1,4 +1,4 @@
-"""How results are shown: tables for people, JSON for programs."""
+"""Print results: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INSTANTS = frozenset(
 
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
-    """Rows as a table, or as one JSON array."""
+    """Print rows as a table, or as one JSON array. `empty` is printed in place of a table without rows."""
     if json_wanted:
         print(json.dumps(list(rows), default=_plain, ensure_ascii=False))
     elif not rows:
@@ -37,12 +37,12 @@ def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing."
 
 
 def show_object(document: Mapping[str, Any]) -> None:
-    """One JSON object."""
+    """Print one JSON object."""
     print(json.dumps(document, default=_plain, ensure_ascii=False))
 
 
 def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing.") -> None:
-    """Rows as a table with a line each: the columns `cut` share what the terminal's width leaves them."""
+    """Print rows as a table with one line each. The columns `cut` share the width that the others leave."""
     if not rows:
         out.print(empty)
         return
@@ -57,25 +57,31 @@ def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing
 
 
 def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line."""
+    """Print one JSON object per line."""
     for row in rows:
         print(json.dumps(row, default=_plain, ensure_ascii=False))
 
 
 def table(rows: Rows, title: str = "") -> Table:
-    """A table with the rows' keys as its head; numbers to the right, instants as ISO times."""
+    """Return a table with the rows' keys as its head, numbers to the right, and instants as ISO times."""
     made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
     rows = [{name: _for_people(name, value) for name, value in row.items()} for row in rows]
     for name, value in rows[0].items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         made.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(_cell(value)) for value in row.values()))  # what records hold is no markup
+        # as Text, since values of records can look like markup
+        made.add_row(*(Text(_cell(value)) for value in row.values()))
     return made
 
 
 def iso_instant(epoch_ms: int) -> str:
-    """`2026-01-31T10:30:00.000Z`; of a year that no calendar has, the milliseconds."""
+    """Return an instant as text; the milliseconds for a year that no calendar has.
+
+    Example::
+
+        iso_instant(1769855400000)  # "2026-01-31T10:30:00.000Z"
+    """
     try:
         instant = datetime.fromtimestamp(epoch_ms / 1000, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
@@ -84,7 +90,7 @@ def iso_instant(epoch_ms: int) -> str:
 
 
 def fail(error: BaseException) -> int:
-    """Print an error in red, without a traceback; gives the exit code."""
+    """Print an error in red, without a traceback. Return the exit code of its class; 130 for Ctrl-C."""
     if isinstance(error, KeyboardInterrupt):
         err.print(f"\n{error}", style="yellow", markup=False)
         return 130
@@ -98,7 +104,7 @@ def fail(error: BaseException) -> int:
 
 @contextmanager
 def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A live line with the step at work; plain lines where there is no terminal; nothing if quiet."""
+    """Show the current step: a live line in a terminal, otherwise plain lines; nothing if `quiet`."""
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -120,12 +126,12 @@ def _cell(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return json.dumps(value, default=_plain, ensure_ascii=False)
     text = value.decode(errors="backslashreplace")[:200] if isinstance(value, bytes) else str(value)
-    # nor anything else that a terminal would act on
+    # escape control characters, which a terminal would execute
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for."""
+    """Return a value that JSON cannot express as text."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, (datetime, date)):

@@ -1,4 +1,4 @@
-"""demo, up, down."""
+"""The commands `demo`, `up` and `down`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ _DIFFERENT = 1
 
 
 def demo(only_send: bool, as_json: bool) -> None:
-    """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result.
+    """Run everything on this machine: Kafka, Airflow, two waves of events, and a check of the result.
 
-    Exit code 1 when what came out is not what had to.
+    Exits with 1 if the result is not the expected one.
+
+    Args:
+        only_send: Only send the second wave of events.
     """
     settings = Settings.from_environment()
     if only_send:
@@ -42,24 +45,24 @@ def demo(only_send: bool, as_json: bool) -> None:
         return
     migrate_database(settings.ledger)
     ensure_jars(BROKER, settings.home)
-    result = run_demo(settings.home, project_folder(), _teller())
+    result = run_demo(settings.home, project_folder(), _progress_printer())
     if as_json:
-        show([_sample_object(each) for each in result.samples], True)
+        show([_sample_object(sample) for sample in result.samples], True)
     else:
-        for each in result.samples:
-            _tell(each)
+        for sample in result.samples:
+            _print_result(sample)
     sys.exit(0 if result.equal else _DIFFERENT)
 
 
-def _tell(result: SampleResult) -> None:
-    """A sample's batches side by side, and the verdict."""
+def _print_result(result: SampleResult) -> None:
+    """Print a sample's batches side by side, and the verdict."""
     show(_sample_rows(result), False, f"What became of the events in {result.sample.topic}")
     word = "[green]EQUAL[/]" if result.proof.equal else "[red]DIFFERENT[/]"
     out.print(f"{word}: {escape(verdict(result))}\n", highlight=False)
 
 
 def up() -> None:
-    """Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running."""
+    """Start Kafka, Spark and Airflow on this machine with the demo's first events, and leave them running."""
     settings = Settings.from_environment()
     home = settings.home
     migrate_database(settings.ledger)
@@ -73,38 +76,38 @@ def up() -> None:
     for sample in SAMPLES:
         airflow.wait_dag(sample.pipeline)
         airflow.unpause(sample.pipeline)
-    known = {"TIDEGATE_HOME": str(home), "TIDEGATE_KAFKA": info.bootstrap_servers}
+    variables = {"TIDEGATE_HOME": str(home), "TIDEGATE_KAFKA": info.bootstrap_servers}
     if info.spark_url is not None:
-        known["TIDEGATE_SPARK_MASTER"] = info.spark_url
+        variables["TIDEGATE_SPARK_MASTER"] = info.spark_url
     if not os.environ.get("TIDEGATE_SQL"):
-        known["TIDEGATE_SQL"] = local.sink_url(home)
+        variables["TIDEGATE_SQL"] = local.sink_url(home)
     for line in (
         f"  Airflow   {info.airflow_url}   user {info.username}, password {info.password}",
         f"  Kafka     {info.bootstrap_servers}",
-        f"The DAGs {' and '.join(each.pipeline for each in SAMPLES)} run now. For the tidegate command:",
-        f"  export {' '.join(f'{name}={value}' for name, value in known.items())}",
+        f"The DAGs {' and '.join(sample.pipeline for sample in SAMPLES)} run now. For the tidegate command:",
+        f"  export {' '.join(f'{name}={value}' for name, value in variables.items())}",
         "`make down` ends it.",
     ):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _send_wave(servers: str, wave: int) -> None:
-    """A wave's events. The visits end now: their batches go by the clock."""
+    """Send the events of a wave. The visits end now, since their batches use the clock."""
     begin_ms = time.time_ns() // 1_000_000 - sum(SPANS_MS[: wave + 1])
     for topic, events in ((STOCK, stock_events(wave)), (VISITS, visit_events(wave, begin_ms))):
         out.print(f"{send(servers, topic, events)} events went into the topic {topic}.", highlight=False)
 
 
 def down() -> None:
-    """End what `up` started."""
+    """End what `up` has started."""
     was_up = local.down(Settings.from_environment().home)
     out.print("It is down." if was_up else "Nothing was up.")
 
 
 def project_folder() -> Path:
-    """Where `dags/` and the samples are: this folder, if it is a checkout, else what the wheel has of them.
+    """Return the folder with `dags/` and the samples: this folder, if it is a checkout, else the wheel's.
 
-    Raises SettingsInvalid where there is neither.
+    Raises SettingsInvalid if there is neither.
     """
     installed = Path(tidegate.demo.__file__).with_name("project")
     for folder in (Path.cwd(), installed):
@@ -115,7 +118,7 @@ def project_folder() -> Path:
     )
 
 
-def _teller() -> Callable[[str], None]:
+def _progress_printer() -> Callable[[str], None]:
     began = time.monotonic()
     return lambda text: err.print(
         f"[{time.monotonic() - began:5.1f} s] {text}", markup=False, highlight=False
@@ -123,7 +126,7 @@ def _teller() -> Callable[[str], None]:
 
 
 def _sample_rows(result: SampleResult) -> list[dict[str, Any]]:
-    """The batches side by side."""
+    """Return the batches side by side."""
     columns = [_run_column(run) for run in result.runs]
     names = list(dict.fromkeys(name for column in columns for name in column))
     return [
@@ -133,23 +136,25 @@ def _sample_rows(result: SampleResult) -> list[dict[str, Any]]:
 
 
 def _run_column(run: DemoRun) -> dict[str, str]:
-    """Name -> text of a batch; what is held back, and why emissions went out, after their number."""
+    """Return name -> text of a batch. The number of emissions is followed by their reasons and what is
+    held back.
+    """
     reasons = {
         f"emitted: {name.removeprefix('emitted.')}": f"{count:.0f}"
         for name, count in sorted(run.report.counts.items())
         if name.startswith("emitted.")
     }
-    held = sum(run.report.held_back.values())
+    pending = sum(run.report.held_back.values())
     column = {}
     for row in report_rows(run.report):
         column[row[""]] = row["value"]
         if row[""] == "emitted":
-            column |= reasons | {"keys that hold something back": str(held)}
+            column |= reasons | {"keys that hold something back": str(pending)}
     return column | {"seconds, trigger to end": f"{run.seconds:.1f}"}
 
 
 def _sample_object(result: SampleResult) -> dict[str, Any]:
-    """A sample for programs."""
+    """Return a sample for programs."""
     return {
         "pipeline": result.sample.pipeline,
         "equal": result.proof.equal,

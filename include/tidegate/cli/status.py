@@ -1,5 +1,7 @@
-"""status. It asks the ledger, and Kafka for the lag; of tidegate it needs no more than that, unless a
-pipeline file was edited since the last batch was planned with it.
+"""The command `status`.
+
+It reads the ledger, and asks Kafka for the lag. It imports the grammar, which takes time, only if a pipeline
+file was edited since its last batch was planned.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from tidegate.spec.folder import DEFAULTS_FILE, HOW_TO_BEGIN, pipeline_files
 
 
 def status(as_json: bool) -> None:
-    """Show every pipeline's condition and head: last batch, offsets, lag, what is planned, who is at work."""
+    """Show the condition and the head of every pipeline: last batch, offsets, lag, the open plan, the
+    lease's holder.
+    """
     settings = Settings.from_environment()
     ledger = Ledger.open_for_reading(settings.ledger)
     streams = ledger.streams()
@@ -46,7 +50,7 @@ def status(as_json: bool) -> None:
 def _conditions(
     settings: Settings, ledger: Ledger, lags: dict[Stream, int | str]
 ) -> dict[Stream, StreamCondition]:
-    """Where files were not edited, they need not be read by the grammar."""
+    """Return the condition of each stream, without parsing the files if they have not changed."""
     offsets = {stream: value if isinstance(value, int) else None for stream, value in lags.items()}
     if not _are_as_planned(settings, ledger, list(lags)):
         from tidegate import inspect  # late: with what reads pipeline files
@@ -60,7 +64,7 @@ def _conditions(
 
 
 def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:
-    """Return whether each stream's newest batch was planned with a file that is there, unchanged."""
+    """Return whether each stream's newest batch was planned with a file that exists unchanged."""
     files = pipeline_files(settings.pipelines)
     texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
     planned = [ledger.last_planned(stream) for stream in streams]
@@ -70,7 +74,7 @@ def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream
 
 
 def _nothing_planned(settings: Settings) -> str:
-    """Why there is nothing to show, and how to begin."""
+    """Return a text on why there is nothing to show, and how to begin."""
     names = [file.stem for file in pipeline_files(settings.pipelines)]
     if not names:
         return f"There are no pipelines in {settings.pipelines}. {HOW_TO_BEGIN}"
@@ -101,8 +105,9 @@ def _status_row(
 
 
 def _newest_batch(ledger: Ledger, stream: Stream, seq: int) -> tuple[BatchReport | None, int | None]:
-    """The report of the last committed batch, and the number of the planned one; where the ledger cannot
-    read their plans, that is one of the causes.
+    """Return the report of the last committed batch, and the number of the planned one.
+
+    If the ledger cannot read their plans, the stream's causes say so.
     """
     with suppress(Halted, PlanUnreadable):
         waiting = ledger.open_plan(stream)
@@ -111,7 +116,9 @@ def _newest_batch(ledger: Ledger, stream: Stream, seq: int) -> tuple[BatchReport
 
 
 def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
-    """Offsets that are not read yet; where Kafka does not tell, or the ledger, the error's name."""
+    """Return the number of offsets that are not read yet; the error's name if Kafka or the ledger cannot
+    say.
+    """
     try:
         head = ledger.head(stream)
         plan = ledger.plan(stream, head.seq) if head.seq else None

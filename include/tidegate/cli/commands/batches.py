@@ -64,7 +64,7 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
 @force
 @as_json
 def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
-    """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
+    """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing."""
     from tidegate.cli import batches
 
     batches.drain(pipeline, clock, force, as_json)

@@ -69,8 +69,8 @@ def recover(
     """Repair PIPELINE where its batches cannot continue: name the cause, and what can be done about it.
 
     Without --choose it shows each cause that it finds, and each remedy with its effects. With --choose it
-    shows what that remedy would do. Only with --yes does it act. Exit codes: 0 nothing is to be repaired, or
-    it is repaired; 1 a retry can help; 2 it cannot; 3 a run is at work; 4 something is to be repaired, and
+    shows what that remedy would do. Only with --yes does it act. Exit codes: 0 nothing needs a repair, or
+    it is repaired; 1 a retry can help; 2 it cannot; 3 a run is at work; 4 something needs a repair, and
     nothing was done.
     """
     if yes and choose is None:
