@@ -166,7 +166,7 @@ def test_outside_a_batch_it_says_what_it_needs() -> None:
     import tidegate.quality.builtin.expectations as builtin
 
     assert current_facts() is None
-    with pytest.raises(ValueError, match="only its gate and `tidegate check`"):
+    with pytest.raises(ValueError, match="only the validate step and `tidegate check`"):
         builtin.ExpectCountsToAddUp()._validate({})
 
 

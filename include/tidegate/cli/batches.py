@@ -131,6 +131,7 @@ def run_trigger(
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
     spark = OwnSession(settings.spark_master, settings.spark_memory, name)
+    # a session of its own, which ends with the command
     with steps_shown(quiet=quiet) as progress, spark:
 
         def open_session(records: int) -> SparkSession:

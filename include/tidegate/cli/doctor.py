@@ -106,6 +106,7 @@ def _writable(lake: str) -> str:
                 "Use an object store with conditional writes: tables for others need them.",
             )
         return f"{lake}, writable, and refuses to overwrite where that is asked for"
+    # the lake's folder may not exist before the first batch
     folder = next(path for path in (Path(lake), *Path(lake).absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):

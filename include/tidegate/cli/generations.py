@@ -160,6 +160,7 @@ def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
     """
     taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
     number = max(taken) + 1
+    # the number of a dropped generation is never used again
     while app.ledger.is_dropped(Stream(pipeline.pipeline, number)):
         number += 1
     line = f"generation: {number}"

@@ -28,6 +28,7 @@ INSTANTS = frozenset(
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
     """Print rows as a table, or as one JSON array. `empty` is printed in place of a table without rows."""
+    # plain print: rich would wrap lines and colour values
     if json_wanted:
         print(json.dumps(list(rows), default=_plain, ensure_ascii=False))
     elif not rows:

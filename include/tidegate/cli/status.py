@@ -125,6 +125,7 @@ def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
         config = settings.kafka(source_connection(plan.spec_compiled, str(head.stream)) if plan else None)
         from tidegate.broker.log import KafkaLog  # late: the client is half of what there is to import
 
+        # one stream at a time: each can have another cluster
         with KafkaLog(config) as log:
             views = [log.view(topic) for topic in head.topic_ids]
     except (BrokerUnavailable, Halted, PlanUnreadable, SettingsInvalid, TopicMissing) as error:

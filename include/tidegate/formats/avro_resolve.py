@@ -66,6 +66,7 @@ class _Resolver:
             return self.branch(writer, reader, type_, path)
         if writer.kind == "null":
             expected = None if reader is None or reader.kind == "null" else reader.text
+            # a null of a union whose reader allows no null is a fault of that value, not of the schema
             return reads.ReadNull(type_, path, expected and f"Expected `{expected}`, got `null`")
         if reader is not None:
             _check_match(writer, reader, path)
@@ -173,6 +174,7 @@ def _sources(reader: AvroType, written: dict[str, AvroField]) -> dict[str, AvroF
         alias = next((name for name in field.aliases if name in written), None)
         if field.name not in written and alias is not None:
             by_alias.setdefault(alias, field.name)
+    # a field that an alias has taken is no longer read by its own name
     own = {field.name for field in reader.fields} & written.keys() - by_alias.keys()
     return {name: written[name] for name in own} | {name: written[alias] for alias, name in by_alias.items()}
 

@@ -68,6 +68,7 @@ def decimals(
     empty = sizes == 0
     if empty.any():
         wire.fault(rows[empty], "A decimal has no bytes", path)
+    # a decimal of more than 16 bytes may still have few digits, so it is read as a Python integer
     if sizes.max(initial=0) > _WIDEST or empty.any():
         texts = wire.binary(starts, sizes).to_pylist()
         numbers = [int.from_bytes(text, "big", signed=True) for text in texts]

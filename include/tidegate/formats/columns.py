@@ -146,6 +146,7 @@ class ColumnBuilder:
         texts = pc.ascii_upper(pc.if_else(is_time, texts, None))
         if type_.tz:
             zoned = pc.match_substring_regex(texts, f"{_ZONE}$")
+            # a time without a zone is in UTC
             texts = pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "")
         times, exists = _parsed(texts, type_)
         self._fault(pc.invert(exists), f"A time does not exist - at `{path}`", rows)

@@ -123,6 +123,7 @@ class ConfluentDecoder:
 def _ids(wire: Wire, cursor: Cursor) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return each value's id and whether the value has one. The cursor is moved behind the id."""
     framed = (cursor.ends - cursor.at >= _PREFIX) & (wire.data[cursor.at] == 0)
+    # the id has four bytes, big-endian
     ids = np.zeros(len(cursor), np.int64)
     for at in range(1, _PREFIX):
         ids = ids << 8 | wire.data[np.minimum(cursor.at + at, wire.size)]

@@ -68,6 +68,7 @@ def _scalars(texts: pa.StringArray, type_: pa.DataType, faults: dict[int, str], 
     written = texts.is_valid()
     if pt.is_date(type_):  # Arrow accepts the year 0, Python's dates do not
         texts = pc.if_else(pc.starts_with(texts, "0000"), None, texts)
+    # a float32 is read as a double first: Arrow would round a too large number to infinity
     values = _cast(texts, pa.float64() if pt.is_float32(type_) else type_)
     lost = pc.and_(values.is_null(), written)
     if pt.is_floating(type_):

@@ -69,6 +69,7 @@ class DebeziumDecoder:
             change, path = (envelope, "$") if envelope.payload is None else (envelope.payload, "$.payload")
             if self._sequence is not None:
                 sources[place], source_paths[place] = change.source, f"{path}.source"
+            # only a deletion has its columns in `before`
             if change.op == "d" and change.after is None:
                 rows[place], paths[place] = change.before, f"{path}.before"
                 deletions.append(place)

@@ -61,6 +61,7 @@ def envelope_texts(
 
 
 def _operations(before: pa.StructArray, after: pa.StructArray) -> pa.StringArray:
+    # as in Debezium: create, update, delete
     is_new = pc.if_else(before.is_null(), "c", "u")
     return pc.if_else(after.is_null(), "d", is_new)
 

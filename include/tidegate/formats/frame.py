@@ -152,6 +152,7 @@ class FrameDecoder:
 
     def _chains(self, headers: Sequence[Sequence[Header] | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
         """Return the chain in the newest header of each record, and which chains cannot be used."""
+        # most sources have no headers at all
         if not any(headers):
             return pa.nulls(len(headers), pa.string()), pa.repeat(False, len(headers))
         texts, not_text = texts_of([_chain(record_headers or ()) for record_headers in headers])
@@ -375,6 +376,7 @@ def _hashes(
     """
     if not keys.null_count:
         return key_hashes(keys)
+    # with a single hash, all rows without a key would be in one task
     keyless = keys.is_null()
     topic, *numbers = (part.filter(keyless) for part in (topic, partition, offset))
     positions = pc.binary_join_element_wise(topic, *(number.cast(pa.string()) for number in numbers), "/")

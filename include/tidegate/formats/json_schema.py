@@ -57,6 +57,7 @@ class JsonSchemaDecoder:
         # such as a number that is too large, in a field that is not a column
         except msgspec.DecodeError as error:
             return malformed(str(error))
+        # the library explains a failure, which is slow, so it sees only values that fail
         if self._check(document):
             return None
         return malformed(_explained(best_match(self._validator.iter_errors(document))))

@@ -104,6 +104,7 @@ class Numbers:
         places, values = self.all()
         if not len(places):
             return places, values
+        # the last occurrence of a field counts, by Protobuf's specification
         newest = np.append(places[1:] != places[:-1], True)
         return places[newest], values[newest]
 
@@ -193,6 +194,7 @@ class Spans:
         again = len(self.parts) > 1 and len(places) > 0 and bool((places[1:] == places[:-1]).any())
         if not again:
             return wire, places, starts, ends
+        # bytes are concatenated only for messages that occur several times
         owners, first, counts = np.unique(places, return_index=True, return_counts=True)
         starts_once, ends_once = starts[first], ends[first]
         several = np.flatnonzero(counts > 1)

@@ -221,6 +221,7 @@ def _take(
 
 def _check_required(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans) -> None:
     if field.field.presence == "required":
+        # only proto2 has required fields
         present = np.zeros(len(rows), bool)
         for places in collected.places:
             present[places] = True
@@ -321,5 +322,6 @@ def _timestamps(
     if wrong.any():
         wire.fault(rows[wrong], "The nanoseconds of a time are not of one second", path)
     most = 2**62 // 1_000_000
+    # the product must not overflow; such times are faults anyway
     microseconds = np.clip(seconds, -most, most) * 1_000_000 + nanos // 1000
     return binary_columns.timestamps(wire, rows, microseconds, 1, type_, path)

@@ -28,6 +28,7 @@ class WatchedDecoder:
         """Decode the values of records; None is a tombstone."""
         try:
             return self._decoder.decode(values)
+        # halving would hide that the machine has too little memory
         except MemoryError:
             raise
         except Exception as error:

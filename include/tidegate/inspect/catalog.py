@@ -55,6 +55,7 @@ def catalog_entries(app: App) -> list[CatalogEntry]:
     Raises LedgerUnavailable.
     """
     folder = app.settings.pipelines
+    # parsing is cached by this stamp, since a page reads the catalog for each request
     stamp = _stamp(folder)
     entries = _with_orphans(_files(folder, stamp), app.ledger.streams())
     prefix = _dag_id_prefix(folder, stamp)

@@ -51,6 +51,7 @@ def troubled_streams(app: App) -> set[Stream]:
     Only streams with a recorded failure, a clock that is ahead or an old open plan are examined, so the cost
     does not depend on the number of streams. Raises LedgerUnavailable.
     """
+    # a few queries over all streams; `stream_condition` below needs several per stream
     candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
     stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()
     for status in app.ledger.stream_statuses(app.ledger.streams()):

@@ -72,6 +72,7 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
         check_owner(app, stream)
         text, draft = _dry_run(app, pipeline)
     except TopicMissing as error:
+        # before the first batch, a missing topic is only one that has not been created yet
         if app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None:
             yield Finding(title, FindingState.WAIT, f"{ConditionKind.NOT_STARTED.label}: {error}")
         else:
@@ -80,6 +81,7 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
     except TidegateError as error:
         yield from _failing_pipeline(app, stream, name, error)
         return
+    # the dry run has just succeeded, so an older recorded failure of `plan` is not shown
     condition = stream_condition(app, stream, draft.span, Tried())
     yield from _of_stream(title, name, condition, text)
     if app.ledger.head(stream).seq:
@@ -181,6 +183,7 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
+    # the open plan has read its records, so only what comes after it is planned here
     if waiting and has_read:
         protocol.check_source(app, waiting)
         protocol.require_compatible(waiting, with_digests(pipeline))

@@ -63,6 +63,7 @@ def explain(
     has the records; and what `engine.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
+    # all checks first: starting Spark takes seconds
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)
         _require_records(app, plan)

@@ -61,6 +61,7 @@ def current_lags(
         try:
             with KafkaLog(settings.kafka(connection), timeout_ms) as log:
                 stable_ends = log.stable_ends({topic for head in members for topic in head.topic_ids})
+        # one cluster that is down must not hide the lag of streams on other clusters
         except TidegateError as unknown:
             error = error or unknown
             continue

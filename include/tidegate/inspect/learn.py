@@ -90,6 +90,7 @@ def learn_suite(
         ),
         *propose_for_columns(looked_at, pipeline.key_of(chosen)),
     ]
+    # proposals come from all samples together, and can fail on one of them
     refuted = _refuted(app, samples, pipeline, chosen, proposals, evaluate)
     return Learned(
         chosen.name,
@@ -177,6 +178,7 @@ def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Ta
     groups = list(_row_groups(store, files))
     if not groups:
         return
+    # whole row groups are read, since Parquet cannot read single rows
     average = max(1, sum(number for *_, number in groups) // len(groups))
     count = min(len(groups), max(1, round(rows / average)))
     for chosen in sorted({at * len(groups) // count for at in range(count)}):

@@ -84,6 +84,7 @@ def details(app: App, stream: Stream, before: int | None = None, limit: int = 25
     Raises LedgerUnavailable, PlanUnreadable, Halted.
     """
     (overview,), lags = overviews(app, [stream])
+    # one more than the page needs, to know whether older batches follow
     recent = batch_history(app.ledger, stream, limit=max(CHARTED_BATCHES, limit + 1))
     page = recent if before is None else batch_history(app.ledger, stream, before, limit + 1)
     return StreamDetails(

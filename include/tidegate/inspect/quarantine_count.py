@@ -63,6 +63,7 @@ def count_quarantine(
         with needed_by(batch_named(stream, seq)):
             for group in groups_of(app, stream, files, where.condition):
                 parts.append(_totals(group.matching(where.condition, _COUNTED), columns))
+        # merged after each batch, so memory holds one row per group
         parts = [_merged(parts, columns)]
     counted = _merged(parts, columns).sort_by([(name, "ascending") for name in columns])
     return [_count(row) for row in counted.to_pylist()]

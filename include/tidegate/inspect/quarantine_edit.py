@@ -194,6 +194,7 @@ def _parsed(value: bytes | None) -> Any:
 
 
 def _loads(text: str) -> Any:
+    # as Decimal, so that numbers that the edit does not touch keep their digits
     return json.loads(
         text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_unique_names
     )

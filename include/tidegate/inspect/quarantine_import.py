@@ -69,6 +69,7 @@ def _from_lines(path: Path) -> Iterator[pa.Table]:
             if line.strip():
                 records.append(_record(path, number, line))
                 size += len(line)
+            # limited by bytes, too, since a single record can have a megabyte
             if len(records) == _LINES or size >= _BYTES:
                 yield pa.Table.from_pylist(records, QUARANTINE)
                 records, size = [], 0

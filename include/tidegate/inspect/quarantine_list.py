@@ -63,6 +63,7 @@ def _first_places(store: Store, files: Sequence[DataFile], condition: RowConditi
         for group in row_groups(store, file, condition):
             rows = _places_in(number, group, condition)
             places = pa.concat_tables([places, rows])
+            # cut after each row group, so memory holds `limit` places at most
             places = places.sort_by([(name, "ascending") for name in _PLACES.names]).slice(0, limit)
     return places
 

@@ -102,5 +102,6 @@ def _cut(value: str | bytes | None) -> str | None:
     if value is None:
         return None
     if isinstance(value, bytes):
+        # a character of UTF-8 has at most four bytes
         value = value[: 4 * MAX_CHARACTERS].decode(errors="backslashreplace")
     return value if len(value) <= MAX_CHARACTERS else value[: MAX_CHARACTERS - 1] + "…"

@@ -108,6 +108,7 @@ def _row_groups_outside(parquet: pq.ParquetFile, earliest: int | None, latest: i
     place = paths.index(TIMESTAMP)
     for group in range(parquet.num_row_groups):
         statistics = parquet.metadata.row_group(group).column(place).statistics
+        # the statistics rule out most row groups without reading them
         too_early = earliest is not None and statistics.min < earliest
         too_late = latest is not None and statistics.max > latest
         if too_early or too_late:

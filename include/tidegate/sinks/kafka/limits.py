@@ -42,6 +42,7 @@ def check_sizes(topic: str, largest: int | None, batches: Iterable[pa.RecordBatc
     """
     if largest is None or largest >= MAX_RECORD_BYTES:
         return
+    # a broker compares the compressed batch with its limit; only large records are compressed here
     for batch in batches:
         large = np.flatnonzero(sizes_of(batch) > largest)
         for message in messages_of(batch.take(pa.array(large))):

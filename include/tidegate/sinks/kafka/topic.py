@@ -91,6 +91,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         At the first use of a sink, the progress record is written first, then the ledger's note, and only
         then messages. So if the ledger has the note, a missing record is a lost record.
         """
+        # a topic that was created again has none of the messages in the progress record
         identity = self._require_same_topic()
         is_first_use = lease.sink_identity(lease.stream, self.name) is None
         begun = partial(lease.set_sink_identity, self.name, identity) if is_first_use else None

@@ -76,6 +76,7 @@ class Database:
         Raises SinkUnavailable, SinkRefused; OutcomeUnknown if only the commit failed.
         """
         with self._errors(), self._connection() as connection, connection.begin() as transaction:
+            # SET LOCAL ends with the transaction, so it works behind a pooler of transactions, too
             if self.dialect == "postgresql":
                 for name, seconds in self._limits.items():
                     connection.exec_driver_sql(f"SET LOCAL {name} = {round(seconds * 1000)}")

@@ -147,6 +147,7 @@ class SqlProgress:
         now = func.current_timestamp()
         values = {"format": FORMAT, "seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
         try:
+            # the primary key lets only one of two first publishers insert the row
             if previous is None:
                 connection.execute(insert(progress).values(shard=self._shard.name, **values))
                 return

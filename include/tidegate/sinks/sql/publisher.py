@@ -58,6 +58,7 @@ class SqlPublisher:
             self._check(newest, newest_attempt, seq, attempt, last_published)
             if newest == seq:
                 return 0
+            # before the rows: a second publisher waits here for the lock of the progress row
             with failpoint("sql.advance"):
                 self._progress.advance(connection, newest, seq, attempt)
             sent = 0

@@ -152,6 +152,7 @@ def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> 
         except (OverflowError, ValueError):
             raise _refused(layout, f"its column {name} holds a time outside of the years 1 to 9999") from None
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    # PostgreSQL's text type cannot contain this character
     if is_text and dialect == "postgresql" and pc.any(pc.match_substring(values, "\0")).as_py():
         raise _refused(layout, f"its column {name} holds a character with the code 0")
 

@@ -80,6 +80,7 @@ def append_batch(
             "A newer publisher went ahead; nothing was written by this one.",
         )
     if newest < seq:
+        # delta-rs does not refuse a repeated version, so `newest` is checked before
         numbers = [Transaction(application, seq), Transaction(appender.attempts, number_of(attempt))]
         _append(table, path, rows, CommitProperties(app_transactions=numbers))
     with delta_errors(path), failpoint("table.flush"):
