@@ -50,6 +50,7 @@ CHECKED = (
     "include/tidegate/signals.py",
     "include/tidegate/sinks",
     "include/tidegate/spec",
+    "plugins",
     "scripts",
     "spark_jobs",
 )
