@@ -29,6 +29,7 @@ CHECKED = (
     "include/tidegate/cli",
     "include/tidegate/core",
     "include/tidegate/demo",
+    "include/tidegate/engine",
     "include/tidegate/errors.py",
     "include/tidegate/extras.py",
     "include/tidegate/failpoints.py",

@@ -62,7 +62,7 @@ def test_key_history_is_shown_in_each_stage(played: Played) -> None:
 def test_explanation_shows_the_previous_value_of_key(played: Played) -> None:
     played.batch([_record(0, 1, 5)], clock=50_000)
     (event,) = _told(played, [_record(1, 1, 4)], "changes")
-    assert [entry["emitted"] for entry in event.known] == [{"open": True}]
+    assert [entry["emitted"] for entry in event.previous] == [{"open": True}]
 
 
 def test_quarantined_record_is_found_by_kafka_key(played: Played) -> None:

@@ -60,7 +60,7 @@ def test_sequenced_deletion_lasts_and_is_explained(played: Played) -> None:
 
     events = explained(played, [change(4, 6, 2), change(5, 8, 3), change(0, 7, None, partition=1)])
     known = [{"sequence": f"{7:019}", "deleted": True}]
-    told = [(event.source[1:], event.fate, event.known) for event in events if event.stage == "sequence"]
+    told = [(event.source[1:], event.fate, event.previous) for event in events if event.stage == "sequence"]
     assert told == [((1, 0), "outdated", known), ((0, 4), "outdated", known), ((0, 5), "later", known)]
     assert {"sequence": f"{6:019}", "record": {"id": 1, "n": 2}} in [event.value for event in events]
     assert [row["text"] for row in played.emissions()["1"]] == ['{"n":1}', None, '{"n":3}']

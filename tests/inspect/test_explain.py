@@ -34,11 +34,11 @@ def test_explanation_starts_from_the_state_before_batch(
     files = sorted(Path(world.app.settings.lake).rglob("*"))
     first, second = (explained(world, key_of(), seq=seq)[0].events for seq in (1, 2))
     assert fates(first) == [("record", "new"), ("emission", "new"), ("record", "suppressed")]
-    assert first[0].known == []
-    assert first[2].known == [{"emitted": {"isAvailable": True}}]
+    assert first[0].previous == []
+    assert first[2].previous == [{"emitted": {"isAvailable": True}}]
     assert fates(second) == [("record", "changed"), ("emission", "changed")]
     assert (second[0].source, second[0].value) == ((world.source, 0, 4), {"isAvailable": False})
-    assert second[0].known == [{"emitted": {"isAvailable": True}}]
+    assert second[0].previous == [{"emitted": {"isAvailable": True}}]
     assert sorted(Path(world.app.settings.lake).rglob("*")) == files
 
 
@@ -81,7 +81,7 @@ def test_buffered_value_is_explained_with_its_timer(world: World) -> None:
     world.run(clock_ms=at + 40_001)
     first, second = (explained(world, key_of(), seq=seq)[0].events for seq in (1, 2))
     assert fates(first) == [("record", "held"), ("record", "held")]
-    assert first[1].known == [{"held": 1, "due": at + 30_000}]
+    assert first[1].previous == [{"held": 1, "due": at + 30_000}]
     assert fates(second) == [("emission", "time_limit")]
     assert (second[0].value, second[0].at) == ({"isAvailable": False}, at + 30_000)
 

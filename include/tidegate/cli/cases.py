@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.cli.show import err, out, show, steps_shown
-from tidegate.engine.explain import in_words_of_the_file
+from tidegate.engine.explain import pipeline_terms
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
 from tidegate.engine.session import open_session
@@ -113,13 +113,13 @@ def _line(emission: Emitted) -> dict[str, Any]:
 
 
 def _fate_line(fate: Fate) -> dict[str, Any]:
-    stage, key, value = in_words_of_the_file(fate.pass_name, fate.key, fate.value)
+    stage, key, value = pipeline_terms(fate.pass_name, fate.key, fate.value)
     return {
         "stage": stage,
         "key": key,
         "value": value,
         "timestamp": fate.timestamp,
-        "known": fate.known,
+        "known": fate.previous,
         "fate": fate.fate,
         "at": fate.at,
         "source": "/".join(map(str, fate.source)),

@@ -130,7 +130,7 @@ def _event_object(event: TraceEvent) -> dict[str, Any]:
         "timestamp": event.timestamp,
         "at": event.at,
         "value": event.value,
-        "known": list(event.known),
+        "known": list(event.previous),
         "window": event.window,
         "fate": event.fate,
         "why": _WHY.get(event.fate),
@@ -169,7 +169,7 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
 
 def _known_entries(event: TraceEvent) -> str:
     """Return the state before a record, one entry per line."""
-    return "\n".join(_entry_text(dict(entry)) for entry in event.known) or "nothing"
+    return "\n".join(_entry_text(dict(entry)) for entry in event.previous) or "nothing"
 
 
 def _entry_text(entry: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Every row that came into a pass is accounted for: used, quarantined, deduplicated or late."""
+"""Account for every input row of a pass: it is used, quarantined, deduplicated or late."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tidegate.engine.reports import Report, SliceReport, TaskReport
 from tidegate.engine.steps import KernelPass
 from tidegate.errors import CountMismatch
 
-_OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
+_SOURCE_COUNTS = ("quarantined", "deduplicated", "expired-window-record-drop")
 
 
 def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, core.Counts]:
-    """What all tasks of each stage have counted together."""
+    """Return the counts of all tasks of each stage together."""
     counts = {stage: core.Counts() for stage in stages}
     for report in reports:
         if isinstance(report, TaskReport):
@@ -24,35 +24,40 @@ def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, 
 def account_for(
     passes: Sequence[KernelPass], counts: dict[str, core.Counts], reports: Sequence[Report]
 ) -> core.Counts:
-    """The counts of the whole batch. Notes in `counts` the deletions that a pass did not get.
+    """Return the counts of the whole batch, and note in `counts` the deletions that a pass did not get.
 
-    Raises CountMismatch.
+    Raises CountMismatch if a pass has counted more or fewer rows than went into it.
+
+    Args:
+        passes: the passes, in order.
+        counts: pass -> its counts, of all tasks.
+        reports: the reports of all tasks.
     """
     slices = [report for report in reports if isinstance(report, SliceReport)]
     records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
     empty = sum(slice_.empty for slice_ in slices)
     batch_counts = core.Counts({"read": records, "exploded": rows - records, "nothing-to-explode": empty})
-    came_in, deletions = rows - empty, 0
+    input_rows, deletions = rows - empty, 0
     unkeyed = sum(slice_.unkeyed for slice_ in slices)
-    of_records = passes[: 2 if passes[0].is_filter else 1]
+    source_passes = passes[: 2 if passes[0].is_filter else 1]
     for pass_ in passes:
         counted = counts[pass_.name]
         bypassing = unkeyed if pass_.is_deduplication else 0
         if not pass_.takes_deletions:
             counted["tombstones-ignored"] = deletions
-            came_in -= deletions
-        _require_equal(pass_, came_in - bypassing, counted)
-        if pass_ in of_records:
-            batch_counts.include({name: counted[name] for name in _OF_SOURCE})
-        came_in = counted["emitted"] + bypassing
+            input_rows -= deletions
+        _require_equal(pass_, input_rows - bypassing, counted)
+        if pass_ in source_passes:
+            batch_counts.include({name: counted[name] for name in _SOURCE_COUNTS})
+        input_rows = counted["emitted"] + bypassing
         deletions = counted["emitted-tombstones"]
     return batch_counts
 
 
-def _require_equal(pass_: KernelPass, came_in: int, counts: core.Counts) -> None:
-    if came_in != counts.accounted:
+def _require_equal(pass_: KernelPass, input_rows: int, counts: core.Counts) -> None:
+    if input_rows != counts.accounted:
         raise CountMismatch(
-            f"{came_in} records came into {pass_.name}, but {counts.accounted} are accounted for "
+            f"{input_rows} records came into {pass_.name}, but {counts.accounted} are accounted for "
             f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
             f"deduplicated + {counts['expired-window-record-drop']} too late)",
             "Run again; if it stays, please report it with the pipeline file.",

@@ -1,6 +1,6 @@
 """Arrow batches that Python yields in Spark's workers, as a frame.
 
-What a part holds, credentials among it, travels inside the pickled function, and stands in no option, plan
+The content of a part, credentials among it, travels inside the pickled function; it is in no option, plan
 text, event log or page of Spark.
 """
 
@@ -15,12 +15,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 ReadPart = Callable[[], Iterator[pa.RecordBatch]]
-"""Gives a part's batches. It can be pickled, and gives the same when it is called again."""
+"""Yields a part's batches. It can be pickled, and yields the same batches when it is called again."""
 
 
 @dataclass(frozen=True, repr=False)
 class _ReadParts:
-    """A function for `mapInArrow`: the numbers of parts in, their batches out."""
+    """A function for `mapInArrow`: numbers of parts in, their batches out."""
 
     parts: tuple[ReadPart, ...]
 
@@ -31,15 +31,15 @@ class _ReadParts:
 
 
 def spark_types(schema: pa.Schema) -> StructType:
-    """Arrow's columns as Spark's: a timestamp without a zone stays one."""
+    """Return Arrow's columns as Spark's; a timestamp without a zone keeps that type."""
     types: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     return types
 
 
 def frame_of(spark: SparkSession, schema: pa.Schema, parts: Sequence[ReadPart]) -> DataFrame:
-    """A frame of so many partitions, each read by one task.
+    """Return a frame with one partition per part, each read by one task.
 
-    Not by PySpark's data source API, which starts three more Python daemons, only to plan (decision 23).
+    PySpark's data source API is not used: it starts three more Python daemons, only to plan (decision 23).
     """
     numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
     return numbers.mapInArrow(_ReadParts(tuple(parts)), spark_types(schema))

@@ -1,4 +1,4 @@
-"""One batch as one Spark job: from the planned ranges of Kafka to the files of an attempt."""
+"""Compute one batch as one Spark job: from the planned ranges of Kafka to the files of an attempt."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ from tidegate.spec import Pipeline
 
 @dataclass(frozen=True)
 class Before:
-    """What the batches before this one left: the files of each stage's state, stream times and counts per
-    stage. `lookups`: what the plan's lookups read.
+    """The results of earlier batches: the files of each stage's state, stream times and counts per stage.
+
+    `lookups`: the tables that the plan's lookups read.
     """
 
     state: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
@@ -71,8 +72,9 @@ class Before:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a computation came to: counts per stage ("" for the batch), stream times per stage after it, and
-    the files of the attempt."""
+    """The results of a computation: counts per stage ("" for the batch), stream times per stage, and the
+    files of the attempt.
+    """
 
     counts: Mapping[str, core.Counts]
     times: Mapping[str, Times]
@@ -88,11 +90,11 @@ def compute_batch(
     before: Before,
     attempt: str,
 ) -> Computed:
-    """Compute a planned batch under the name `attempt`, on what the committed batches left.
+    """Compute a planned batch under the name `attempt`, from the results of the committed batches.
 
     Nothing that it writes is visible before the ledger commits the attempt. Raises CountMismatch,
     RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed, LookupAmbiguous,
-    OffsetsLost, LakeDamaged, and what `translated` makes of Spark's exceptions.
+    OffsetsLost, LakeDamaged, and the errors that `translated` makes of Spark's exceptions.
     """
     with translated(pipeline):
         computation = Computation(spark, plan, pipeline, lake, before)
@@ -101,7 +103,7 @@ def compute_batch(
 
 
 class Computation:
-    """The passes of one batch as one job, each over the emissions of the one before."""
+    """The passes of one batch as one job, each over the emissions of the pass before."""
 
     def __init__(
         self, spark: SparkSession, plan: Plan, pipeline: Pipeline, lake: Lake, before: Before
@@ -119,11 +121,11 @@ class Computation:
         self._key_types: dict[str, str | None] = {}
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
-        """All passes; what their tasks reported."""
+        """Compute all passes, and return the reports of their tasks."""
         return [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
 
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
-        """All passes, as a frame of reports."""
+        """Return all passes as a frame of reports."""
         frame = self._source(records)
         keys = source_keys(self._pipeline, frame)
         for number in range(len(self._passes)):
@@ -131,7 +133,7 @@ class Computation:
         return frame.select(REPORT)
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
-        """The counts, checked, and the list of the files. Raises CountMismatch."""
+        """Return the counts, checked, and the list of the files. Raises CountMismatch."""
         counts = stage_counts(reports, [pass_.name for pass_ in self._passes])
         batch_counts = account_for(self._passes, counts, reports)
         totals = {
@@ -152,14 +154,14 @@ class Computation:
             if isinstance(report, TaskReport)
             for file in report.files
         ]
-        of_source = {stage: core.Counts(counts) for stage, counts in source_counts(reports).items()}
-        whole = {**totals, "": batch_counts, **of_source}
+        source_stages = {stage: core.Counts(counts) for stage, counts in source_counts(reports).items()}
+        whole = {**totals, "": batch_counts, **source_stages}
         return Computed(whole, times, manifest_of(attempt, self._plan.seq, files))
 
     # the source
 
     def _source(self, records: RecordSource) -> DataFrame:
-        """The records of the planned ranges, decoded, exploded and enriched."""
+        """Return the records of the planned ranges, decoded, exploded and enriched."""
         plan, source, first = self._plan, self._pipeline.source, self._passes[0]
         columns = repeated_columns(self._pipeline)
         decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._passes), columns)
@@ -180,7 +182,7 @@ class Computation:
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 
     def _reads_source(self, pass_: KernelPass) -> bool:
-        """Whether its records are those of the source: the first stage, and what drops some for it."""
+        """Return whether a pass reads records of the source: the first stage, and the filters before it."""
         stages = [stage_pass.name for stage_pass in self._passes if not stage_pass.is_filter]
         return pass_.is_filter or pass_.name == stages[0]
 
@@ -189,7 +191,7 @@ class Computation:
     def _apply_pass(
         self, number: int, frame: DataFrame, keys: KeyTypes, attempt: str
     ) -> tuple[DataFrame, KeyTypes]:
-        """One pass; gives the frame of the next one, or what the last one's tasks report."""
+        """Apply one pass; return the frame of the next pass, or of the reports of the last one's tasks."""
         pass_ = self._passes[number]
         following = self._passes[number + 1] if number + 1 < len(self._passes) else None
         if pass_.is_filter:
@@ -197,9 +199,9 @@ class Computation:
         else:
             require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
             self._key_types[pass_.name] = key_types_text(keys)
-        of_source = self._reads_source(pass_)
-        exploded = of_source and self._pipeline.source.explode is not None
-        shape = Shape(self._keeps_time, exploded, ranked=not of_source)
+        source_stages = self._reads_source(pass_)
+        exploded = source_stages and self._pipeline.source.explode is not None
+        shape = Shape(self._keeps_time, exploded, ranked=not source_stages)
         rows = record_rows(frame, pass_, shape, self._pipeline.pipeline)
         pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
         task = self._task(pass_, following, rows, keys, attempt)
@@ -236,7 +238,7 @@ class Computation:
     def _output(
         self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
     ) -> StageOutput:
-        """What is written of a stage's emissions, and where they go."""
+        """Return where a stage's results are written, and where its emissions go."""
         outbox = None
         if pass_.stage is not None and pass_.name in self._pipeline.published_stages:
             outbox = outbox_format(self._pipeline, pass_.stage, keys, self._plan)
@@ -251,7 +253,7 @@ class Computation:
         return Forwarding(forwarded_schema(pass_.logic, rows), True, self._slots.number)
 
     def _batch(self, pass_: KernelPass) -> core.Batch:
-        """What the kernel has to know of the batch, but for the stream times, which reports bring."""
+        """Return the kernel's parameters of the batch, without the stream times, which reports bring."""
         plan = self._plan
         times = self._before.times.get(pass_.name, {})
         batch = core.Batch(times, drain=plan.drain, replay=plan.replay is not None)
@@ -262,8 +264,9 @@ class Computation:
         )
 
     def _bounded(self, rows: DataFrame, task: KernelTask) -> DataFrame:
-        """A stage whose tasks have whole topic-partitions: its emissions are brought together by key, and
-        only then written."""
+        """Apply a stage whose tasks have whole topic-partitions: its emissions are brought together by key,
+        and only then written.
+        """
         schema = forwarded_schema(task.logic, task.rows)
         first = task.output.before_merge(Forwarding(schema, True, self._slots.number))
         decided = self._decided(rows, replace(task, output=first), schema)
@@ -273,18 +276,18 @@ class Computation:
         return placed.mapInArrow(MergeTask(task.output), spark_types(task.output.forwarding.schema))
 
     def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
-        """The rows, in the order of their hashes, through the kernel."""
+        """Apply the kernel to the rows, in the order of their hashes."""
         placed = arranged(rows, self._slots, F.col("hash"), [hash_order()])
         return placed.mapInArrow(task, spark_types(schema))
 
     def _following_frame(
         self, decided: DataFrame, keys: KeyTypes, following: KernelPass
     ) -> tuple[DataFrame, KeyTypes]:
-        """Emissions as the frame of the next stage, in the order of their partition."""
+        """Return emissions as the frame of the next stage, in the order of their partition."""
         frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions)
         require_usable_key(self._pipeline.pipeline, following.name, keys)
         place = F.xxhash64("__topic", "__partition")
-        # reports have nothing in columns that no other row leaves empty
+        # reports are null in columns that are never null in other rows
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
@@ -293,5 +296,5 @@ class Computation:
 
 
 def _largest_state_bytes(before: Before) -> int:
-    """On disk, of the stage that has most."""
+    """Return the bytes on disk of the stage with the largest state."""
     return max((sum(file.bytes for file in files) for files in before.state.values()), default=0)

@@ -1,6 +1,6 @@
-"""Keys as text, in Spark's expressions: of what a stage emits, for the stage after it.
+"""Keys as text, in Spark's expressions, for emissions that the next stage regroups.
 
-The same texts come from `decoding`, for keys out of the source's columns.
+`decoding` makes the same texts of keys in the source's columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
 KeyTypes = Mapping[str, DataType]
-"""The columns that a key is made of, in order; none when it is the record's own."""
+"""The columns of a key, in order; empty if the key is the record's own."""
 
 _JSON = {"ignoreNullFields": "false"} | {
     # without a format Spark cuts what it writes to milliseconds: two times would be one
@@ -29,12 +29,14 @@ _TIMES = {
 
 
 def to_json(value: Column | str) -> Column:
-    """A struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`."""
+    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`."""
     return F.to_json(value, _JSON)
 
 
 def canonical_key(parts: Mapping[str, Column]) -> Column:
-    """One column: its text; several: a JSON object, in their order, or null when one of them is."""
+    """Return the text of one column, or a JSON object of several, in their order; null if one of them is
+    null.
+    """
     if len(parts) == 1:
         return next(iter(parts.values())).cast("string")
     struct = F.struct(*[part.alias(name) for name, part in parts.items()])
@@ -42,7 +44,7 @@ def canonical_key(parts: Mapping[str, Column]) -> Column:
 
 
 def key_columns(keys: KeyTypes) -> dict[str, Column]:
-    """The columns that the canonical key in the column `key` was made of."""
+    """Return the columns from which the canonical key in the column `key` was made."""
     if not keys:
         return {}
     if len(keys) == 1:

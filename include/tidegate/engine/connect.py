@@ -1,8 +1,8 @@
-"""Sessions of a Spark Connect server: reached or given up within seconds, and used again from batch to batch.
+"""Sessions of a Spark Connect server: opened or given up within seconds, and reused from batch to batch.
 
-A server starts Python workers for each session that it has not seen before, which takes longer than a
-small batch. So a batch asks for the session of its stream by a name, and finds there the workers of the batch
-before.
+A server starts Python workers for each session that it has not seen before, which takes longer than a small
+batch. Therefore a batch asks for the session of its stream by a name, and finds the workers of the batch
+before there.
 """
 
 from __future__ import annotations
@@ -35,27 +35,33 @@ _CONNECT_SECONDS = 10
 _RESTART_SECONDS = 20
 _ANSWER_SECONDS = 30
 _RETRIES = {"max_retries": 8, "max_backoff": 5_000}
-"""Some 25 s in all. PySpark's own policy goes on for ten minutes; here a retry of the step comes after it."""
+"""Some 25 s in all. PySpark's own policy retries for ten minutes; here Airflow retries the step."""
 
 _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000)]
-"""A server that hangs is given up after so long. It refuses who asks more often than every five minutes."""
+"""A server that hangs is given up after this time. The server refuses clients that ping more often than every
+five minutes.
+"""
 
 _SESSION_CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
-_NOT_LET_IN = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+_ACCESS_DENIED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _MOST_CLOSED = 1_000
-"""So many closed sessions a server remembers (spark.connect.session.manager.closedSessionsTombstonesSize)."""
+"""The number of closed sessions that a server remembers
+(spark.connect.session.manager.closedSessionsTombstonesSize).
+"""
 
 
 def connect(url: str, name: str | None = None) -> SparkSession:
-    """A session of the server at `url`: `sc://host:port`, with the parameters that Spark knows.
+    """Return a session of the server at `url`: `sc://host:port`, with parameters that Spark supports.
 
-    With a `name` it is the same one at each call, for as long as the server keeps it. What a process that
-    died has left at work in it is interrupted: whoever asks must be the only one, as the holder of a stream's
-    lease is. Without a name it is the one that this process has, or a new one, which ends with the process.
-    A `session_id` in the URL goes before both.
+    With a `name`, each call returns the same session, as long as the server keeps it. Work that a dead
+    process left in it is interrupted: the caller must be the only user, as the holder of a stream's lease is.
+    Without a name, the session is the one of this process, or a new one, which ends with the process. A
+    `session_id` in the URL overrides both.
 
-    Raises SparkLost when the server does not answer within half a minute, ends before it has answered, or
-    takes no more; SetupFailed when its Spark is of another version, or it lets nobody in.
+    Raises SparkLost if the server does not answer within half a minute, ends before it has answered, or
+    accepts no more; SetupFailed if its Spark has another version, or it denies access.
+
+    Example: `connect("sc://localhost:15002", name="orders-g1")`.
     """
     _wait_listening(url)
     if names_session(url):
@@ -72,15 +78,15 @@ def connect(url: str, name: str | None = None) -> SparkSession:
 
 
 def names_session(url: str) -> bool:
-    """Whether the URL itself names the session; it stays when the process that asked for it has ended."""
+    """Return whether the URL itself names the session, which then outlives the process."""
     return url.startswith(SCHEME) and _SESSION_ID in url
 
 
 def named_url(url: str, name: str, number: int = 0) -> str:
-    """The URL of a session with a name.
+    """Return the URL of a session with a name.
 
-    A server does not open a session again that it has closed, as it closes those that nobody used for an
-    hour. `number` is how many of this name it has closed.
+    A server never reopens a session that it has closed, as it closes sessions that nobody used for an hour.
+    `number` is the number of sessions of this name that it has closed.
     """
     base, _, parameters = url.removeprefix(SCHEME).partition("/")
     session_id = uuid5(NAMESPACE_URL, f"tidegate:{name}#{number}")
@@ -103,13 +109,13 @@ def _is_closed_session(error: BaseException | None) -> bool:
 
 
 def _session(url: str) -> SparkSession:
-    """A session that has answered."""
+    """Return a session that has answered."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as `SparkSession.builder` does, which takes no channel
     session: Any = _connect_session().builder.channelBuilder(_channel(url)).create()
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
-    # At exit PySpark asks the server to forget models, which nobody made. One that hangs would hold it up.
+    # At exit PySpark asks the server to remove cached models. There are none; a hanging server would block.
     atexit.unregister(session.client._cleanup_ml_cache)
     _require_same_spark(_answer(url, lambda: str(session.version)), url)
     opened: SparkSession = session
@@ -117,7 +123,9 @@ def _session(url: str) -> SparkSession:
 
 
 def _channel(url: str) -> Any:
-    """The way to a server. One of this user's on this machine is sent its token, if the URL has none."""
+    """Return the channel to a server. A server of this user on this machine gets its token if the URL has
+    none.
+    """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     channel = DefaultChannelBuilder(url, _KEEPALIVE)
@@ -134,9 +142,9 @@ def _connect_session() -> Any:
 
 
 def _answer(url: str, ask: Callable[[], Answer]) -> Answer:
-    """What the server answers. A call of gRPC has no end of its own.
+    """Return the server's answer, with a time limit: a call of gRPC has none.
 
-    Raises SparkLost when there is no answer, SetupFailed when it is that nobody is let in.
+    Raises SparkLost if there is no answer, SetupFailed if the server denies access.
     """
     answers: list[Answer] = []
     errors: list[Exception] = []
@@ -158,13 +166,15 @@ def _answer(url: str, ask: Callable[[], Answer]) -> Answer:
 
 
 def _typed(url: str, error: Exception) -> Exception:
-    """What the error in place of an answer means. Nothing was asked yet that could be wrong in itself, so it
-    is about the server: it has ended, has no memory left, or a gateway before it takes no more."""
+    """Return the typed form of the error that came in place of an answer. No request was made yet that could
+    be wrong, so the server is the cause: it has ended, has no memory left, or a gateway before it accepts no
+    more.
+    """
     status = grpc_status(error)
     if status is None:
         return error
     reason = f"{status.name}, {status.details}"
-    if status.name in _NOT_LET_IN:
+    if status.name in _ACCESS_DENIED:
         return SetupFailed(
             f"The Spark Connect server at {_place(url)} does not let tidegate in: {reason}",
             "Give its token: `;token=…` in its address, or SPARK_CONNECT_AUTHENTICATE_TOKEN. Without TLS it "
@@ -174,7 +184,7 @@ def _typed(url: str, error: Exception) -> Exception:
 
 
 def _require_same_spark(version: str, url: str) -> None:
-    """Its Python workers unpickle what this process has pickled. Raises SetupFailed."""
+    """Raise SetupFailed for another version: its Python workers unpickle what this process has pickled."""
     if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
         raise SetupFailed(
             f"The Spark Connect server at {_place(url)} is Spark {version}, this is PySpark "
@@ -184,8 +194,9 @@ def _require_same_spark(version: str, url: str) -> None:
 
 
 def _wait_listening(url: str) -> None:
-    """Return when somebody listens, for which a server that is just being restarted is given some time.
-    Raises SparkLost with the system's reason."""
+    """Return when the server listens; a server that is being restarted gets some time. Raises SparkLost with
+    the system's reason.
+    """
     deadline = time.monotonic() + _RESTART_SECONDS
     while (error := connection_error(url)) is not None:
         if not isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
@@ -194,13 +205,15 @@ def _wait_listening(url: str) -> None:
 
 
 def connection_error(url: str, port: int = _PORT) -> OSError | None:
-    """Return why nobody can be reached at a URL, None if somebody listens. `port`: where it names none."""
+    """Return why the server at a URL cannot be reached; None if it listens. `port` is used if the URL has
+    none.
+    """
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname, parts.port or port), _CONNECT_SECONDS).close()
     except OSError as error:
         return error
-    except ValueError as error:  # a port that is none
+    except ValueError as error:  # the port is not a number
         return OSError(str(error))
     return None
 
@@ -213,11 +226,12 @@ def _no_answer(url: str, reason: str) -> SparkLost:
 
 
 def _place(url: str) -> str:
-    """Host and port: the rest may have a token."""
+    """Return host and port: the rest of the URL may contain a token."""
     return urlsplit(url).netloc
 
 
 def _end(session: SparkSession, url: str) -> None:
-    if connection_error(url) is None:  # a server that is gone has ended it; the client would go on asking
+    # a server that has ended took the session with it; the client would retry for a long time
+    if connection_error(url) is None:
         with suppress(PySparkException, OSError):
             session.stop()

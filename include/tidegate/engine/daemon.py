@@ -1,7 +1,7 @@
-"""`python -m tidegate.engine.daemon`: Spark's daemon of Python workers, which has imported what they need.
+"""`python -m tidegate.engine.daemon`: Spark's daemon of Python workers, with all their imports done.
 
-Workers are forks of it. Without it each imports all of it anew, and from Spark's zip file of PySpark, whose
-modules are compiled again in each daemon and whose index is read again before each task.
+Workers are forks of it. Without it, each worker imports everything anew, and from Spark's zip file of
+PySpark, whose modules each daemon compiles again, and whose index is read again before each task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _M_ARENA_MAX = -8  # of malloc.h
 def main() -> None:
     """Fork workers until Spark ends."""
     prefer_installed_pyspark()
-    from pyspark import daemon  # late: from where, is only now clear
+    from pyspark import daemon  # imported late: the line before decides from which place
 
     keep_pandas_out()
     from tidegate.engine import arrow_source, kernel_task, source, time_task, written
@@ -33,8 +33,10 @@ def main() -> None:
 
 
 def share_arenas() -> None:
-    """Have all threads but the first share one heap. glibc gives them up to eight for each core, and the next
-    batch's threads of the Kafka client do not use again what those before have freed in theirs.
+    """Make all threads but the first share one heap.
+
+    glibc gives them up to eight heaps per core, and the threads that the Kafka client starts for the next
+    batch do not reuse what the threads before have freed in theirs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has no arenas
     if mallopt is not None:
@@ -42,7 +44,7 @@ def share_arenas() -> None:
 
 
 def prefer_installed_pyspark() -> None:
-    """Import PySpark from where it is installed, if that is the home of the Spark that runs."""
+    """Import PySpark from its installation, if that is the home of the running Spark."""
     home = Path(os.environ.get("SPARK_HOME", "")).resolve()
     zips = [path for path in sys.path if path.endswith(".zip") and home in Path(path).resolve().parents]
     sys.path[:] = [path for path in sys.path if path not in zips]

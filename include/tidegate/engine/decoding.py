@@ -1,4 +1,4 @@
-"""A pipeline file's source as what `formats` decodes by."""
+"""Turn a pipeline file's source into the layout by which `formats` decodes records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidegate.spec.arrow import arrow_schema
 
 
 def record_layout(source: Source) -> RecordLayout:
-    """What the source's records are made of. It travels to workers in place of `source`."""
+    """Return the layout of the source's records. It travels to workers in place of `source`."""
     return RecordLayout(
         source.format,
         arrow_schema(source.columns),

@@ -1,4 +1,4 @@
-"""Emissions of a stage as the frame that the next one reads."""
+"""Turn a stage's emissions into the frame that the next stage reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.formats import EMISSION
 
 NO_KEY = "null_key_column"
-"""The reason of an emission one of whose key's columns is null."""
+"""The reason of an emission whose key has a null column."""
 
 _FORWARDED = (
     *("hash", "key", "ordinal", "topic", "partition", "offset", "timestamp", "at", "instant", "turn", "part"),
@@ -24,11 +24,13 @@ _FORWARDED = (
 )
 _REPORTS = [pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())]
 REPORTS_ONLY = pa.schema(_REPORTS)
-"""What tasks give that forward no emissions."""
+"""The output of tasks that forward no emissions."""
 
 
 def forwarded_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
-    """What tasks of a stage give that forward emissions; `rows` is the schema of the kernel's input."""
+    """Return the output columns of tasks that forward emissions; `rows` is the schema of the
+    kernel's input.
+    """
     emitted = core.output_schema(logic, rows)
     return pa.schema([*(emitted.field(name) for name in _FORWARDED), *_REPORTS])
 
@@ -40,19 +42,26 @@ def emission_frame(
     takes_deletions: bool,
     turn: Column | None = None,
 ) -> tuple[DataFrame, KeyTypes]:
-    """Emissions as a frame, and the columns of its key. `__time` is for a `TimeTask` to set; so is `__turn`,
-    unless `turn` gives it.
+    """Return emissions as a frame, and the columns of its key.
 
-    Its columns are the emitted ones, the key's, `window_start` and `window_end`.
+    The frame has the emitted columns, the key's, `window_start` and `window_end`. A `TimeTask` sets `__time`,
+    and `__turn`, unless `turn` gives it.
+
+    Args:
+        emissions: rows of `forwarded_schema`.
+        keys: the columns of the emitting stage's key.
+        regrouped: the columns of the next stage's key; None: it keeps the key.
+        takes_deletions: the next stage gets deletions, too.
+        turn: the column `__turn`.
     """
     if not takes_deletions:
         emissions = emissions.where(F.col("value").isNotNull() | F.col(REPORT).isNotNull())
     value = emissions.schema["value"].dataType
     assert isinstance(value, StructType)
     emitted = {name: F.col("value")[name] for name in value.names}
-    of_key = key_columns(keys)
+    key_parts = key_columns(keys)
     columns = emitted | {
-        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in of_key.items()
+        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in key_parts.items()
     }
     key, new_keys = F.col("key"), keys
     if regrouped is not None:
@@ -75,13 +84,13 @@ def emission_frame(
 
 
 def _rank() -> Column:
-    """`core.RANK` of an emission; null of reports."""
+    """Return `core.RANK` of an emission; null for reports."""
     rank = F.struct(*[F.col(field.name) for field in core.RANK])
     return F.when(F.col(REPORT).isNull(), rank)
 
 
 def _unkeyed(key: Column) -> list[Column]:
-    """`__reason` and `__input` of an emission whose key is null."""
+    """Return `__reason` and `__input` of an emission whose key is null."""
     unkeyed = key.isNull() & F.col(REPORT).isNull()
     unusable = F.struct(
         F.col("key").cast("binary"),

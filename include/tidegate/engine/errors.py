@@ -1,4 +1,4 @@
-"""Spark's exceptions, as ours; and ours, through Spark."""
+"""Translate Spark's exceptions to tidegate's, and carry tidegate's own errors through Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tidegate.errors import (
 if TYPE_CHECKING:
     from tidegate.spec import Pipeline
 
-# Of Spark's own folders, and of tables that lookups read: what tasks write has typed errors.
+# Signs of Spark's own folders and of tables that lookups read: tasks raise typed errors for what they write.
 _STORAGE = ("No space left", "Permission denied", "Read-only file system", "AccessDenied")
 _MEMORY = (
     *("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "UNABLE_TO_ACQUIRE_MEMORY"),
@@ -57,7 +57,7 @@ _MORE_MEMORY = (
     "spark.executor.memory); then run again, nothing is lost. Of wide records, let a batch read a million or "
     "fewer (`source.max_records`)."
 )
-# What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
+# The answer of a Spark Connect server that was restarted, or has closed the session, to an earlier handle.
 _HANDLE_LOST = "INVALID_HANDLE."
 _LOST = (
     (  # a server, or a driver, was ended in good order
@@ -76,10 +76,10 @@ _LOST = (
         "Let fewer tasks run at once, or have more memory beside Spark's heap; then run again.",
     ),
 )
-"""What Spark says of a job that it can no longer end; what that means, and what helps."""
+"""Signs in the text of a job that Spark could not finish, with their meaning and a fix."""
 _DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
-# What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
+# Errors that one record causes in a SQL expression (ANSI mode is on): as text, as exceptions.
 _EXPRESSION = re.compile(
     r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds|Runtime|IllegalArgument)Exception: "
     r"(\[[A-Z0-9_.]+\] [^\n]*)"
@@ -88,9 +88,9 @@ _EXPRESSION_FAILED = (
     *(ArithmeticException, DateTimeException, NumberFormatException),
     ArrayIndexOutOfBoundsException,
 )
-# So Spark calls other errors, too; those of an expression have a condition, and no sign of another cause.
+# Spark uses these for other errors, too; errors of an expression have a condition, and no other cause's sign.
 _EXPRESSION_MAY_HAVE_FAILED = (SparkRuntimeException, IllegalArgumentException)
-# What a function of Spark passes on of Java's: in a driver's text, and in that of a Connect server.
+# Java's exceptions that a function of Spark passes on: in the text of a driver, and of a Connect server.
 _JAVA_FAILED = re.compile(
     r"java\.(?:lang|time|util|util\.regex)\."
     r"((?:NegativeArraySize|IllegalFormat\w*|\w*Format(?:Conversion|Argument)|PatternSyntax|NumberFormat"
@@ -100,10 +100,12 @@ _ADVICE = re.compile(
     r' If necessary set "spark\.[^"]+" to "[^"]+" to bypass this error\.| SQLSTATE: \w+$'
     r"|^\[USER_RAISED_EXCEPTION\] "
 )
-"""What Spark says that is no help: how to let wrong values pass, which tidegate does not allow, and codes."""
+"""Advice that does not help: settings that let wrong values pass, which tidegate does not allow,
+and codes.
+"""
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 
-# What is raised in a worker reaches the driver as text only: this is how it is written, and read again.
+# Errors that are raised in a worker reach the driver as text only: these are written as JSON and read again.
 _RAISED_IN_WORKERS = {
     error.__name__: error
     for error in (
@@ -132,7 +134,7 @@ _WorkerError.__module__, _WorkerError.__qualname__ = "tidegate", "reported"
 
 @contextmanager
 def report_worker_errors() -> Iterator[None]:
-    """In a worker: raise typed errors so that `translated` finds them in what Spark makes of them."""
+    """Raise typed errors in a worker so that `translated` finds them in Spark's text."""
     try:
         yield
     except tuple(_RAISED_IN_WORKERS.values()) as error:
@@ -142,7 +144,17 @@ def report_worker_errors() -> Iterator[None]:
 
 @contextmanager
 def translated(pipeline: Pipeline) -> Iterator[None]:
-    """Raise typed errors in place of Spark's, with the first line of what Spark says."""
+    """Raise typed errors in place of Spark's, with the first line of Spark's message.
+
+    Raises PipelineInvalid for an expression that Spark cannot analyse, RecordFailed for one that fails on a
+    record's values, SparkLost if Spark has ended, and the errors that tasks raised. Other errors pass
+    unchanged.
+
+    Example::
+
+        with translated(pipeline):
+            frame.collect()
+    """
     try:
         yield
     except TidegateError:
@@ -164,7 +176,7 @@ def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
 
 def _typed(error: Exception, pipeline: Pipeline) -> TidegateError | None:
     try:
-        text = str(error)  # Spark's exceptions ask the JVM what they say
+        text = str(error)  # Spark's exceptions ask the JVM for their message, which may have ended
     except (Py4JError, OSError):
         return _lost()
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
@@ -183,8 +195,9 @@ def _typed(error: Exception, pipeline: Pipeline) -> TidegateError | None:
 
 
 def _server_lost(error: Exception, text: str) -> SparkLost | None:
-    """gRPC had no answer, also when it asked again; or the server has forgotten what was at work; or it, or a
-    gateway before it, takes no more."""
+    """Return the error for a Connect server that gave no answer to repeated calls, has lost the session, or
+    refuses work, itself or through a gateway.
+    """
     status = grpc_status(error)
     if status is not None and status.name == "RESOURCE_EXHAUSTED":
         return SparkLost(
@@ -201,15 +214,15 @@ def _server_lost(error: Exception, text: str) -> SparkLost | None:
 
 @dataclass(frozen=True)
 class GrpcStatus:
-    """How a call of a Spark Connect server ended: the status's name, and what was said to it."""
+    """The status of a call to a Spark Connect server: its name, and its details."""
 
     name: str
     details: str
 
 
 def grpc_status(error: Exception) -> GrpcStatus | None:
-    """The status of a call that ended with this error; None where it is no call's."""
-    code = getattr(error, "_grpc_status_code", None)  # PySpark tells it in no other way
+    """Return the status of the call that ended with this error; None if the error is not that of a call."""
+    code = getattr(error, "_grpc_status_code", None)  # PySpark has no public attribute for it
     if code is None:
         return None
     text = str(error)
@@ -251,7 +264,7 @@ def _from_text(text: str, pipeline: Pipeline) -> TidegateError | None:
 
 
 def _expression_failed(says: str, text: str, pipeline: Pipeline) -> RecordFailed:
-    """Spark computes whole batches of records, and does not tell which one it was."""
+    """Return the error of an expression. Spark computes whole batches, and does not name the record."""
     from tidegate.spec.conversions import as_written  # late: workers, which have no grammar, import this
 
     fragment = _FRAGMENT.search(text)
@@ -269,5 +282,5 @@ def _first_line(text: str) -> str:
 
 
 def _line_with(signs: Sequence[str], text: str) -> str:
-    """The line that names the cause: the first one often only names py4j's call."""
+    """Return the line that names the cause: the first line often only names py4j's call."""
     return _first_line("\n".join(line for line in text.splitlines() if any(sign in line for sign in signs)))

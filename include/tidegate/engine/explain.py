@@ -1,4 +1,4 @@
-"""Why a key was emitted, or not: a committed batch decided again, for one key. Writes nothing."""
+"""Explain why a key was emitted, or not: decide a committed batch again, for one key. Writes nothing."""
 
 from __future__ import annotations
 
@@ -26,21 +26,26 @@ from tidegate.spec import Pipeline
 from tidegate.spec.kernel import DEDUPLICATION, SEQUENCE
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
-"""What people call the passes that only let records through or not: as the source's field."""
+"""The names for people of the passes that only filter records: the source's fields."""
 
 Position = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One thing that happened to a key in a stage, in the order in which it happened.
+    """One event of a key in a stage; events are in the order in which they happened.
 
-    A `record` came in: `value` is what the stage selects of it, `fate` what became of it, and `known` what
-    was known before, a mapping for each entry (`window`, what was last `emitted`, how many records were
-    `held`, when it was `due`). An `emission` went out: `value` is what did (None: a deletion), `fate` the
-    reason. A `refused` value would have gone out, and breaks the expectations that are its fate; it is in
-    quarantine. A `quarantined` record has the reason as its fate. `source` is the record's position;
-    `timestamp`, and `at`, when it happened, are epoch ms.
+    Args:
+        what: a `record` came in; an `emission` was sent; a `refused` value would have been emitted but breaks
+            an
+            expectation, and is in quarantine; or a `quarantined` record.
+        source: the record's position.
+        timestamp: epoch ms.
+        at: when it happened, epoch ms.
+        value: the columns that the stage selects of the record, or the emitted value (None: a deletion).
+        fate: what became of the record; the reason of an emission or of quarantine; the broken expectations.
+        previous: the state before a record, a mapping per entry (`window`, what was last `emitted`, how many
+            records were `held`, when it was `due`).
     """
 
     stage: str
@@ -50,7 +55,7 @@ class TraceEvent:
     at: int | None
     value: Any
     fate: str
-    known: Sequence[Mapping[str, Any]] = ()
+    previous: Sequence[Mapping[str, Any]] = ()
     window: tuple[int, int] | None = None
 
 
@@ -64,17 +69,18 @@ def explain_batch(
     stage: str | None,
     key: str,
 ) -> list[TraceEvent]:
-    """What a committed batch did with a key, in one stage or (None) in each, on what those before it left.
+    """Return the events of a key in a committed batch, in one stage or (None) in all, from the state before
+    it.
 
-    Quarantined records have no key: those whose Kafka key is its text are told, too. Raises what
-    `compute_batch` raises while it decides.
+    Quarantined records have no key: records whose Kafka key is its text are included. Raises the errors of
+    `compute_batch` that occur while it decides.
     """
     with translated(pipeline):
         return Explanation(spark, plan, pipeline, lake, before, stage, key).events(records)
 
 
 class Explanation(Computation):
-    """A computation that tells of one key what it decides, and writes nothing."""
+    """A computation that reports its decisions about one key, and writes nothing."""
 
     def __init__(
         self,
@@ -91,13 +97,13 @@ class Explanation(Computation):
         if stage is not None:
             names = [pass_.name for pass_ in self._passes]
             self._passes = self._passes[: names.index(stage) + 1]
-        # the stages before are computed all the same: the stage asked for reads their emissions
+        # the stages before are computed, too: the requested stage reads their emissions
         self._traced_passes = {
             pass_.name for pass_ in self._passes if stage is None or pass_.is_filter or pass_.name == stage
         }
 
     def events(self, records: RecordSource) -> list[TraceEvent]:
-        """What happened, in the order of the passes; of stages, in the one that was asked for or in all."""
+        """Return the events in the order of the passes; for stages, of the requested one or of all."""
         reports = [report for report in self.run(records, "") if isinstance(report, TraceReport)]
         return [
             event
@@ -122,8 +128,9 @@ class Explanation(Computation):
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[TraceEvent]:
-    """Quarantined records, then each emission, or refused value, after the record that it is from; before
-    all, if an earlier batch had that."""
+    """Return quarantined records, then each emission or refused value after the record that caused it; before
+    all records, if an earlier batch had that record.
+    """
     unusable = [_quarantined(pass_, row) for row in rows if row["kind"] == core.QUARANTINED]
     records = [_record(pass_, row) for row in rows if row["kind"] == core.TRACE]
     emitted = sorted(
@@ -136,8 +143,8 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
     return unusable + [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
-def in_words_of_the_file(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
-    """Stage, key and value of a record, as a trace has them, in the words of the pipeline file."""
+def pipeline_terms(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
+    """Return stage, key and value of a traced record in the words of the pipeline file."""
     if pass_name not in _FILTER_NAMES:
         return pass_name, key, value
     name = _FILTER_NAMES[pass_name]
@@ -152,7 +159,7 @@ def in_words_of_the_file(pass_name: str, key: str, value: Any) -> tuple[str, str
 
 def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     trace = json.loads(row["trace"])
-    name, _, value = in_words_of_the_file(pass_.name, "", trace["value"])
+    name, _, value = pipeline_terms(pass_.name, "", trace["value"])
     return TraceEvent(
         name, "record", _source(row), row["timestamp"], row["at"], value, row["reason"], trace["known"]
     )

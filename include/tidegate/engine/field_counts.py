@@ -1,8 +1,8 @@
-"""Which declared columns have values in a batch, and which fields of its records are not declared.
+"""Count which declared columns have values in a batch, and which fields of its records are not declared.
 
-Both tell a typo in `columns` from a field that records do not have. Values are counted in all records. Fields
-that are not declared are looked for in a sample, the first records of each block, and in JSON only: a full
-look would decode each record twice.
+Both reveal a typo in `columns`, or a field that records do not have. Values are counted in all records.
+Undeclared fields are counted in a sample, the first records of each block, and in JSON only: a full count
+would decode each record twice.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tidegate.engine.reports import Report, SliceReport
 from tidegate.formats import RecordLayout
 
 SAMPLED_PER_BLOCK = 100
-"""Records of a block of some thousands: 0.1 ms."""
+"""The records that are sampled of a block of some thousands, which takes 0.1 ms."""
 MOST_FIELDS = 20
-"""So many fields that are not declared are reported, the most frequent ones."""
+"""The number of undeclared fields that are reported, the most frequent ones."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -37,7 +37,7 @@ class FieldCounter:
         self.filled, self._undeclared = Counter[str](), Counter[str]()
 
     def add_values(self, values: Sequence[bytes | None]) -> None:
-        """Look at the fields of some records of a block."""
+        """Count the fields of some records of a block."""
         if not self._is_sampled:
             return
         for value in islice((value for value in values if value is not None), SAMPLED_PER_BLOCK):
@@ -63,9 +63,9 @@ class FieldCounter:
 
 
 def source_counts(reports: Iterable[Report]) -> dict[str, Counter[str]]:
-    """Return what slices have counted together, as counts of the two stages that `ledger.report` reads.
+    """Return the counts of all slices together, as the two stages that `ledger.report` reads.
 
-    Nothing where no record was usable.
+    Empty if no record was usable.
     """
     columns, fields = Counter[str](), Counter[str]()
     usable = 0

@@ -17,20 +17,22 @@ from tidegate.lake.writer import RowWriter
 
 @dataclass(frozen=True)
 class AttemptFiles:
-    """Where an attempt's files go: folders of its name, which nothing reads before a manifest names them."""
+    """The place of an attempt's files: folders of its name, which nothing reads before a manifest
+    names them.
+    """
 
     lake: Lake
     attempt: str
 
     def writers(self, stage: str, slot: int) -> Writers:
-        """What one try of a task writes with. Use it as a context manager."""
+        """Return the writers of one try of a task. Use them as a context manager."""
         return Writers(self, stage, slot)
 
 
 class Writers:
     """A file of each kind, made with its first row, under names that no other try has.
 
-    `files` is what was written, after the end.
+    `files` has the written files after the end of the block.
     """
 
     def __init__(self, attempt: AttemptFiles, stage: str, slot: int) -> None:

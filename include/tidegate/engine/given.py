@@ -1,4 +1,4 @@
-"""Records that are given, in place of Kafka's: decoded, and cut into batches."""
+"""Records of a case file, in place of Kafka's: decoded, and cut into batches."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cut:
-    """One way to cut records into batches: of each batch the numbers of its records, and its clock, in epoch
-    ms (None: it has none)."""
+    """One way to cut records into batches: the record numbers of each batch, and its clock in epoch ms or
+    None.
+    """
 
     spans: tuple[Span, ...]
     clocks: tuple[int | None, ...]
 
 
 class CaseInput:
-    """Records, numbered 0, 1, 2 … as they are given, and ticks between them.
+    """Records, numbered 0, 1, 2 … in their order, and ticks between them.
 
-    `ticks`: of each, how many records come before it, and its clock, in epoch ms.
+    `ticks` has for each tick the number of records before it, and its clock in epoch ms.
     """
 
     def __init__(self, case_inputs: Iterable[CaseRecord | Tick]) -> None:
@@ -45,7 +46,10 @@ class CaseInput:
                 self.records.append(case_input)
 
     def cut(self, places: Iterable[int]) -> Cut:
-        """Batches that end before the records of these numbers, without a clock, and at ticks."""
+        """Return the batches that end before the records with these numbers, without a clock, and at ticks.
+
+        Example: three records without ticks and `cut([1])` give the spans `((0, 1), (1, 3))`.
+        """
         number = len(self.records)
         ends: list[tuple[int, int | None]] = [(place, None) for place in places if 0 < place < number]
         ends = sorted([*ends, *self.ticks], key=lambda end: end[0])
@@ -56,8 +60,10 @@ class CaseInput:
         return Cut(spans, tuple(clock for _, clock in ends))
 
     def decoded(self, source: Source, keeps_input: bool) -> pa.RecordBatch:
-        """Rows of `FrameDecoder`, in the order of the records. `__turn` is a record's number: the order in
-        which records are given is that of their partition, whatever offsets they are given.
+        """Return rows of `FrameDecoder`, in the order of the records.
+
+        `__turn` is a record's number: the order in a case is the order in the partition, whatever the offsets
+        are.
         """
         layout = record_layout(source)
         pieces = [pa.RecordBatch.from_pylist([], FrameDecoder(layout, None, keeps_input).schema)]
@@ -70,8 +76,9 @@ class CaseInput:
         return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))
 
     def _numbers_by_origin(self) -> dict[tuple[int, str, int], list[int]]:
-        """The records of each topic-partition between two ticks; the first of the key is when their future
-        begins."""
+        """Return the records of each topic-partition between two ticks; keys begin with the end of believed
+        timestamps.
+        """
         numbers: dict[tuple[int, str, int], list[int]] = {}
         for number, (record, clock) in enumerate(zip(self.records, self._clocks(), strict=True)):
             believed_until_ms = _LATEST_MS if clock is None else clock + core.FUTURE_MS
@@ -79,7 +86,7 @@ class CaseInput:
         return numbers
 
     def _clocks(self) -> Iterator[int | None]:
-        """Per record, the clock of the tick that ends its batch; none after the last tick."""
+        """Yield per record the clock of the tick that ends its batch; None after the last tick."""
         start = 0
         for end, clock in self.ticks:
             yield from [clock] * (end - start)
@@ -87,7 +94,7 @@ class CaseInput:
         yield from [None] * (len(self.records) - start)
 
     def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
-        """Records with their numbers in place of their offsets."""
+        """Return records with their numbers in place of their offsets."""
         records = [self.records[number] for number in numbers]
         return Records(
             topic,

@@ -1,5 +1,5 @@
-"""The tasks of a stage: each takes its sorted records and their state through the kernel, and hands what
-comes of it to an output, which writes it, or tells of it.
+"""The tasks of a stage: each takes its sorted records and their state through the kernel, and passes the
+results to an output, which writes or reports them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from tidegate.failpoints import failpoint
 
 @dataclass(frozen=True)
 class Forwarding:
-    """What leaves a task as rows: `emissions` or not, in `schema`, to the `slots` tasks of the next pass
-    (1 where the driver is next)."""
+    """The rows that leave a task: in `schema`, with `emissions` or not, to the `slots` tasks of the next pass
+    (1 if the driver is next).
+    """
 
     schema: pa.Schema
     emissions: bool
@@ -32,27 +33,27 @@ class Forwarding:
 
 
 class TaskOutput(Protocol):
-    """Takes what the kernel gives in one try of one task. The report is asked for after the end."""
+    """Takes the kernel's output in one try of one task. Ask for the report after the end."""
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of `core.output_schema`, all of one kind; gives what goes on."""
+        """Take rows of `core.output_schema`, all of one kind; yield the rows that go on to the next pass."""
 
     def report(self) -> Report:
-        """What became of them."""
+        """Return the report of all rows."""
 
 
 class StageOutput(Protocol):
-    """What the outputs of a stage's tasks have in common. It can be pickled."""
+    """The shared part of the outputs of a stage's tasks. It can be pickled."""
 
     @property
     def forwarding(self) -> Forwarding:
-        """What goes on."""
+        """The rows that go on to the next pass."""
 
     def open(self, slot: int) -> AbstractContextManager[TaskOutput]:
-        """The output of one try of a task."""
+        """Return the output of one try of a task."""
 
     def before_merge(self, forwarding: Forwarding) -> StageOutput:
-        """The same for the tasks before a `MergeTask`, which gets their emissions by `forwarding`."""
+        """Return the output for tasks before a `MergeTask`, which gets their emissions by `forwarding`."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,9 @@ class KernelTask:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """A function for `mapInArrow` after a bounded stage, whose tasks have whole topic-partitions: emissions
-    sorted by key and rank, numbered as one sequence of their key."""
+    """A function for `mapInArrow` after a bounded stage, whose tasks have whole topic-partitions: it takes
+    emissions sorted by key and rank, and numbers each key's as one sequence.
+    """
 
     output: StageOutput
 
@@ -115,7 +117,7 @@ class MergeTask:
 
 
 def slot_of_task() -> int:
-    """The number of the task that runs in this worker: its rows are those of this slot."""
+    """Return the number of the task in this worker: its rows are those of this slot."""
     context = TaskContext.get()
     assert context is not None, "a task runs in a worker of Spark"
     return int(context.partitionId())
@@ -124,5 +126,5 @@ def slot_of_task() -> int:
 def forwarded_reports(
     reports: Sequence[Report], own: Report, slot: int, forwarding: Forwarding
 ) -> Iterator[pa.RecordBatch]:
-    """A task's own report; and from the first task those that all of them got."""
+    """Yield a task's own report; from the first task also the reports that all tasks got."""
     return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)

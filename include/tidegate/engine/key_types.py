@@ -1,7 +1,7 @@
-"""The types that a stage's keys are written of, against those that the keys in its state were written of.
+"""Compare the types of a stage's key with the types of the keys in its state.
 
-A key is a text: nothing in it tells that 7 was a number, where "07" would be another key. So manifests have
-the types beside the files of a stage's state. A value's type is in the files themselves.
+A key is a text, which does not show that 7 was a number, while "07" would be another key. Therefore manifests
+have the types beside the files of a stage's state. The type of a value is in the files themselves.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidegate.spec.kinds import INTEGERS
 
 
 def key_types_text(keys: KeyTypes) -> str | None:
-    """Column -> Spark's type, as manifests have them; None: the key is the record's own."""
+    """Return column -> Spark's type as JSON, as manifests have it; None if the key is the record's own."""
     return json.dumps(_names(keys)) if keys else None
 
 
 def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes) -> None:
-    """Raise SchemaChanged where a column of the stage's key has another type than in the files of its state.
+    """Raises SchemaChanged if a column of the stage's key has another type than in the files of its state.
 
-    Whole numbers have the same text in any width. Files of records' own keys fit any.
+    Whole numbers have the same text in any width. Files with records' own keys fit any type.
     """
     types = _names(keys)
     for stored in sorted({file.key_types for file in files if file.key_types is not None}):
@@ -37,9 +37,9 @@ def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes
 
 
 def require_usable_key(pipeline: str, stage: str, keys: KeyTypes) -> None:
-    """Raise PipelineInvalid where a key column has a type that cannot be a key.
+    """Raises PipelineInvalid if a key column has a type that cannot be a key.
 
-    The grammar refuses such a column where it knows the type; only Spark knows that of `array(a, b)`.
+    The grammar refuses such a column if it can derive the type; only Spark derives that of `array(a, b)`.
     """
     faults = [fault for name, type_ in parsed_types(keys).items() if (fault := key_fault(name, type_))]
     if faults:
@@ -48,7 +48,7 @@ def require_usable_key(pipeline: str, stage: str, keys: KeyTypes) -> None:
 
 
 def parsed_types(keys: KeyTypes) -> dict[str, Type]:
-    """Return the types of a key's columns as the grammar knows them."""
+    """Return the types of a key's columns in the grammar's form."""
     return {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
 
 

@@ -1,4 +1,4 @@
-"""The columns that a canonical key was made of."""
+"""Parse canonical keys back into their columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.formats import JsonDecoder
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """Columns of a key, in order, with Arrow's types; none: the key is the record's own text."""
+    """The columns of a key, in order, with Arrow's types; empty: the key is the record's own text."""
 
     schema: pa.Schema
 
@@ -24,11 +24,11 @@ class KeyColumns:
 
     @property
     def type(self) -> pa.StructType:
-        """What `parsed` gives."""
+        """The type of `parsed`."""
         return pa.struct(list(self.schema) if self.names else [pa.field("key", pa.string())])
 
     def parsed(self, keys: pa.StringArray) -> pa.StructArray:
-        """The columns of canonical keys: one is its text, several are a JSON object."""
+        """Return the columns of canonical keys: one column is the key's text, several are a JSON object."""
         if not self.names:
             return pa.StructArray.from_arrays([keys], ["key"])
         if len(self.names) == 1:

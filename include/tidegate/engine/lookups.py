@@ -1,4 +1,6 @@
-"""`lookup`: columns from a table, or from another pipeline's state, as they were at planning."""
+"""`lookup`: columns from a table, or from another pipeline's state, as they were when the batch
+was planned.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class DeltaVersion:
     version: int
 
     def open(self, spark: SparkSession) -> DataFrame:
-        """All of its rows, read by about one task per million of them. Raises LakeUnavailable."""
+        """Return all of its rows, read by about one task per million of them. Raises LakeUnavailable."""
         with delta_errors(self.path):
             table = open_table(self.path, self.version)
             files = pa.table(table.get_add_actions(flatten=True))
@@ -56,9 +58,10 @@ class DeltaVersion:
         return _small(frame_of(spark, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
 
     def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
-        """Every `parts`-th file. Raises LakeUnavailable."""
+        """Yield the rows of every `parts`-th file. Raises LakeUnavailable."""
         with delta_errors(self.path):
             dataset = self._dataset(open_table(self.path, self.version))
+            # Each task lists the files itself: only a fixed order divides them between tasks.
             for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
                 yield from fragment.to_batches(schema=dataset.schema)
 
@@ -68,9 +71,12 @@ class DeltaVersion:
 
 @dataclass(frozen=True)
 class StateVersion:
-    """A stage's state after a batch: the files that it is read from, those of the newest batch last, and what
-    that batch's plan says of the older names of its columns. `columns` are those of its values, by that plan:
-    a state without a row is an empty table.
+    """A stage's state after a batch.
+
+    Args:
+        files: the files that it is read from, those of the newest batch last.
+        aliases: the older names of its columns, by that batch's plan.
+        columns: the columns of its values, by that plan: a state without rows is an empty table.
     """
 
     store: Store
@@ -79,7 +85,7 @@ class StateVersion:
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def open(self, spark: SparkSession) -> DataFrame:
-        """The value of each key, and of each window of it, in columns beside key and window.
+        """Return the value of each key, and of each of its windows, in columns beside key and window.
 
         Raises LakeDamaged, LakeUnavailable.
         """
@@ -91,7 +97,7 @@ class StateVersion:
         return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
 
     def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
-        """The entries of a range of hashes that have a value."""
+        """Yield the entries of a range of hashes that have a value. Raises LakeDamaged, LakeUnavailable."""
         schema = self._stored_schema()
         with StateReader(
             self.store, self.files, schema, first_hash=hashes.first, aliases=self.aliases
@@ -109,12 +115,12 @@ class StateVersion:
 
 
 def _no_rows() -> Iterator[pa.RecordBatch]:
-    """The rows of a state that has none yet."""
+    """Yield no rows: the state has none yet."""
     yield from ()
 
 
 def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Key, window and the columns of the value, of rows that have one."""
+    """Yield key, window and the columns of the value, of rows that have one."""
     valued = rows.filter(rows["value"].is_valid())
     columns = {field.name: valued[field.name] for field in _ENTRY}
     value = valued["value"].combine_chunks()
@@ -124,7 +130,7 @@ def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 PinnedTable = DeltaVersion | StateVersion
 PinnedTables = Mapping[str, PinnedTable]
-"""What each lookup reads, by its text in the pipeline file."""
+"""The table of each lookup, by its text in the pipeline file."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +155,16 @@ class _StatePart:
 
 
 def _small(frame: DataFrame, size: int) -> DataFrame:
-    """Spark does not know how large a Python source is, and would sort both sides of each join."""
+    """Broadcast a small table: Spark does not know the size of a Python source, and would sort both sides of
+    a join.
+    """
     return F.broadcast(frame) if size <= _BROADCAST_BYTES else frame
 
 
 def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: PinnedTables) -> DataFrame:
-    """The frame with each lookup's columns; null where its table has no row. Raises LookupAmbiguous."""
+    """Return the frame with each lookup's columns; null if its table has no row. Raises LookupAmbiguous."""
     for lookup in pipeline.lookup:
-        # of a state, an entry is unique, and nothing else is: its values may be alike
+        # in a state, only entries are unique: several keys can have equal values
         unique = lookup.state is not None and KEY in lookup.on
         frame = joined(frame, lookup, tables[lookup.table].open(spark), pipeline, unique)
     return frame
@@ -179,13 +187,15 @@ def joined(
     selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
     if not unique:
         _require_unique(selected, lookup)
-    of_record = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
-    same = [of_record[name] == F.col(f"__on_{name}") for name in lookup.on]
+    record_columns = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
+    same = [record_columns[name] == F.col(f"__on_{name}") for name in lookup.on]
     return frame.join(selected, same, "left").drop(*[f"__on_{name}" for name in lookup.on])
 
 
 def _require_same_kind(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline) -> None:
-    """Raise PipelineInvalid where a text would be compared with a timestamp, and be read as one of today."""
+    """Raise PipelineInvalid if a text would be compared with a timestamp: Spark would read it as a time of
+    today.
+    """
     records, rows = frame.schema, table.schema
     for name in lookup.on:
         types = {rows[name].dataType, records["__key" if name == KEY else name].dataType}
@@ -197,7 +207,7 @@ def _require_same_kind(frame: DataFrame, lookup: Lookup, table: DataFrame, pipel
 
 
 def _require_unique(table: DataFrame, lookup: Lookup) -> None:
-    """A job of its own."""
+    """Raise LookupAmbiguous if several rows have the same values in the columns `on`; this is a Spark job."""
     on = [f"__on_{name}" for name in lookup.on]
     complete = table.dropna(subset=on)
     duplicates = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()

@@ -1,4 +1,6 @@
-"""Emissions as the outbox has them: with what each sink sends, and without those that a sink would refuse."""
+"""The outbox's form of emissions: with the messages of each sink, and without those that a sink
+would refuse.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,16 @@ COUNTED = {
     str(Reason.TOO_LARGE): "emitted-too-large",
     str(Reason.REFUSED_TIMESTAMP): "emitted-refused-timestamp",
 }
-"""The reasons of emissions in quarantine, and what they are counted as."""
+"""Reason of an emission in quarantine -> the metric that counts it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What those of a stage's sinks take that send messages.
+    """The limits of those of a stage's sinks that send messages.
 
-    `too_large`: for each way in which sinks treat a message that is too large (`halt` or `quarantine`), the
-    columns of such sinks' payloads. `timestamps`: the earliest and the latest (epoch ms) that
-    topics take whose sinks have others quarantined; None: any.
+    `too_large`: treatment of a message that is too large (`halt` or `quarantine`) -> the columns of such
+    sinks' payloads. `timestamps`: the earliest and the latest (epoch ms) that topics accept whose sinks
+    quarantine other timestamps; None: any.
     """
 
     too_large: Mapping[str, frozenset[str]]
@@ -55,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class OutboxFormat:
-    """The outbox of one stage. `payloads`: what sinks send."""
+    """The outbox of one stage. `payloads`: the messages of its sinks."""
 
     keys: KeyColumns
     payloads: tuple[MessageValues, ...]
@@ -63,16 +65,16 @@ class OutboxFormat:
     seq: int
 
     def rows(self, emissions: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StringArray]:
-        """The outbox's rows of emissions, and why each cannot go out; null: it can.
+        """Return the outbox's rows of emissions, and why each cannot be sent; null: it can.
 
-        Raises RecordTooLarge where a sink halts for such an emission, SchemaRefused.
+        Raises RecordTooLarge if a sink halts for such an emission, SchemaRefused.
         """
         value = emissions.column(VALUE)
         keys = self.keys.parsed(emissions.column(KEY))
         chains = hops(emissions)
         computed = {
             KEY_COLUMNS: keys,
-            **{values.payload.column: values.of(emissions, keys, chains) for values in self.payloads},
+            **{values.payload.column: values.encoded(emissions, keys, chains) for values in self.payloads},
             SOURCE: chains,
             SEQ: pa.repeat(pa.scalar(self.seq, pa.int64()), emissions.num_rows),
         }
@@ -108,8 +110,9 @@ class OutboxFormat:
 
 
 def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
-    """How a stage's emissions are written for the sinks that the pipeline declares."""
-    from tidegate.spec import message_columns  # late: workers, which have no grammar, import this module
+    """Return how a stage's emissions are written for the sinks that the pipeline declares."""
+    # imported late: workers import this module, and do not need the grammar
+    from tidegate.spec import message_columns
 
     columns = KeyColumns(
         to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
@@ -134,7 +137,7 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
 
 
 def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
-    """Rows of keys and values that do not go out, in the form of unusable input (`formats.INPUT`)."""
+    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`)."""
     columns = [
         rows.column(KEY).cast(pa.binary()),
         json_texts(rows.column(VALUE)).cast(pa.binary()),
@@ -147,7 +150,10 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
 
 
 def hops(emissions: pa.RecordBatch) -> pa.StringArray:
-    """The chain of positions that an emission comes from, this hop's included."""
+    """Return the chain of positions that an emission comes from, including this hop.
+
+    Example: source `orders/0/7`, topic `totals`, partition 1 and offset 3 give `orders/0/7;totals/1/3`.
+    """
     numbers = [emissions.column(name).cast(pa.string()) for name in ("partition", "offset")]
     hop = pc.binary_join_element_wise(emissions.column("topic"), *numbers, "/")
     chain = emissions.column("source")

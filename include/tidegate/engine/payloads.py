@@ -1,4 +1,4 @@
-"""The values of messages, and their keys, written beside the outbox's columns: sinks only send them."""
+"""The values and keys of messages, written beside the outbox's columns: sinks only send them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tidegate.schemas.protobuf import proto_from_json
 
 @dataclass(frozen=True)
 class MessageValues:
-    """The values of one sink's messages, or their keys. `columns`: as its schema has them; None: it has no
-    schema.
+    """The values of one sink's messages, or their keys.
 
-    `stream` and `stage` are whose emissions they are, `seq` of which batch.
+    `columns` are the columns of its schema; None: it has no schema. `stream`, `stage` and `seq` name the
+    origin of the emissions.
     """
 
     payload: Payload
@@ -41,14 +41,18 @@ class MessageValues:
 
     @property
     def type(self) -> pa.DataType:
-        """Of the outbox's column that has them."""
+        """The type of the outbox's column for them."""
         return pa.string() if self.columns is None else pa.binary()
 
-    def of(self, emissions: pa.RecordBatch, keys: pa.StructArray, chains: pa.StringArray) -> pa.Array:
-        """The values; null for a deletion, unless they are envelopes. `keys`: the columns of the emissions'
-        keys; `chains`: the positions that they come from.
+    def encoded(self, emissions: pa.RecordBatch, keys: pa.StructArray, chains: pa.StringArray) -> pa.Array:
+        """Return the values; null for a deletion, unless they are envelopes.
 
-        Raises SchemaRefused where a value has no form in the format.
+        Raises SchemaRefused if a value has no form in the format.
+
+        Args:
+            emissions: emissions of the stage.
+            keys: the columns of the emissions' keys.
+            chains: the positions that they come from.
         """
         if self.payload.is_key:
             return json_texts(keys) if self.columns is None else self._by_schema(keys)
@@ -62,7 +66,7 @@ class MessageValues:
     def _whole(
         self, emissions: pa.RecordBatch, value: pa.StructArray, keys: pa.StructArray
     ) -> pa.StructArray:
-        """The value, where the sink wants it with the key's columns, and the window's, before its own; null
+        """Return the value, with the columns of key and window before its own if the sink wants them; null
         for null.
         """
         if not self.payload.with_key:
@@ -101,7 +105,7 @@ class MessageValues:
 
 @lru_cache(maxsize=32)
 def _writer(format_: str, schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
-    """What stands before each value, and what writes the rest."""
+    """Return the prefix of each value, and the function that writes the rest."""
     prefix = b"" if schema.id is None else WIRE_PREFIX.pack(0, schema.id)
     if format_ == "avro":
         return prefix, avro_writer(parse_avro(schema.text), columns)

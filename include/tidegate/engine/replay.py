@@ -1,8 +1,9 @@
-"""A pipeline on records that are given, without Kafka, ledger or files: for case files and `simulate`.
+"""Run a pipeline on the records of a case file, without Kafka, ledger or files: for case files and
+`simulate`.
 
 Records are decoded, and Spark evaluates the expressions, as in production; then the kernel is called
-directly, batch after batch, however the input is cut. Several ways to cut are computed side by side, so that
-Spark is asked once per pass of the pipeline.
+directly, batch after batch, however the input is cut. Several ways to cut are computed together, so that
+Spark is called once per pass of the pipeline.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Rows = Sequence[Mapping[str, Any]]
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *core.RANK.names)]
 """`time_task.ORDER`, by the names that emissions have before they are a frame."""
 _NUMBER = "__number"
-"""The column with an emission's place among those of all batches and runs."""
+"""The column with an emission's number among those of all batches and runs."""
 
 
 _FOR_FEW_ROWS = {
@@ -63,7 +64,7 @@ _FOR_FEW_ROWS = {
 
 @dataclass
 class _Run:
-    """One way to cut the input, and what has come of it so far."""
+    """One way to cut the input, and its outcome so far."""
 
     cut: Cut
     outcome: Outcome = field(default_factory=Outcome)
@@ -71,12 +72,12 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Input:
-    """What a pass reads, for all runs in one frame: a row's `__turn` says to which batch of which run it
+    """The input of a pass, for all runs in one frame: `__turn` says to which batch of which run a row
     belongs.
 
-    `spans`: of each run, the turns of each batch. `arrivals`: what stream time is made of, in columns as the
-    kernel's rows have them, where it is not the rows that are read: records that an earlier pass has dropped
-    are time all the same.
+    `spans` has the turns of each batch of each run. `arrivals` are the rows that advance stream time, in
+    columns of the kernel's rows, if they are not the rows of the frame: records that an earlier pass has
+    dropped advance time, too.
     """
 
     frame: DataFrame
@@ -87,9 +88,9 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What a pass gives: of each run, the emissions of each batch, up to one that failed.
+    """The result of a pass: the emissions of each batch of each run, up to a batch that failed.
 
-    `bypassing`: of a pass that drops repeated values, those that it does not see.
+    `bypassing` are the records that a pass which drops repeated values does not see.
     """
 
     kernel_pass: KernelPass
@@ -99,12 +100,15 @@ class _Decided:
 
     @property
     def emitted(self) -> list[pa.Table]:
-        """The emissions of all batches, those of one run after those of another."""
+        """The emissions of all batches, run after run."""
         return [table for tables in self.emissions for table in tables]
 
 
 class Replay:
-    """A pipeline with its input, to be run under any cut into batches. `tables`: rows of lookup tables."""
+    """A pipeline with its input, to be run under any cut into batches. `tables`: rows of lookup tables.
+
+    Example: `Replay(spark, pipeline, inputs).run([2])` ends a batch before record 2.
+    """
 
     def __init__(
         self,
@@ -123,11 +127,16 @@ class Replay:
         self.input = CaseInput(case_inputs)
 
     def run(self, cuts: Sequence[int] = ()) -> Outcome:
-        """The outcome when a batch ends before each record number in `cuts`; ticks always end one."""
+        """Return the outcome if a batch ends before each record number in `cuts`; ticks always end a batch.
+
+        Raises PipelineInvalid if an expression cannot be evaluated.
+        """
         return self.run_all([cuts])[0]
 
     def run_all(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
-        """The outcomes of several cuts. Raises PipelineInvalid when an expression cannot be evaluated."""
+        """Return the outcomes of several cuts. Raises PipelineInvalid if an expression cannot be
+        evaluated.
+        """
         runs = [_Run(self.input.cut(places)) for places in cuts]
         pin_semantics(self._spark)
         prepare(self._spark, len(self.input.records))
@@ -146,7 +155,7 @@ class Replay:
     # the source
 
     def _source(self, cuts: Sequence[Cut]) -> _Input:
-        """The decoded records, once for each run."""
+        """Return the decoded records, once for each run."""
         decoded = self.input.decoded(self._pipeline.source, keeps_input(self._passes))
         arrivals = _arrivals(decoded)
         if self._keeps_time:
@@ -166,11 +175,11 @@ class Replay:
         )
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        """Rows as a frame, with the columns of reports, which none of them is."""
+        """Return rows as a frame, with the columns of reports, which are null."""
         for name, type_ in ((REPORT, pa.string()), (SLOT, pa.int32())):
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows, type_))
-        # one, since Spark takes no table without a batch, and reads nothing after a batch without rows
+        # exactly one batch: Spark refuses a table without batches, and stops reading at an empty batch
         table = pa.Table.from_batches([_one_batch(rows)])
         return self._spark.createDataFrame(table, spark_types(rows.schema))
 
@@ -193,7 +202,7 @@ class Replay:
     # passes
 
     def _decide(self, pass_: KernelPass, read: _Input, runs: Sequence[_Run]) -> _Decided:
-        """One pass for all runs."""
+        """Apply one pass for all runs."""
         frame = read.frame
         if pass_.is_filter:
             frame = packed(frame, pass_, self._pipeline)
@@ -224,8 +233,10 @@ class Replay:
         spans: Sequence[Span],
         run: _Run,
     ) -> list[pa.Table]:
-        """One run of a pass, batch after batch; the emissions of each. Without `arrivals`, the rows are those
-        that time is made of, and get it here."""
+        """Apply a pass for one run, batch after batch, and return the emissions of each.
+
+        Without `arrivals`, the rows themselves advance time, and get it here.
+        """
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
@@ -245,7 +256,7 @@ class Replay:
     # between passes
 
     def _unrepeated(self, read: _Input, decided: _Decided) -> _Input:
-        """The records that repeat none, and those that none can repeat, as they were."""
+        """Return the records that repeat none, and those that nothing can repeat, unchanged."""
         values = [chunk for table in decided.emitted for chunk in table["value"].chunks]
         records = pa.chunked_array(
             [pc.struct_field(value, "frame") for value in (*values, decided.bypassing)]
@@ -253,7 +264,7 @@ class Replay:
         return replace(read, frame=self._frame(pa.Table.from_struct_array(records)))
 
     def _following(self, decided: _Decided, keys: KeyTypes, following: KernelPass) -> _Input:
-        """Emissions as what the next pass reads, in the order of their partition."""
+        """Return emissions as the next pass's input, in the order of their partition."""
         schema = forwarded_schema(decided.kernel_pass.logic, decided.rows)
         ordered = [
             forwarded(part, schema)
@@ -276,7 +287,7 @@ def _finish(runs: Sequence[_Run], decided: _Decided) -> None:
 
 
 def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:
-    """Of decoded records what time is made of, in columns as the kernel's rows have them."""
+    """Return the rows of decoded records that advance time, in columns of the kernel's rows."""
     usable = decoded.column("__reason").is_null()
     kind = pc.if_else(usable, pa.scalar(core.RECORD, pa.int8()), pa.scalar(core.QUARANTINED, pa.int8()))
     names = ("turn", "topic", "partition", "timestamp")
@@ -284,7 +295,7 @@ def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _later(rows: pa.RecordBatch, turn: str, by: int) -> pa.RecordBatch:
-    """The rows with larger turns."""
+    """Return the rows with their turns increased."""
     place = rows.schema.get_field_index(turn)
     return rows.set_column(
         place, rows.schema.field(place), pc.add(rows.column(turn), pa.scalar(by, pa.int64()))
@@ -297,7 +308,7 @@ def _with_time(rows: pa.RecordBatch, before: pa.Int64Array) -> pa.RecordBatch:
 
 
 def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
-    """Of rows in the order of their turns those of a span."""
+    """Return the rows of a span; rows are in the order of their turns."""
     start, end = np.searchsorted(rows.column("turn").to_numpy(), span)
     return rows.slice(start, end - start)
 
@@ -307,7 +318,7 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _spans(emissions: Sequence[Sequence[pa.Table]]) -> list[list[Span]]:
-    """The numbers of each batch's emissions, of each run."""
+    """Return the numbers of each batch's emissions, for each run."""
     spans: list[list[Span]] = []
     end = 0
     for tables in emissions:

@@ -1,4 +1,4 @@
-"""What comes of a pipeline on records that are given."""
+"""The outcome of a pipeline on the records of a case file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Emitted:
-    """One emission: `value` as its JSON object, null for a deletion; why it went out, and when (`at`)."""
+    """One emission: `value` as its JSON object, null for a deletion; `reason`, and when it happened (`at`,
+    epoch ms).
+    """
 
     key: str
     value: Any
@@ -32,9 +34,10 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a record in a pass.
+    """The fate of a record in a pass.
 
-    `value` is what the pass selects of the record; `known` what was known before, as in `TraceEvent`.
+    `value` has the columns that the pass selects of the record; `previous` is the state before, as in
+    `TraceEvent`.
     """
 
     pass_name: str
@@ -44,12 +47,14 @@ class Fate:
     fate: str
     at: int
     value: Any
-    known: Any
+    previous: Any
 
 
 @dataclass
 class Outcome:
-    """All emissions of the last stage, in order per key, and what became of the records; or why it failed."""
+    """The outcome: emissions of the last stage, in order per key, and the fates of the records;
+    or the error.
+    """
 
     emissions: list[Emitted] = field(default_factory=list)
     counts: core.Counts = field(default_factory=core.Counts)
@@ -57,19 +62,19 @@ class Outcome:
     error: TidegateError | None = None
 
     def by_key(self) -> dict[str, list[Emitted]]:
-        """Key -> its emissions, in order."""
+        """Return key -> its emissions, in order."""
         emissions: dict[str, list[Emitted]] = {}
         for emission in self.emissions:
             emissions.setdefault(emission.key, []).append(emission)
         return emissions
 
     def include(self, pass_name: str, run: StageRun) -> None:
-        """Add what a pass has counted and traced."""
+        """Add the counts and traces of a pass."""
         self.counts.include(run.counts)
         self.fates += [_fate(pass_name, row) for row in run.traces]
 
     def emit(self, rows: pa.Table) -> None:
-        """Add emissions of the last stage, which come as the kernel gives them."""
+        """Add emissions of the last stage, in the form that the kernel gives."""
         if not rows.num_rows:
             return
         texts = json_texts(rows["value"].combine_chunks()).to_pylist()

@@ -1,4 +1,4 @@
-"""Records that were in quarantine as a batch's input: files of the lake, sorted by position, not Kafka."""
+"""Records of quarantine as a batch's input: files of the lake, sorted by position, in place of Kafka."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ from tidegate.lake.store import Store
 
 _COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")
 _NO_TIMESTAMP = -1
-"""What Kafka has for a record without one."""
+"""Kafka's timestamp of a record without one."""
 
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """A `RecordSource` of quarantine's rows, which are replayed by batch `seq`."""
+    """A `RecordSource` of quarantine's rows, which batch `seq` replays."""
 
     store: Store
     files: tuple[DataFile, ...]
     seq: int
 
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
-        """See `RecordSource`. Where time is not kept, a row group is a slice."""
+        """Return the slices of all files, as `RecordSource` requires. Without stream time, each row group is
+        a slice.
+
+        Raises LakeDamaged, LakeUnavailable.
+        """
         slices: list[RecordSlice] = []
         for file in self.files:
             groups: dict[tuple[str, int], list[int]] = {}
@@ -60,11 +64,11 @@ class ReplaySlice:
 
     @property
     def range(self) -> Slice:
-        """See `RecordSlice`: its offsets are not one range, and stand for the topic-partition only."""
+        """The topic-partition. The offsets are 0, since those of replayed records are not one range."""
         return Slice(self.topic, self.partition, 0, 0)
 
     def blocks(self) -> Iterator[Records]:
-        """See `RecordSlice`."""
+        """Yield the rows as records, at most `MOST_RECORDS` at once. Raises LakeDamaged, LakeUnavailable."""
         condition = RowCondition(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
         for group in row_groups(self.store, self.file, condition):
             if group.number in self.groups:

@@ -1,7 +1,7 @@
-"""What tasks tell the driver and each other: rows among the rows, so that a batch needs no job but its own.
+"""Reports of tasks to the driver and to each other: rows among the rows, so that a batch needs only one job.
 
 A report is a row with a text in `__report`, no key and the least hash. It reaches each task of the next pass
-before all other rows; the first of these tasks hands it on.
+before all other rows; the first of these tasks forwards it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from tidegate.lake.manifest import DataFile
 
 @dataclass(frozen=True)
 class SliceReport:
-    """What a slice of a topic-partition had.
+    """The counts of a slice of a topic-partition.
 
-    `records` came from Kafka, `rows` is what explosion made of them, `empty` of these had nothing to explode,
-    and `unkeyed` go past the pass that drops repeated records. `time` is the stream time after it; None: time
-    is not kept. `usable` rows are neither in quarantine nor deletions. `filled` is declared column -> rows
-    with a value, `undeclared` field -> records that have it, of those that were `sampled`.
+    Args:
+        records: records of Kafka.
+        rows: rows after explosion.
+        empty: those of the rows that had nothing to explode.
+        unkeyed: rows that bypass the pass which drops repeated records.
+        time: the stream time after the slice, epoch ms; None: time is not kept.
+        usable: rows that are neither in quarantine nor deletions.
+        filled: declared column -> rows with a value.
+        undeclared: field -> records that have it, of those that were `sampled`.
     """
 
     topic: str
@@ -54,7 +59,7 @@ class TimeReport:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What one task of a stage has counted and written."""
+    """The counts and files of one task of a stage."""
 
     stage: str
     slot: int
@@ -64,7 +69,7 @@ class TaskReport:
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What one task of a stage tells of a key, as rows: see `traced`."""
+    """The rows about a key of one task of a stage: see `traced`."""
 
     stage: str
     slot: int
@@ -76,12 +81,12 @@ _KINDS = {kind.__name__: kind for kind in (SliceReport, TimeReport, TaskReport, 
 
 
 def to_text(report: Report) -> str:
-    """A report as JSON."""
+    """Return a report as JSON."""
     return json.dumps({"is": type(report).__name__} | asdict(report))
 
 
 def from_text(text: str) -> Report:
-    """The inverse of `to_text`."""
+    """Return the report of a JSON text, the inverse of `to_text`."""
     document: dict[str, Any] = json.loads(text)
     kind = _KINDS[document.pop("is")]
     if kind is TaskReport:
@@ -91,7 +96,7 @@ def from_text(text: str) -> Report:
 
 
 def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterator[pa.RecordBatch]:
-    """Reports as rows of `schema`, one for each task of the next pass."""
+    """Yield reports as rows of `schema`, one for each task of the next pass."""
     texts = [to_text(report) for report in reports]
     if not texts:
         return
@@ -110,8 +115,9 @@ def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterat
 def split_reports(
     batches: Iterable[pa.RecordBatch],
 ) -> tuple[list[Report], Iterator[pa.RecordBatch]]:
-    """The reports at the head of a task's rows, and the rows after them: at least one batch of them, which
-    may be empty."""
+    """Return the reports at the head of a task's rows, and the rows after them: at least one batch, maybe
+    empty.
+    """
     reports: list[Report] = []
     remaining = iter(batches)
     last: list[pa.RecordBatch] = []
@@ -128,16 +134,16 @@ def split_reports(
 def end_times(
     stage: str, reads_source: bool, times: Mapping[tuple[str, int], int], reports: Iterable[Report]
 ) -> dict[tuple[str, int], int]:
-    """The stream time of topic-partitions after a stage's records: that from before it, and what reports say.
+    """Return the stream time of topic-partitions after a stage's records: the time before, raised by reports.
 
-    Slices tell of the passes that read the source, a `TimeReport` of the later stage that it names.
+    Slices report to the passes that read the source, a `TimeReport` to the later stage that it names.
     """
     ends = dict(times)
     for report in reports:
         if not isinstance(report, (SliceReport, TimeReport)):
             continue
-        of_stage = reads_source if isinstance(report, SliceReport) else report.stage == stage
-        if of_stage and report.time is not None:
+        is_relevant = reads_source if isinstance(report, SliceReport) else report.stage == stage
+        if is_relevant and report.time is not None:
             place = (report.topic, report.partition)
             ends[place] = max(report.time, ends.get(place, -1))
     return ends

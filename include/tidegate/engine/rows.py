@@ -1,6 +1,6 @@
-"""Frames as the rows that the kernel takes (`core.rows`). The decisions are in `core`.
+"""Turn frames into the rows that the kernel takes (`core.rows`). The decisions are in `core`.
 
-A frame is what a stage reads: columns beside internal ones (see `decoding`). The first stage's comes from
+A frame is a stage's input: columns beside internal ones (see `decoding`). The first stage's frame comes from
 Kafka, a later one's from the emissions of the stage before it.
 """
 
@@ -31,7 +31,7 @@ INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["in
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows of a pass have: `timed` their partition's time, `exploded` several parts of one record,
+    """The optional columns of a pass's rows: `timed` their partition's time, `exploded` the part of a record,
     `ranked` a turn that is not their offset.
     """
 
@@ -79,7 +79,7 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
         REPORT,
         SLOT,
     )
-    # one type for a value, wherever it stands: Arrow takes a column that is never null for another type
+    # make all fields nullable: to Arrow, a column that is never null has another type
     nullable_type = nullable(rows.schema["value"].dataType)
     return rows.withColumn("value", F.col("value").cast(nullable_type))
 
@@ -106,13 +106,15 @@ def _selected(frame: DataFrame, pass_: KernelPass, valued: Column) -> DataFrame:
 
 
 def _passes(where: str, valued: Column) -> Column:
-    """`where`, which lets deletions through. It is asked of no record without a value, as `select` is."""
+    """Return `where` as a column; deletions pass. Like `select`, it is not evaluated for records without a
+    value.
+    """
     passes = F.coalesce(F.when(valued, F.expr(guarded(where))), F.lit(False))
     return (passes | F.col("__tombstone")).alias("passes")
 
 
 def _hash(logic: core.Stage, internals: Sequence[str]) -> Column:
-    """What is decided together has the same: a key, or in a bounded stage a topic-partition."""
+    """Return the hash of rows that are decided together: a key, or in a bounded stage a topic-partition."""
     if logic.bound:
         return place_hash()
     if "__hash" in internals:
@@ -121,20 +123,22 @@ def _hash(logic: core.Stage, internals: Sequence[str]) -> Column:
 
 
 def place_hash() -> Column:
-    """The hash of a frame's topic-partitions; reports have the least."""
-    of_place = F.xxhash64(F.concat_ws("/", "__topic", "__partition"))
-    return F.when(F.col(REPORT).isNull(), of_place).otherwise(F.lit(LEAST_HASH).cast("long"))
+    """Return the hash of a frame's topic-partitions; reports have the least hash."""
+    partition_hash = F.xxhash64(F.concat_ws("/", "__topic", "__partition"))
+    return F.when(F.col(REPORT).isNull(), partition_hash).otherwise(F.lit(LEAST_HASH).cast("long"))
 
 
 def key_hash(key: Column, *position: Column) -> Column:
-    """The hash of keys. Rows that have none are spread by their position, and reports have the least."""
+    """Return the hash of keys. Rows without a key are spread by their position; reports have the
+    least hash.
+    """
     elsewhere = F.greatest(F.xxhash64(F.concat_ws("/", *position)), F.lit(LEAST_HASH + 1))
     spread = F.when(F.col(REPORT).isNull(), elsewhere).otherwise(F.lit(LEAST_HASH))
     return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
 
 
 def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
-    """`core.input_schema` for such rows."""
+    """Return `core.input_schema` for such rows."""
     schema = to_arrow_schema(rows.schema)
     value, input_type = schema.field("value").type, schema.field("input").type
     return core.input_schema(
@@ -147,7 +151,9 @@ def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
 
 
 def _input(frame: DataFrame, logic: core.Stage) -> Column:
-    """What is kept of a record that cannot be used: what came from Kafka, or else what a stage emitted."""
+    """Return the quarantine form of a record: its bytes in Kafka, or else the emission of the
+    stage before.
+    """
     if logic.on_error == "stop":
         return F.col("__input").cast(INPUT)
     columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
@@ -163,7 +169,7 @@ def _input(frame: DataFrame, logic: core.Stage) -> Column:
 
 
 def nullable(type_: DataType) -> DataType:
-    """The type in which everything may be null."""
+    """Return the type with all of its parts nullable."""
     if isinstance(type_, StructType):
         return StructType([StructField(field.name, nullable(field.dataType)) for field in type_])
     if isinstance(type_, ArrayType):
@@ -180,9 +186,10 @@ def _require_functions_of_records(frame: DataFrame, expressions: Sequence[str], 
 
 
 def require_deterministic(frame: DataFrame, expressions: Iterable[str], pipeline: str) -> None:
-    """A second look, by Spark itself, at what `spec` has checked by name. Raises PipelineInvalid.
+    """Let Spark itself check what `spec` has checked by name. Raises PipelineInvalid for another value each
+    time.
 
-    Spark allows nothing else in the condition of a join; it is only analysed, never run.
+    Spark allows only deterministic expressions in the condition of a join; it is only analysed, never run.
     """
     other = frame.sparkSession.range(0).toDF("__nothing")
     for expression in expressions:

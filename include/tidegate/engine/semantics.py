@@ -1,7 +1,7 @@
-"""What Spark's expressions mean: set by tidegate in every session, whoever made it, however it was set.
+"""The meaning of Spark's expressions: set by tidegate in every session, however the session was made or set.
 
 A batch is a pure function of its plan. A `spark-defaults.conf`, the conf of an Airflow connection or a
-notebook may set how fast Spark is, and not what it computes.
+notebook may change how fast Spark is, but not what it computes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PINNED = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     # ${env:…} in an expression would read the driver's environment
     "spark.sql.variable.substitute": "false",
-    # data that must be there and is not is never taken for none
+    # missing files are an error, never "no data"
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     # days and times before 1582 and 1900 are written and read as they are
@@ -28,7 +28,7 @@ PINNED = {
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
 }
-"""Setting -> value, of those that change what an expression gives."""
+"""Setting -> value, for settings that change the result of an expression."""
 
 _FAMILIES = (
     *("spark.sql.legacy.", "spark.sql.ansi.", "spark.sql.parser.", "spark.sql.json", "spark.sql.session."),
@@ -37,11 +37,11 @@ _FAMILIES = (
     *("spark.sql.columnNameOfCorruptRecord", "spark.sql.sources.partitionColumnTypeInference"),
     *("spark.sql.charAsVarchar", "spark.sql.readSideCharPadding", "spark.sql.optimizer.excludedRules"),
 )
-"""Beginnings of settings that stand at Spark's own default, where they are not pinned."""
+"""Prefixes of settings that are reset to Spark's own default, unless they are pinned."""
 
 
 def pin_semantics(spark: SparkSession) -> None:
-    """Set the session to what expressions mean here. Done again for each batch: a session may be shared."""
+    """Set the session to the pinned semantics. Repeat it for each batch: a session may be shared."""
     for name in spark.conf.getAll:
         if name.startswith(_FAMILIES) and name not in PINNED and spark.conf.isModifiable(name):
             spark.conf.unset(name)

@@ -1,4 +1,4 @@
-"""The Spark session of a batch: opened here, or given by spark-submit or whoever keeps one."""
+"""The Spark session of a batch: opened here, or given by spark-submit or a process that keeps one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from tidegate.signals import same_interrupt
 
 _CORES_UNKNOWN = 8
 _LOGGER_OF_FAILED_QUERIES = "SQLQueryContextLogger"
-"""It writes the error of an expression to the terminal, as JSON with the JVM's stack; `translated` has it."""
+"""It writes the error of an expression to the terminal, as JSON with the JVM's stack; `translated` reports
+it.
+"""
 
 _FEW_CORES = 4
 
@@ -35,13 +37,14 @@ SETTINGS = {
     # What goes to Python at once. Wide values, and whole records (in quarantine), travel in it.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
 }
-"""What a batch sets in whatever session it is given."""
+"""Settings of a batch in any session."""
 
 _BYTES_AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BOUND, _NO_BOUND = str(16 * 1024 * 1024), str(2**31 - 1)
 _FEW_RECORDS = 1_000_000
-"""Spark looks at the bytes after each row, which costs more than a large batch can spare. There wide records
-lie apart: rows are in the order of hashes."""
+"""Spark checks the bytes after each row, which is too slow for a large batch. There wide records are spread,
+since rows are in the order of hashes.
+"""
 
 _STANDALONE, _MASTER_PORT = "spark://", 7077
 _MASTER = re.compile(
@@ -49,9 +52,9 @@ _MASTER = re.compile(
     r"|spark://[^\s/,:]+(?::\d+)?(?:,[^\s/,:]+(?::\d+)?)*"
 )
 
-_OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
-_OF_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
-"""Not for a cluster's, which may get tidegate only with their first task."""
+_NEW_SESSION_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
+_LOCAL_WORKER_SETTINGS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
+"""Not for a cluster's workers, which may get tidegate only with their first task."""
 
 
 def open_session(
@@ -61,13 +64,18 @@ def open_session(
     name: str | None = None,
     records: int | None = None,
 ) -> SparkSession:
-    """A session. `master` None: spark-submit has set it, and all else, already; `sc://host:port`: one of that
-    Spark Connect server, which keeps it under a `name`.
+    """Open a session.
 
-    `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
-    its JVM's; None: what suits a batch of so many `records`. Raises SetupFailed when Java is missing or does
-    not start, SettingsInvalid when the master is none, SparkLost when it does not answer, and what `connect`
-    and `check_spark_packages` raise.
+    Raises SetupFailed if Java is missing or does not start, SettingsInvalid if `master` is not a master,
+    SparkLost if it does not answer, and the errors of `connect` and `check_spark_packages`.
+
+    Args:
+        master: None: spark-submit has set it and all other settings; `sc://host:port`: a Spark Connect
+            server.
+        memory: the heap of a driver that starts here, such as `2g`; None: Spark's default.
+        java_options: options of its JVM; None: options for a batch of `records`.
+        name: the name under which a Connect server keeps the session.
+        records: the size of the batch.
     """
     check_spark_packages()
     PySparkLogger.getLogger(_LOGGER_OF_FAILED_QUERIES).disabled = True
@@ -79,8 +87,8 @@ def open_session(
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options, records) if master else {"spark.log.level": "ERROR"}
     if (master or SparkConf().get("spark.master", "")).startswith("local"):
-        own |= _OF_LOCAL_WORKERS
-    for name, value in (_OF_NEW_SESSIONS | own).items():
+        own |= _LOCAL_WORKER_SETTINGS
+    for name, value in (_NEW_SESSION_SETTINGS | own).items():
         builder = builder.config(name, value)
     try:
         with same_interrupt():
@@ -89,16 +97,16 @@ def open_session(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise SetupFailed(
-            "Java did not start; what it said stands above",
+            "Java did not start; its message is above",
             "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
         ) from error
     return session
 
 
 def _require_master(master: str) -> None:
-    """Find out what Spark would say after more than a minute, or in Java's words.
+    """Check a master that Spark would only refuse after more than a minute, or in Java's words.
 
-    Raises SettingsInvalid where the text is no master's, SparkLost where a standalone one does not answer.
+    Raises SettingsInvalid if the text is no master, SparkLost if a standalone master does not answer.
     """
     if not _MASTER.fullmatch(master):
         raise SettingsInvalid(
@@ -123,10 +131,10 @@ def _require_master(master: str) -> None:
 
 
 class OwnSession:
-    """The session of one batch, opened when it is needed, and ended beside what comes after that: Spark's
-    workers hold memory that the steps after it can use. A context manager.
+    """The session of one batch, opened when it is needed, and ended in the background, since Spark's workers
+    hold memory that later steps can use. A context manager.
 
-    A session that was there before stays, and so does one that a server keeps under a name.
+    A session that existed before stays, and so does a session that a server keeps under a name.
     """
 
     def __init__(self, master: str, memory: str | None, name: str | None = None) -> None:
@@ -147,19 +155,19 @@ class OwnSession:
             self._ending.join()
 
     def open(self, records: int) -> SparkSession:
-        """The session, for a batch of so many records. Raises what `open_session` does."""
+        """Return the session for a batch with this number of records. Raises as `open_session`."""
         is_own = SparkSession.getActiveSession() is None
         session = open_session(self._master, self._memory, name=self._name, records=records)
         self._session = session if is_own and not self._stays_on_server() else None
         return session
 
     def _stays_on_server(self) -> bool:
-        """Whether a server keeps the session for the next batch."""
+        """Return whether a server keeps the session for the next batch."""
         is_named = self._name is not None and self._master.startswith(connect.SCHEME)
         return is_named or connect.names_session(self._master)
 
     def end(self) -> None:
-        """Spark is needed no more. Returns at once."""
+        """End the session without waiting for Spark."""
         session, self._session = self._session, None
         if session is not None:
             self._ending = Thread(target=_stop, args=[session], name="stop Spark")
@@ -167,17 +175,17 @@ class OwnSession:
 
 
 def _stop(session: SparkSession) -> None:
-    with suppress(Py4JError, PySparkException, OSError):  # a Spark that is lost has stopped
+    with suppress(Py4JError, PySparkException, OSError):  # a lost Spark has stopped already
         session.stop()
 
 
 def _own_process(
     master: str, memory: str | None, java_options: Sequence[str] | None, records: int | None
 ) -> dict[str, str]:
-    """What spark-submit would say, when there is none."""
+    """Return the settings that spark-submit would give."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java_home(java))
-    # Quiet from the start: what Spark says goes over the user's screen.
+    # Quiet from the start: otherwise Spark's log fills the user's screen.
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
     own = driver_options(java, records) if java_options is None else java_options
     options = " ".join([quiet, *own, *_collector(master)])
@@ -190,13 +198,15 @@ def _own_process(
 
 
 def _collector(master: str) -> list[str]:
-    """On few cores the serial one: it costs a batch less time and 300 MB less than the JVM's own choice."""
+    """Choose the serial collector on few cores: it saves a batch time and 300 MB beside the JVM's
+    own choice.
+    """
     cores = _local_cores(master)
     return ["-XX:+UseSerialGC"] if cores is not None and cores <= _FEW_CORES else []
 
 
 def prepare(spark: SparkSession, records: int) -> None:
-    """Set what makes a batch of so many records fast in a session, whoever made it."""
+    """Set the options of a session that make a batch with this number of records fast."""
     at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
     for name, value in (SETTINGS | at_once).items():
         spark.conf.set(name, value)
@@ -204,7 +214,7 @@ def prepare(spark: SparkSession, records: int) -> None:
 
 @contextmanager
 def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings for a while; afterwards they are as before. Sessions of Spark Connect have no `newSession`."""
+    """Change settings for a while, and restore them. Sessions of Spark Connect have no `newSession`."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -216,7 +226,7 @@ def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks can run at once; 8 where a cluster's settings do not tell."""
+    """Return how many tasks can run at once; 8 if a cluster's settings do not say."""
     for name in ("spark.default.parallelism", "spark.cores.max"):
         if number := spark.conf.get(name, None):
             return int(number)
@@ -224,7 +234,7 @@ def cores_of(spark: SparkSession) -> int:
 
 
 def _local_cores(master: str) -> int | None:
-    """The cores that a `local` master has; None for any other."""
+    """Return the cores of a `local` master; None for any other."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?", master)
     if local is None:
         return None

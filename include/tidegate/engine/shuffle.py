@@ -1,4 +1,4 @@
-"""Where rows go: each task has one range of hashes, so that no two tasks write or need the same state."""
+"""Place rows: each task has one range of hashes, so that no two tasks write or need the same state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPORT, SLOT = "__report", "__slot"
 """The columns of reports: their text, and the slot that they go to; null in all other rows."""
 _RECORDS_AT_MOST, _RECORDS_PER_CORE, _STATE_BYTES = 500_000, 10_000, 256_000_000
 _HALF = 2**31
-"""Slots are made of a hash's upper 32 bits, so that no product is beyond 64."""
+"""Slots are computed from a hash's upper 32 bits, so that no product exceeds 64 bits."""
 
 
 class HashRange(NamedTuple):
@@ -33,22 +33,23 @@ class Slots:
 
     @staticmethod
     def of_batch(records: int, cores: int, state_bytes: int) -> Slots:
-        """As many as a batch needs to fit in memory, and to have work for each core where there is work. On a
-        large state a small batch has some, too: it may have to read all of it.
+        """Return as many slots as a batch needs to fit in memory, and to give each core work if there is
+        enough.
 
-        `state_bytes`: on disk, of the stage that has most.
+        A small batch on a large state gets some, too: it may have to read all of the state. `state_bytes` is
+        the size on disk of the largest stage.
         """
-        of_records = math.ceil(records / _RECORDS_AT_MOST)
-        of_cores = min(cores, math.ceil(records / _RECORDS_PER_CORE))
-        return Slots(max(of_records, of_cores, math.ceil(state_bytes / _STATE_BYTES), 1))
+        for_records = math.ceil(records / _RECORDS_AT_MOST)
+        for_cores = min(cores, math.ceil(records / _RECORDS_PER_CORE))
+        return Slots(max(for_records, for_cores, math.ceil(state_bytes / _STATE_BYTES), 1))
 
     def slot_of(self, hash_: Column) -> Column:
-        """The slot of a hash."""
+        """Return the slot of a hash."""
         upper = F.shiftright(hash_, 32) + F.lit(_HALF).cast("long")
         return F.shiftright(upper * F.lit(self.number).cast("long"), 32).cast("int")
 
     def range(self, slot: int) -> HashRange:
-        """The hashes of a slot."""
+        """Return the hashes of a slot."""
         return HashRange(self._first(slot), self._first(slot + 1) - 1)
 
     def _first(self, slot: int) -> int:
@@ -56,13 +57,14 @@ class Slots:
 
 
 def arranged(frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[Column | str]) -> DataFrame:
-    """The rows of each slot in one partition, in order. Reports go to the slot that they name, and come
-    first: what is ordered by is null there, or the least hash.
+    """Return the rows of each slot in one partition, in order.
+
+    Reports go to the slot that they name, and come first: their sort columns are null, or the least hash.
     """
     placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.slot_of(hash_)))
     return placed.sortWithinPartitions(*order).drop(SLOT)
 
 
 def hash_order() -> Column:
-    """Rows by their hash alone: of one number Spark makes a radix sort, which compares no rows."""
+    """Sort rows by their hash alone: Spark sorts a single number by radix, which compares no rows."""
     return F.when(F.col(REPORT).isNull(), F.col("hash"))

@@ -1,4 +1,4 @@
-"""The planned records of Kafka as a frame, decoded where they are read."""
+"""Read the planned records of Kafka as a frame, decoded by the task that reads them."""
 
 from __future__ import annotations
 
@@ -30,65 +30,65 @@ Times = Mapping[tuple[str, int], int]
 """(topic, partition) -> stream time, epoch ms."""
 
 _LEAST_SLICE = 200_000
-"""Offsets: a slice costs a connection, and is worth one from so many on."""
+"""The smallest slice in offsets: each slice costs a connection."""
 _TASKS_PER_CORE = 4
 """So that a slow task does not leave the other cores without work for long."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How records become rows: see `FrameDecoder`."""
+    """The parameters by which records become rows: see `FrameDecoder`."""
 
     layout: RecordLayout
     believed_until_ms: int
     keeps_input: bool
     unkeyed_columns: tuple[str, ...] = ()
-    """Where repeated values are dropped: those of which a null makes a record its own."""
+    """If repeated values are dropped: the columns in which a null makes a record unique."""
 
     def decoder(self) -> FrameDecoder:
-        """A decoder of its own for each task."""
+        """Return a new decoder for a task."""
         return FrameDecoder(self.layout, self.believed_until_ms, self.keeps_input)
 
 
 class RecordSource(Protocol):
-    """Where a batch's records come from."""
+    """A source of a batch's records."""
 
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
-        """What is read side by side, by so many cores. `timed`: each topic-partition in one go."""
+        """Return the slices to read side by side on `cores` cores. `timed`: one slice per topic-partition."""
 
 
 class RecordSlice(Protocol):
-    """Records of one topic-partition. It can be pickled, and gives the same when it is read again."""
+    """Records of one topic-partition. It can be pickled, and gives the same records when it is read again."""
 
     @property
     def range(self) -> Slice:
-        """Their offsets."""
+        """The offsets of the records."""
 
     def blocks(self) -> Iterator[Records]:
-        """The records, in order."""
+        """Yield the records, in order."""
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Planned ranges of Kafka's topics, read by librdkafka in the workers."""
+    """Planned ranges of Kafka's topics, which librdkafka reads in the workers."""
 
     kafka: KafkaConfig
     ranges: tuple[OffsetRange, ...]
 
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
-        """See `RecordSource`. Large ranges are cut, so that there is work for each core."""
+        """Return slices of the planned ranges. Large ranges are cut, so that each core has work."""
         return [KafkaSlice(self.kafka, slice_) for slice_ in slices_of(self.ranges, timed, cores)]
 
 
 @dataclass(frozen=True)
 class KafkaSlice:
-    """A slice that librdkafka reads, committed records only. Raises what `read_slice` raises."""
+    """A slice that librdkafka reads, with committed records only. Raises as `read_slice`."""
 
     kafka: KafkaConfig
     range: Slice
 
     def blocks(self) -> Iterator[Records]:
-        """See `RecordSlice`."""
+        """Yield the slice's records as `read_slice` delivers them."""
         for block in read_slice(self.kafka, self.range):
             yield Records(
                 self.range.topic,
@@ -111,7 +111,7 @@ def _headers(message: Message) -> list[Header] | None:
 class SliceReader:
     """Reads a slice in a worker: its rows, and a report for each of the `slots` tasks of the first stage.
 
-    `start_time`: the partition's stream time before the slice; None: time is not kept.
+    `start_time` is the partition's stream time before the slice; None: time is not kept.
     """
 
     slice: RecordSlice
@@ -159,15 +159,15 @@ def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesR
 
 
 def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
-    """The columns of the source's frame."""
+    """Return the columns of the source's frame."""
     time = [pa.field("__time", pa.int64())] if timed else []
     return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())])
 
 
 def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> list[Slice]:
-    """What is read side by side. Where time is kept, a topic-partition is read in one go.
+    """Return the slices to read side by side. If time is kept, each topic-partition is one slice.
 
-    Otherwise large ranges are cut, so that there is work for each core.
+    Otherwise large ranges are cut, so that each core has work.
     """
     size = max(math.ceil(sum(range_.span for range_ in ranges) / max(parallelism, 1)), _LEAST_SLICE)
     slices = []
@@ -183,7 +183,7 @@ def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> l
 
 
 class _Tally:
-    """What a slice had so far."""
+    """The counts of a slice so far."""
 
     def __init__(self, start_time: int | None, fields: FieldCounter) -> None:
         self._time = start_time
@@ -198,7 +198,7 @@ class _Tally:
         self._fields.add_values(block.values)
 
     def add_rows(self, rows: pa.RecordBatch, unkeyed_columns: Sequence[str]) -> None:
-        """Count what they came to; quarantined rows do not advance time."""
+        """Count decoded rows; quarantined rows do not advance time."""
         empty = rows.column("__empty")
         self._rows += rows.num_rows
         self._fields.add_rows(rows)
@@ -211,7 +211,7 @@ class _Tally:
             self.before = pa.array(before)
 
     def report(self, slice_: Slice) -> SliceReport:
-        """The counts and the time so far, as the slice's report."""
+        """Return the counts and the time so far as the slice's report."""
         return SliceReport(
             slice_.topic,
             slice_.partition,
@@ -229,7 +229,9 @@ class _Tally:
 
 
 def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
-    """How many rows none can repeat: deletions, and usable ones with a null in one of the columns."""
+    """Return the number of rows that nothing can repeat: deletions, and usable rows with a null
+    in a column.
+    """
     null = pa.repeat(False, rows.num_rows)
     for name in columns:
         null = pc.or_(null, rows.column(name).is_null())

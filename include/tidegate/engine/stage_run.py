@@ -1,4 +1,4 @@
-"""A stage over batch after batch of rows that are at hand. Its state stays in memory from one to the next."""
+"""Run a stage over batch after batch of rows in memory, where its state stays from one batch to the next."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "t
 class StageRun:
     """One run of a stage. `rows` is the schema of the kernel's input.
 
-    `counts` and `traces` are those of all batches so far; a trace is a mapping of what the kernel tells of a
-    record, and empty without `trace`.
+    `counts` and `traces` are those of all batches so far; a trace is a mapping of the kernel's trace row.
+    Without `trace` there are none.
     """
 
     def __init__(self, logic: core.Stage, rows: pa.Schema, trace: bool) -> None:
@@ -38,9 +38,9 @@ class StageRun:
         self._floor = -1
 
     def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
-        """The emissions of one batch, each key's in order. Raises what the kernel raises.
+        """Return the emissions of one batch, each key's in order. Raises the errors of the kernel.
 
-        `times`: stream times at its end; `clock`: epoch ms, None for none.
+        `times` has the stream times at the batch's end; `clock` is in epoch ms, or None.
         """
         self._seq += 1
         emitted = [self._emitted.empty_table()]
@@ -70,7 +70,7 @@ class StageRun:
         return replace(batch, clock=clock, floor=self._floor)
 
     def _in_order(self, emitted: pa.Table) -> pa.Table:
-        """One sequence for each key: in a bounded stage each topic-partition has one of its own."""
+        """Return one sequence per key: in a bounded stage each topic-partition has its own sequence."""
         if self._logic.bound is None:
             return emitted
         by_rank = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_RANK])

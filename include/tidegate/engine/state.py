@@ -1,4 +1,4 @@
-"""State rows as files have them, and as the kernel takes them."""
+"""Convert state rows between the form of files and the form that the kernel takes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tidegate.lake.state import DueRows, StateReader
 from tidegate.lake.store import Store
 
 _CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
-"""What state rows have in the columns that tell of records."""
+"""The values of state rows in columns about records."""
 
 
 def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
-    """The columns of a stage's state files; `rows` is the schema of the kernel's input."""
+    """Return the columns of a stage's state files; `rows` is the schema of the kernel's input."""
     values = [pa.field("value", rows.field("accumulator").type)] if logic.keeps_values else []
     if not logic.remembers_hashes:
         values.append(pa.field("emitted", rows.field("emitted").type))
@@ -30,7 +30,7 @@ def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def to_stored(states: pa.RecordBatch, schema: pa.Schema, seq: int) -> pa.RecordBatch:
-    """State rows that the kernel gave, as files have them."""
+    """Return state rows of the kernel in the form of files."""
     added = {UPDATED_SEQ: pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
     arrays = [
         added[field.name] if field.name in added else states.column(_KERNEL_NAMES.get(field.name, field.name))
@@ -44,7 +44,7 @@ _STORED_NAMES = {"accumulator": "value"}
 
 
 def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
-    """Stored state rows in the schema `rows` of the kernel's input; what only records have is null."""
+    """Return stored state rows in the schema `rows` of the kernel's input; columns about records are null."""
     size = states.num_rows
 
     def column(field: pa.Field) -> pa.Array:
@@ -59,8 +59,9 @@ def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
 
 
 def due_rows(logic: core.Stage, batch: core.Batch) -> DueRows | None:
-    """The entries that the batch has to look at although it has no records of them: their timer fires; in a
-    bounded or drained buffer, all that hold something back. None: the stage has no timers.
+    """Return the entries that the batch must read although it has no records of them; None without timers.
+
+    Their timer fires; in a bounded or drained buffer they are all entries that hold something back.
     """
     if logic.window is None and not logic.emit.sets_timers:
         return None
@@ -77,7 +78,7 @@ def due_rows(logic: core.Stage, batch: core.Batch) -> DueRows | None:
 
 
 def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
-    """Per row, the time of its partition at the end of the batch."""
+    """Return per row the time of its partition at the end of the batch."""
     ends = pa.nulls(timers.num_rows, pa.int64())
     for place, end in batch.ends.items():
         in_partition = pc.and_(
@@ -89,7 +90,7 @@ def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scal
 
 @dataclass(frozen=True)
 class StateFiles:
-    """The files that a stage's state is read from, of any number of attempts and snapshots: also such as were
+    """The files from which a stage's state is read, of any number of attempts and snapshots, also files
     written before an edit, with other names and narrower types.
     """
 
@@ -98,12 +99,12 @@ class StateFiles:
     stored: pa.Schema
     rows: pa.Schema
     by_place: bool
-    """Whether an entry is a topic-partition's, as in a bounded buffer."""
+    """Whether an entry belongs to a topic-partition, as in a bounded buffer."""
     aliases: Aliases = NO_ALIASES
-    """What the stage says of its columns' older names, beside what the files say."""
+    """The older names of columns that the stage declares, beside those that the files declare."""
 
     def open(self, hashes: HashRange, due: DueRows | None) -> StoredState:
-        """The state of a range of hashes. Close it."""
+        """Return the state of a range of hashes. Close it, or use it as a context manager."""
         reader = StateReader(
             *(self.store, self.files, self.stored, due, self.by_place),
             first_hash=hashes.first,
@@ -113,7 +114,7 @@ class StateFiles:
 
 
 class StoredState:
-    """`core.PriorState` out of files, a row group of each at a time. Use it as a context manager."""
+    """A `core.PriorState` from files, one row group of each at a time. Use it as a context manager."""
 
     def __init__(self, reader: StateReader, rows: pa.Schema, last_hash: int) -> None:
         self._reader = reader
@@ -127,9 +128,14 @@ class StoredState:
         self._reader.__exit__()
 
     def next_bound(self, up_to: int) -> int:
-        """See `core.PriorState`."""
+        """Return the greatest hash, at most `up_to`, up to which not too many timers fire. Raises
+        LakeDamaged, LakeUnavailable.
+        """
         return self._reader.next_bound(up_to)
 
     def take(self, hashes: npt.NDArray[np.int64], up_to: int) -> pa.RecordBatch:
-        """See `core.PriorState`. Raises LakeDamaged, LakeUnavailable, SchemaChanged."""
+        """Return the newest state rows as the kernel takes them, as `core.PriorState` requires.
+
+        Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+        """
         return to_kernel(self._reader.take(hashes, up_to), self._rows)

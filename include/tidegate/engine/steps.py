@@ -1,5 +1,5 @@
-"""A pipeline as a chain of kernel passes: its stages, and before them what drops repeated values, or changes
-that come too late.
+"""A pipeline as a chain of kernel passes: its stages, and before them filters of repeated values, or of
+changes that come too late.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tidegate.spec.kernel import (
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in.
+    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups its input.
 
-    `takes_deletions`: those of the pass before reach it, see `Pipeline.takes_deletions`.
+    `takes_deletions`: deletions of the pass before reach it, see `Pipeline.takes_deletions`.
     """
 
     name: str
@@ -46,30 +46,30 @@ class KernelPass:
 
     @property
     def aliases(self) -> Aliases:
-        """What the columns of its state were called before."""
+        """The older names of the columns of its state."""
         return NO_ALIASES if self.stage is None else state_aliases(self.stage)
 
     @property
     def is_filter(self) -> bool:
-        """Whether it only lets records through or not: repeated values, or changes that come too late."""
+        """Whether it only drops records: repeated values, or changes that come too late."""
         return self.stage is None
 
     @property
     def is_deduplication(self) -> bool:
-        """Whether it drops repeated values: its keys are those, and not the records'."""
+        """Whether it drops repeated values: its keys are those values, not the records' keys."""
         return self.name == DEDUPLICATION
 
 
-_OF_SEQUENCE = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
+_SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
-    """The passes, in order: one that drops records, where the source asks for it, then each stage."""
+    """Return the passes, in order: a filter if the source asks for one, then each stage."""
     filters = []
     if (once := deduplication_stage(pipeline)) is not None:
         filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}))
     if (in_sequence := sequence_stage(pipeline)) is not None:
-        filters.append(KernelPass(SEQUENCE, in_sequence, _OF_SEQUENCE))
+        filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES))
     return filters + [
         KernelPass(
             stage.name,
@@ -85,41 +85,41 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
 
 
 def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
-    """The pass over the types that its rows' `value` and its key have. Raises ConditionFailed."""
+    """Return the pass for the types of its rows' `value` and its key. Raises ConditionFailed."""
     emitted = pass_.logic.reduce.output_type(value)
     return replace(pass_, logic=with_types(pass_.logic, emitted, parsed_types(keys)))
 
 
 def keeps_time(passes: Sequence[KernelPass]) -> bool:
-    """Whether stream time matters: to a stage, to the order between stages, or to what expires."""
+    """Return whether stream time matters: to a stage, to the order between stages, or to what expires."""
     return len(passes) > 1 or any(pass_.stage is not None and pass_.stage.timed for pass_ in passes)
 
 
 def keeps_input(passes: Sequence[KernelPass]) -> bool:
-    """Whether the first stage may put a record aside, which travels whole then."""
+    """Return whether the first stage may quarantine a record: then records travel whole."""
     first = next(pass_ for pass_ in passes if pass_.stage is not None)
     return first.logic.on_error == "quarantine"
 
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
-    """The columns whose values are let through once; none without such a pass."""
+    """Return the columns whose repeated values are dropped; none without such a pass."""
     deduplicate = pipeline.source.deduplicate
     return () if isinstance(deduplicate, str) else deduplicate.columns
 
 
 def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
-    """The columns that the source's key is made of."""
+    """Return the columns of the source's key."""
     return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}
 
 
 def _bypasses(columns: Sequence[str]) -> Column:
-    """Whether a record is its own, which none can repeat: a deletion, or one with a null in `columns`."""
+    """Return whether nothing can repeat a record: it is a deletion, or has a null in `columns`."""
     null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
     return F.col(REPORT).isNull() & (F.col("__tombstone") | (F.col("__reason").isNull() & null))
 
 
 def packed(frame: DataFrame, pass_: KernelPass, pipeline: Pipeline) -> DataFrame:
-    """Records as values of a filter, each whole in `__packed`."""
+    """Return records as values of a filter, each whole in `__packed`."""
     if pass_.is_deduplication:
         return _packed_by_columns(frame, repeated_columns(pipeline))
     deleted = frame.withColumn("__packed", _record(frame)).withColumn("__deleted", F.col("__tombstone"))
@@ -132,7 +132,7 @@ def _record(frame: DataFrame) -> Column:
 
 
 def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Keyed by `columns`. `__bypasses` are those that none can repeat, and that the pass does not see."""
+    """Key records by `columns`. Records with `__bypasses` cannot be repeated; the pass does not see them."""
     key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
     keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
     return (
@@ -144,5 +144,5 @@ def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def unpacked(emissions: DataFrame) -> DataFrame:
-    """The records that were let through, as they were."""
+    """Return the records that passed the filter, unchanged."""
     return emissions.select("value.frame.*", REPORT, SLOT)

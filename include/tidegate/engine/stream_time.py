@@ -18,10 +18,12 @@ RowNumbers = npt.NDArray[np.int64]
 def times_before(
     timestamps: pa.Int64Array, usable: pa.BooleanArray, start: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The time before each record of a topic-partition, in order, and that after all of them; epoch ms.
+    """Return the time before each record of a topic-partition, in order, and the time after all; epoch ms.
 
-    `start` is the time before the first, -1 for none. Records that are not usable, or have no timestamp,
-    advance no time.
+    `start` is the time before the first record, -1 for none. Records that are not usable, or have no
+    timestamp, do not advance time.
+
+    Example: timestamps 5, 3, 8, all usable, from -1 give `[-1, 5, 5]` and 8.
     """
     counted = pc.fill_null(pc.if_else(usable, timestamps, -1), -1)
     reached = np.maximum.accumulate(np.append(np.int64(start), counted.to_numpy()))
@@ -29,18 +31,18 @@ def times_before(
 
 
 class StreamTimes:
-    """The times of topic-partitions, none at first, as rows that the kernel takes come in."""
+    """The times of topic-partitions, none at first, advanced by rows of the kernel."""
 
     def __init__(self) -> None:
         self._times: dict[Place, int] = {}
 
     @property
     def now(self) -> dict[Place, int]:
-        """Those of the topic-partitions that have had rows."""
+        """The times of the topic-partitions that have had rows."""
         return dict(self._times)
 
     def advance(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """The time before each row. Rows of one topic-partition are in order."""
+        """Return the time before each row. Rows of one topic-partition are in order."""
         timestamps, usable = rows.column("timestamp"), pc.equal(rows.column("kind"), core.RECORD)
         before = np.empty(rows.num_rows, np.int64)
         for place, numbers in _by_place(rows):
@@ -52,7 +54,7 @@ class StreamTimes:
 
 
 def _by_place(rows: pa.RecordBatch) -> Iterator[tuple[Place, RowNumbers]]:
-    """The numbers of the rows of each topic-partition."""
+    """Yield the numbers of the rows of each topic-partition."""
     topics, partitions = rows.column("topic"), rows.column("partition")
     places = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/").dictionary_encode()
     codes = places.indices.to_numpy()

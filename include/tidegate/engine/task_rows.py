@@ -13,13 +13,13 @@ from tidegate.formats import INPUT, unpack_headers
 from tidegate.lake.quarantine import QUARANTINE
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
-"""What records have in columns that did not travel."""
+"""The values of records in columns that did not travel through the shuffle."""
 BY_KEY_AND_RANK = ("key", "instant", "turn", "part", "topic", "partition", "ordinal")
 """The order of a key's emissions that tasks of several topic-partitions have made."""
 
 
 def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as they come out of the shuffle, with all columns of the kernel's input."""
+    """Return rows from the shuffle with all columns of the kernel's input."""
     present = rows.schema.names
 
     def column(field: pa.Field) -> pa.Array:
@@ -35,9 +35,9 @@ def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Bypass:
-    """Records that no other can repeat go past the pass that drops repeated ones.
+    """Records that nothing can repeat bypass the pass that drops repeated ones.
 
-    They are those with `bypasses`; as emissions in `schema` they go on beside what that pass lets through.
+    They have `bypasses`, and go on as emissions in `schema` beside the output of that pass.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -45,7 +45,7 @@ class Bypass:
         self._taken: list[pa.RecordBatch] = []
 
     def without(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The other rows. None are taken where the rows have no such column."""
+        """Yield the other rows; all rows, if there is no column `bypasses`."""
         for rows in batches:
             if "bypasses" in rows.schema.names:
                 bypasses = rows.column("bypasses")
@@ -54,7 +54,7 @@ class Bypass:
             yield rows
 
     def taken(self) -> Iterator[pa.RecordBatch]:
-        """Those that were taken since."""
+        """Yield the rows that were taken since the last call."""
         taken, self._taken = self._taken, []
         for rows in taken:
             if rows.num_rows:
@@ -62,7 +62,7 @@ class Bypass:
 
 
 def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Emissions as rows of the next pass."""
+    """Return emissions as rows of the next pass."""
     present = emissions.schema.names
     arrays = [
         emissions.column(field.name) if field.name in present else pa.nulls(emissions.num_rows, field.type)
@@ -72,7 +72,7 @@ def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
-    """Unusable input, whole, as quarantine keeps it. `inputs` is its `input`."""
+    """Return unusable input, whole, in the form of quarantine. `inputs` is its `input`."""
     columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
     columns |= {name: pc.struct_field(inputs, name) for name in INPUT.names}
     columns["headers"] = unpack_headers(columns["headers"])
@@ -81,7 +81,7 @@ def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> p
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key."""
+    """Yield rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key."""
     last, before = None, 0
     for rows in batches:
         if not rows.num_rows:

@@ -20,7 +20,7 @@ from tidegate.engine.stream_time import times_before
 from tidegate.engine.task_rows import forwarded
 
 ORDER = ("__topic", "__partition", "__rank")
-"""The columns by which a `TimeTask` takes its rows: reports first, since nulls are."""
+"""The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first."""
 Place = tuple[str, int]
 
 
@@ -52,8 +52,8 @@ class TimeTask:
 class Clock:
     """Turns and times of one topic-partition after the other.
 
-    `starts`: the stream time (epoch ms) of each before the batch, -1 where none stands; `times`: after the
-    rows that came so far. Turns count from 1 in each.
+    `starts` has the stream time (epoch ms) of each before the batch, -1 if there is none; `times` the time
+    after the rows so far. Turns count from 1 in each.
     """
 
     def __init__(self, starts: Mapping[Place, int]) -> None:
@@ -63,7 +63,7 @@ class Clock:
         self.times: dict[Place, int] = {}
 
     def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
+        """Return rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
         place = (rows.column("__topic")[0].as_py(), rows.column("__partition")[0].as_py())
         if place != self._place:
             self._place, self._turn = place, 0
@@ -76,7 +76,7 @@ class Clock:
 
 
 def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of each topic-partition, which come together."""
+    """Yield the rows of each topic-partition, which come together."""
     if not rows.num_rows:
         return
     moved = np.zeros(rows.num_rows, bool)

@@ -1,8 +1,8 @@
-"""Texts that Spark itself takes for timestamps.
+"""Refuse expressions in which Spark itself converts a text to a timestamp.
 
-Of a time of day it makes that time of the day on which it runs. A conversion that is written out has a guard
-(`spec.conversions`). Where Spark converts a text by itself, as in `at > s`, there is nothing that a guard
-could be written around, and the expression is refused.
+Spark takes a time of day as that time of the day on which it runs. `spec.conversions` guards a conversion
+that is written out. If Spark converts a text by itself, as in `at > s`, there is nothing to guard, and the
+expression is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPla
 _OPTIMIZED = re.compile(r"^== Optimized Logical Plan ==\n(.*?)^== Physical Plan ==", re.DOTALL | re.MULTILINE)
 _CONVERTED = re.compile(r" as (?:timestamp|[a-z]+<[^()]*\btimestamp\b[^()]*>)\)")
 _COLUMN = re.compile(r"([^(),\[\]]+)#\d+")
-_OF_DATES = re.compile(
+_DATE_OPERAND = re.compile(
     r"(?:date_add|date_sub|add_months|last_day|next_day|make_date|trunc|date_from_unix_date)\(.*\)"
     r"|cast\(.* as (?:date|timestamp_ntz)\)",
     re.DOTALL,
@@ -51,7 +51,9 @@ def require_no_conversions(frame: DataFrame, expressions: Sequence[str], pipelin
 
 
 def _may_convert(sql: str, types: Iterable[str]) -> bool:
-    """Without a call, a text or an interval, only a column can be a timestamp."""
+    """Return False only if no timestamp can occur: without a call, a text or an interval, a column must be
+    one.
+    """
     words, _ = lexis.split(sql)
     calls, _ = lexis.calls(words)
     timed = any("timestamp" in type_ for type_ in types)
@@ -73,7 +75,7 @@ def _plan(frame: DataFrame, columns: Sequence[StructField], sql: str) -> str:
             with changed(session, _ALL_FIELDS), redirect_stdout(printed):
                 unknown.select(F.expr(text).alias("it")).explain(True)
         except AnalysisException:
-            continue  # Spark wants a constant there; what is wrong with the expression itself is told later
+            continue  # Spark wants a constant there; a later step reports what is wrong with the expression
         plan = _OPTIMIZED.search(printed.getvalue())
         return plan[1] if plan else ""
     return ""
@@ -84,20 +86,20 @@ def _converts(plan: str, types: Mapping[str, str]) -> bool:
         operand = _before(plan, match.start())
         column = _COLUMN.fullmatch(operand)
         type_ = types.get(column[1].lower(), "string") if column else "string"
-        if "string" in type_ and not _OF_DATES.fullmatch(operand):
+        if "string" in type_ and not _DATE_OPERAND.fullmatch(operand):
             return True
     return any(_parses_timestamps(_behind(plan, match.end())) for match in _PARSED.finditer(plan))
 
 
 def _parses_timestamps(arguments: str) -> bool:
-    """Without a format, `from_json` and `from_csv` read a timestamp as `cast` does."""
+    """Return whether `from_json` or `from_csv` reads a timestamp as `cast` does, for want of a format."""
     has_format = "(timestampformat," in arguments.lower()
     falls_back = "enabledatetimeparsingfallback" in arguments.lower()
     return "TimestampType" in arguments and (falls_back or not has_format)
 
 
 def _before(plan: str, end: int) -> str:
-    """What stands between the parenthesis that is still open at `end`, and `end`."""
+    """Return the text from the parenthesis that is still open at `end` to `end`."""
     depth = 0
     for at in range(end - 1, -1, -1):
         depth += (plan[at] == ")") - (plan[at] == "(")
@@ -107,7 +109,7 @@ def _before(plan: str, end: int) -> str:
 
 
 def _behind(plan: str, start: int) -> str:
-    """What stands between `start` and the parenthesis that closes it."""
+    """Return the text from `start` to the parenthesis that closes it."""
     depth = 1
     for at in range(start, len(plan)):
         depth += (plan[at] == "(") - (plan[at] == ")")

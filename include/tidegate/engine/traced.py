@@ -1,4 +1,4 @@
-"""What tasks tell of one key, in place of writing: for explanations."""
+"""Report the kernel's decisions about one key, in place of writing: for explanations."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class TracedOutput:
-    """A `StageOutput` that keeps what the kernel says of `key`.
+    """A `StageOutput` that keeps the kernel's rows about `key`.
 
-    Quarantined records have no key: those count whose Kafka key is its text. `packed`: the stage is the one
-    that drops repeated values, whose keys are its own, and which has the record's within its value.
+    Quarantined records have no key: records whose Kafka key is its text count. `packed`: the stage drops
+    repeated values; its keys are its own, and the record's key is within its value.
     """
 
     stage: str
@@ -45,16 +45,16 @@ class TracedOutput:
     emissions: bool = True
 
     def open(self, slot: int) -> AbstractContextManager[TracedTask]:
-        """See `StageOutput`."""
+        """Return the output of one try of a task."""
         return nullcontext(TracedTask(self, slot))
 
     def before_merge(self, forwarding: Forwarding) -> TracedOutput:
-        """See `StageOutput`."""
+        """Return an output that only forwards emissions: the `MergeTask` reports them."""
         return replace(self, forwarding=forwarding, emissions=False)
 
 
 class TracedTask:
-    """A `TaskOutput` that writes nothing: what concerns the key goes into its report, the rest nowhere."""
+    """A `TaskOutput` that writes nothing: rows about the key go into its report, all others nowhere."""
 
     def __init__(self, output: TracedOutput, slot: int) -> None:
         self._output = output
@@ -62,10 +62,10 @@ class TracedTask:
         self._rows: list[dict[str, Any]] = []
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """See `TaskOutput`."""
+        """Keep the rows about the key, and yield emissions for the next pass."""
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
         if kind == core.TRACE:
-            self._keep(kind, self._of_key(decided), decided)
+            self._keep(kind, self._is_about_key(decided), decided)
         elif kind == core.REFUSED:
             self._keep(kind, pc.equal(decided.column("key"), self._output.key), decided)
         elif kind == core.QUARANTINED:
@@ -73,15 +73,15 @@ class TracedTask:
             self._keep(kind, pc.equal(keys, self._output.key.encode()), decided)
         elif kind == core.EMISSION:
             if self._output.emissions:
-                self._keep(kind, self._of_key(decided), decided)
+                self._keep(kind, self._is_about_key(decided), decided)
             if self._output.forwarding.emissions:
                 yield forwarded(decided, self._output.forwarding.schema)
 
     def report(self) -> TraceReport:
-        """All that was kept."""
+        """Return a report of the kept rows."""
         return TraceReport(self._output.stage, self._slot, tuple(self._rows))
 
-    def _of_key(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+    def _is_about_key(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         if not self._output.packed:
             return pc.equal(rows.column("key"), self._output.key)
         traces = map(json.loads, rows.column("trace").to_pylist())
@@ -105,7 +105,7 @@ class TracedTask:
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without bytes, which JSON does not have."""
+    """Return a row without bytes, which JSON does not support."""
     record = row.pop("input", None)
     if record is not None:
         text = record["value"]

@@ -39,16 +39,16 @@ sinks:
 
 @dataclass(frozen=True)
 class TrainingRecords:
-    """Records in the place of Kafka's: both a source and its only slice."""
+    """Generated records in place of Kafka's: both a source and its only slice."""
 
     range: Slice
 
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
-        """See `RecordSource`."""
+        """Return this slice alone, for any number of cores."""
         return [self]
 
     def blocks(self) -> Iterator[Records]:
-        """See `RecordSlice`."""
+        """Yield one block of JSON records with 100 distinct keys."""
         numbers = range(self.range.start, self.range.end)
         values: list[bytes | None] = [
             f'{{"id": {number % 100}, "text": "a", "quantity": {number % 3}}}'.encode() for number in numbers
@@ -58,7 +58,7 @@ class TrainingRecords:
 
 
 def make_archive() -> Path:
-    """Make the archive anew, and give its path. Raises SetupFailed where the JVM does not write one."""
+    """Make the archive anew, and return its path. Raises SetupFailed if the JVM does not write one."""
     java = find_java()
     archive = archive_path(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -78,14 +78,16 @@ def make_archive() -> Path:
 
 
 def _provide_base(java: Path) -> None:
-    """A runtime that was cut down, as that of the wheel, lacks Java's own archive, on which ours builds."""
+    """Make Java's own archive, on which tidegate's builds, if a reduced runtime, as that of the wheel, lacks
+    it.
+    """
     runtime = probe(java)
     if runtime is not None and not (runtime.home / "lib" / "server" / "classes.jsa").is_file():
         subprocess.run([str(java), "-Xshare:dump"], capture_output=True, check=False)
 
 
 def _compute(session: SparkSession, lake: Path) -> None:
-    """The first batch of a pipeline with two stages."""
+    """Compute the first batch of a pipeline with two stages."""
     pipeline = parse_pipeline(_PIPELINE, "training.yaml")
     ranges = (OffsetRange("trained", 0, 0, _RECORDS),)
     stream = Stream(pipeline.pipeline, pipeline.generation)
@@ -96,7 +98,7 @@ def _compute(session: SparkSession, lake: Path) -> None:
 
 
 def _end(session: SparkSession) -> None:
-    """End the JVM as it ends when its process does, and wait: it writes the archive at its end."""
+    """End the JVM in the normal way, and wait: it writes the archive at its end."""
     gateway = session.sparkContext._gateway
     session.stop()
     assert gateway is not None
@@ -107,7 +109,7 @@ def _end(session: SparkSession) -> None:
 
 
 def main() -> int:
-    """Exit code 1 when there is none."""
+    """Make the archive. Returns exit code 1 if that fails."""
     try:
         print(make_archive())
     except TidegateError as error:

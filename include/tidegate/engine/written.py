@@ -1,4 +1,4 @@
-"""What tasks write of a batch: state, outbox and quarantine, as files of an attempt."""
+"""Write the results of tasks: state, outbox and quarantine, as files of an attempt."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tidegate.formats.reasons import Reason
 
 @dataclass(frozen=True)
 class WrittenOutput:
-    """A `StageOutput`. `stored`: the columns of state files. `outbox`: how emissions are written; None: no
-    sink gets them, or a later task writes them.
+    """A `StageOutput` that writes files. `stored`: the columns of state files. `outbox`: how emissions are
+    written; None: no sink gets them, or a later task writes them.
     """
 
     stage: str
@@ -34,11 +34,11 @@ class WrittenOutput:
     forwarding: Forwarding
 
     def open(self, slot: int) -> WrittenTask:
-        """See `StageOutput`."""
+        """Return the output of one try of a task. Enter it before use."""
         return WrittenTask(self, slot)
 
     def before_merge(self, forwarding: Forwarding) -> WrittenOutput:
-        """See `StageOutput`."""
+        """Return an output without an outbox: the `MergeTask` writes it."""
         return replace(self, outbox=None, forwarding=forwarding)
 
 
@@ -70,12 +70,14 @@ class WrittenTask:
         self._writers.__exit__(type_, error, trace)
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """See `TaskOutput`."""
+        """Write or count rows of one kind, and yield emissions for the next pass. Raises RecordTooLarge if a
+        sink halts for an emission, LakeUnavailable, SchemaRefused.
+        """
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
         return self._handlers[kind](decided)
 
     def report(self) -> TaskReport:
-        """Counts, and the files that are complete."""
+        """Return the counts, and the files that are complete."""
         return TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
 
     def _state(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -87,7 +89,7 @@ class WrittenTask:
         yield from ()
 
     def _refused(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Values that break an expectation."""
+        """Quarantine values that break an expectation."""
         reasons = pc.binary_join_element_wise(str(Reason.EXPECTATION), rows.column("reason"), ": ")
         inputs = refused_input(rows, reasons)
         self._writers.write("quarantine", quarantine_rows(rows, inputs, self._output.seq))
@@ -110,7 +112,7 @@ class WrittenTask:
     def _without_refused(
         self, emissions: pa.RecordBatch, rows: pa.RecordBatch, refused: pa.StringArray
     ) -> pa.RecordBatch:
-        """Quarantine what sinks would refuse; gives the other rows."""
+        """Quarantine emissions that sinks would refuse, and return the other rows."""
         for reason in pc.value_counts(refused.drop_null()).to_pylist():
             self._counts[COUNTED[reason["values"]]] += reason["counts"]
         is_refused = refused.is_valid()
