@@ -45,7 +45,7 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
     [
         (("k", "--offsets", "stock/0"), "TOPIC/PARTITION/START-END"),
         (("k", "--offsets", "stock/0/5-5"), "END is excluded"),
-        (("k", "--offsets", "stock/0/5", "--batch", "1"), "Give one of them"),
+        (("k", "--offsets", "stock/0/5", "--batch", "1"), "Give only one of them"),
         (("k",), "no committed batch"),
     ],
 )
