@@ -21,6 +21,7 @@ from tidegate.errors import (
     OffsetsLost,
     PipelineChanged,
     QualityFailed,
+    RecordFailed,
     RecordTooLarge,
     SchemaChanged,
     SettingsInvalid,
@@ -464,7 +465,7 @@ def test_changed_column_type_halts_but_new_column_continues(world: World) -> Non
 def test_failing_expression_names_a_remedy_and_loses_nothing(world: World) -> None:
     world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
     world.stock(1, 0)
-    with pytest.raises(Exception, match="try_divide"):
+    with pytest.raises(RecordFailed, match=r"0\] offset 1\).*try_divide"):
         world.run("r")
     world.app.ledger.acquire(world.stream, "r").drop_plan()
     world.app.ledger.acquire(world.stream, "r").release()

@@ -17,6 +17,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.decoding import record_layout
 from tidegate.engine.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
 from tidegate.engine.errors import translated
+from tidegate.engine.failed_record import with_record
 from tidegate.engine.field_counts import source_counts
 from tidegate.engine.files import AttemptFiles
 from tidegate.engine.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
@@ -30,6 +31,7 @@ from tidegate.engine.session import cores_of, prepare
 from tidegate.engine.shuffle import REPORT, Slots, arranged, hash_order
 from tidegate.engine.source import (
     Decoding,
+    KafkaSource,
     RecordSource,
     SliceReader,
     Times,
@@ -51,6 +53,7 @@ from tidegate.engine.steps import (
 from tidegate.engine.task_rows import BY_KEY_AND_RANK
 from tidegate.engine.time_task import ORDER, TimeTask
 from tidegate.engine.written import WrittenOutput
+from tidegate.errors import RecordFailed
 from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger.records import Plan
@@ -98,7 +101,13 @@ def compute_batch(
     """
     with translated(pipeline):
         computation = Computation(spark, plan, pipeline, lake, before)
-        reports = computation.run(records, attempt)
+    try:
+        with translated(pipeline):
+            reports = computation.run(records, attempt)
+    except RecordFailed as error:
+        if not isinstance(records, KafkaSource):  # rows of quarantine, which a replay reads, are few
+            raise
+        raise with_record(error, records, computation.fails) from error
     return computation.outcome(attempt, reports)
 
 
@@ -131,6 +140,18 @@ class Computation:
         for number in range(len(self._passes)):
             frame, keys = self._apply_pass(number, frame, keys, attempt)
         return frame.select(REPORT)
+
+    def fails(self, records: RecordSource) -> bool:
+        """Return whether an expression of the first stage fails on some of these records."""
+        first = next(pass_ for pass_ in self._passes if not pass_.is_filter)
+        shape = Shape(self._keeps_time, self._pipeline.source.explode is not None, ranked=False)
+        try:
+            with translated(self._pipeline):
+                rows = record_rows(self._source(records), first, shape, self._pipeline.pipeline)
+                rows.write.format("noop").mode("overwrite").save()  # unlike `count`, it computes each column
+        except RecordFailed:
+            return True
+        return False
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
         """Return the counts, checked, and the list of the files. Raises CountMismatch."""

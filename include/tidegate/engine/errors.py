@@ -103,6 +103,11 @@ _ADVICE = re.compile(
 """Advice that does not help: settings that let wrong values pass, which tidegate does not allow,
 and codes.
 """
+_RECORD_HIDDEN = "Spark does not tell which record it is. "
+EXPRESSION_FIX = (
+    "Use a form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`; `on_error` "
+    "covers only what tidegate computes itself."
+)
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 
 # Errors that are raised in a worker reach the driver as text only: these are written as JSON and read again.
@@ -272,9 +277,13 @@ def _expression_failed(says: str, text: str, pipeline: Pipeline) -> RecordFailed
     expression = f"`{as_written(fragment[1].strip(), expressions)}`" if fragment else "An expression"
     return RecordFailed(
         f"{expression} fails on a record's values: {_ADVICE.sub('', says)[:300]}",
-        "Spark does not tell which record it is, and `on_error` is of what tidegate computes itself. Use a "
-        "form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`.",
+        f"{_RECORD_HIDDEN}{EXPRESSION_FIX}",
     )
+
+
+def hides_its_record(error: RecordFailed) -> bool:
+    """Return whether an expression failed in Spark, which does not name the record."""
+    return error.fix.startswith(_RECORD_HIDDEN)
 
 
 def _first_line(text: str) -> str:
