@@ -131,7 +131,7 @@ class Drawn:
 
 def written(values: MessageValues, rows: pa.RecordBatch) -> list[Any]:
     """Return the values of the messages of these emissions."""
-    return values.of(rows, KEYS.parsed(rows.column("key")), hops(rows)).to_pylist()
+    return values.encoded(rows, KEYS.parsed(rows.column("key")), hops(rows)).to_pylist()
 
 
 def message_values(drawn: Drawn, payload: Payload) -> tuple[MessageValues, Read]:

@@ -44,7 +44,7 @@ def test_time_travel_keeps_its_files_in_two_steps(aged: Aged) -> None:
     assert aged.clean(days=29).given_up is None
     assert aged.clean(days=2).given_up == 3
     assert aged.names() == sorted([*attempts, first, second])
-    with pytest.raises(StateGivenUp, match="oldest that is kept is that after batch 3"):
+    with pytest.raises(StateGivenUp, match="oldest state that is kept is that after batch 3"):
         aged.keys(as_of=2)
     assert aged.clean(days=0.9).names == ()
     cleaned = aged.clean(days=0.2)
