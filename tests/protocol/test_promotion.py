@@ -310,7 +310,7 @@ def test_an_approval_holds_for_the_next_decision_alone(beside: Beside) -> None:
     beside.promote(beside.new, approval=approval)
     beside.rollback()
     with pytest.raises(
-        Halted, match=r"anna has approved .* after promotion 1 .* promotion 3 has put generation 1"
+        Halted, match=r"anna has approved .* after promotion 1 .* promotion 3 has since put generation 1"
     ):
         beside.promote(beside.new, approval=approval)
     assert beside.in_charge == 1
