@@ -98,7 +98,7 @@ def ledger_environment() -> dict[str, str]:
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
     """Return connections as variable -> text, for those that Airflow has.
 
-    Example: `{"TIDEGATE_KAFKA_SHOP": '{"bootstrap.servers": "shop:9092"}'}`
+    Example: `{"TIDEGATE_KAFKA_<CONNECTION>": '{"bootstrap.servers": "shop:9092"}'}`
     """
     variables = {}
     for connection in connections:

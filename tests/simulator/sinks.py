@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tests.simulator.compute import Batch, Emission, SimOutbox
 from tests.simulator.world import World
-from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkUnavailable
+from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkAhead, SinkUnavailable
 from tidegate.sinks.sql.sink import OpenSqlTable
 from tidegate.sinks.table.append import Appender
 
@@ -71,7 +71,7 @@ def append_batch(
     if found.seq:
         appender.require_committed(found.seq, found.attempt.__eq__)
     if found.seq > seq:
-        raise Fenced(f"{appender.application} is at batch {seq}, but batch {found.seq} is in already")
+        raise SinkAhead(f"{appender.application} is at batch {seq}, but batch {found.seq} is in already")
     if found.seq < seq:
         act = partial(shelf.append, appender.application, found.seq, Claim(seq, attempt), rows)
         effect("table.append", act, LakeUnavailable)
@@ -98,7 +98,7 @@ class SimSqlPublisher:
         if found:
             self.require_committed(found, of.__eq__)
         if found > seq:
-            raise Fenced(f"{self.shard} is to publish batch {seq}, but batch {found} is in already")
+            raise SinkAhead(f"{self.shard} is to publish batch {seq}, but batch {found} is in already")
         if found == seq:
             return 0
         rows = [row for batch in emissions for row in batch.rows]

@@ -319,12 +319,19 @@ def _run_all(sequences: list[Both]) -> None:
             streams.step()
 
 
-FOR_PAGES_AND_EVENTS = {"batches", "failing_streams", "published_after", "stream_statuses"}
-"""Questions about many batches and streams at once: no step of a batch asks them."""
+FOR_PAGES_AND_EVENTS = {
+    "batches",
+    "failing_streams",
+    "is_stored",
+    "now",
+    "published_after",
+    "stream_statuses",
+}
+"""Questions of pages and of maintenance: no step of a batch asks them."""
 
 OF_RECOVERY = {
-    *("add_recovery", "end_recovery", "recoveries"),
-    *("send_again", "end_sending_again", "give_up_publication", "forget"),
+    *("add_recovery", "end_recovery", "recoveries", "add_promotions", "dropped_streams"),
+    *("decide", "send_again", "end_sending_again", "give_up_publication", "forget"),
 }
 """What only a person does, by `tidegate recover`: see `tests/recovery`."""
 

@@ -316,7 +316,7 @@ OTHER_FORMS = {
     ),
     "older": (
         "ALTER TABLE tidegate_progress DROP COLUMN format",
-        "has no format: it is of a tidegate from before.*DROP TABLE.*--choose restore-progress",
+        "has no format: a tidegate from before the first release wrote it.*DROP TABLE.*--choose restore-progress",
     ),
 }
 
@@ -501,7 +501,7 @@ def test_the_repr_of_a_database_has_no_password() -> None:
 
 
 def test_a_database_in_memory_is_refused() -> None:
-    with pytest.raises(SettingsInvalid, match="gone after each transaction"):
+    with pytest.raises(SettingsInvalid, match="lost after each transaction"):
         Database("sqlite://", VARIABLE)
 
 

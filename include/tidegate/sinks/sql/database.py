@@ -37,7 +37,7 @@ class Database:
 
     Example::
 
-        with Database(url, "TIDEGATE_SQL_URL") as database, database.transaction() as connection:
+        with Database(url, "TIDEGATE_SQL") as database, database.transaction() as connection:
             connection.execute(statement)
     """
 
