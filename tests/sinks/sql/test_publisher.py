@@ -316,7 +316,7 @@ OTHER_FORMS = {
     ),
     "older": (
         "ALTER TABLE tidegate_progress DROP COLUMN format",
-        "has no format: a tidegate from before the first release wrote it.*DROP TABLE.*--choose restore-progress",
+        "has no format: a tidegate from before .*DROP TABLE.*--choose restore-progress",
     ),
 }
 
