@@ -109,7 +109,7 @@ HISTORIES = st.one_of(histories(), histories(True), histories(True, nulls=False)
 """They have late records, repetitions and state in them, and most also tombstones."""
 
 
-@examples(300)
+@examples(150)
 @given(within(), HISTORIES, FEEDING)
 def test_change_within_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -130,7 +130,7 @@ def aggregates(draw: st.DrawFn, emit: dict[str, Any], window: dict[str, str] | N
     return Case(stage | ({"window": window} if window else {}))
 
 
-@examples(300)
+@examples(150)
 @given(aggregates({"on": "update"}), HISTORIES, FEEDING)
 def test_update_of_aggregates_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -158,7 +158,7 @@ def holding(draw: st.DrawFn, reduce: str, emits: st.SearchStrategy[dict[str, Any
     return Case({"name": "out", "reduce": reduce, "select": {"x": "x", "s": "s"}, "emit": emit})
 
 
-@examples(300)
+@examples(150)
 @given(holding("latest", LIMITS), HISTORIES, FEEDING)
 def test_time_limit_and_interval_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -166,7 +166,7 @@ def test_time_limit_and_interval_columns_equal_rows(
     assert_both_ways_alike(case, batches, **feeding)
 
 
-@examples(300)
+@examples(150)
 @given(holding("collect", THRESHOLDS), HISTORIES, FEEDING)
 def test_threshold_of_events_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -185,7 +185,7 @@ def windowed(draw: st.DrawFn) -> Case:
     return draw(aggregates(emit, draw(TUMBLING)))
 
 
-@examples(300)
+@examples(150)
 @given(windowed(), HISTORIES, FEEDING)
 def test_window_close_of_aggregates_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -278,7 +278,7 @@ def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], *
             assert_alike(columns, model, ordered=False)
 
 
-@examples(600)
+@examples(300)
 @given(bounded(), crowds() | HISTORIES, COMPACTED | FEEDING)
 def test_bounded_time_limit_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -286,7 +286,7 @@ def test_bounded_time_limit_columns_equal_rows(
     assert_both_ways_and_the_model_alike(case, batches, **feeding)
 
 
-@examples(300)
+@examples(150)
 @given(bounded_windows(), crowds() | HISTORIES, COMPACTED | FEEDING)
 def test_bounded_window_close_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
