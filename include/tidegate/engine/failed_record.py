@@ -45,5 +45,7 @@ def _first_failing(source: KafkaSource, fails: Callable[[KafkaSource], bool]) ->
         # invariant: `source` fails, so if its first half does not, its second half does
         first, second = source.halves()
         source = first if fails(first) else second
-    (planned,) = source.ranges
-    return (planned.topic, planned.partition, planned.start) if fails(source) else None
+    for planned in source.ranges:
+        if planned.start < planned.end and fails(source):  # ranges without new records are in a source, too
+            return planned.topic, planned.partition, planned.start
+    return None
