@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.core.model import Batch, BufferFull, Emission, Model, Record
@@ -40,6 +40,12 @@ def per_window(emissions: Iterable[Emission]) -> list[list[Emission]]:
     for emission in emissions:
         found[emission.key, emission.window].append(emission)
     return list(found.values())
+
+
+def shares_keys(batches: Iterable[Batch]) -> bool:
+    """Return whether a key has records in several partitions."""
+    partitions = {(record.key, record.home) for record in total(batches)}
+    return len(partitions) > len({key for key, _ in partitions})
 
 
 def total(batches: Iterable[Batch]) -> list[Record]:
@@ -190,6 +196,8 @@ def test_interval_value_is_emitted_at_once_or_skipped(case: Case, batches: Seque
 @given(cases(), histories())
 def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
+    # with a bounded buffer, each partition has a state of its own for a key, and emits nulls of its own
+    assume(not model.settings.bounded or not shares_keys(batches))
     outcome(model, batches)
     for emissions in per_window(model.emissions):
         before: Sequence[Value] = [None, *(emission.value for emission in emissions)]
