@@ -46,7 +46,7 @@ _AS_IT_COMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """How batches run, and the largest ratio to the idle DAG that is accepted (of the medians)."""
+    """A way to run batches, and the largest accepted ratio of its median to the idle DAG's."""
 
     title: str
     keeps_spark: bool
@@ -76,12 +76,13 @@ class DagRun:
 
     @property
     def starting(self) -> float:
-        """In tasks, but not in steps."""
+        """Return the seconds within the tasks and outside of the steps."""
         return sum(self.tasks.values()) - sum(self.steps.values())
 
     @property
     def scheduling(self) -> float:
-        """In no task: Airflow's own, between the trigger, the tasks and the run's end."""
+        """Return the seconds outside of the tasks, which Airflow takes between the trigger, the tasks and the
+        run's end."""
         return self.seconds - sum(self.tasks.values())
 
 
@@ -98,12 +99,12 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Of the medians, to the idle DAG on the same stack."""
+        """Return the ratio of the medians to the idle DAG on the same stack."""
         return self._to(self.idle)
 
     @property
     def ratio_to_plain(self) -> float:
-        """Of the medians, to the idle DAG in an Airflow as it comes."""
+        """Return the ratio of the medians to the idle DAG in an Airflow with its default settings."""
         return self._to(self.plain)
 
     def _to(self, idle: list[float]) -> float:
@@ -130,9 +131,9 @@ def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
             for turn in range(turns + 1):
                 say(f"{row.title}: turn {turn} of {turns}")
                 nothing.append(_run(stack, idle, turn))
-                each = replace(load, first=turn * load.events)
-                send(stack.broker.bootstrap_servers, SOURCE, each)
-                runs.append(_run_batch(stack, home, turn, each))
+                portion = replace(load, first=turn * load.events)
+                send(stack.broker.bootstrap_servers, SOURCE, portion)
+                runs.append(_run_batch(stack, home, turn, portion))
             return Measured(row, runs[1:], nothing[1:], plain)
 
 
@@ -204,10 +205,10 @@ def _shown(measured: Measured) -> list[dict[str, Any]]:
     return [
         {
             "seconds": name,
-            "min / median / max": spread_text(each),
-            "turns": "  ".join(f"{s:.1f}" for s in each),
+            "min / median / max": spread_text(seconds),
+            "turns": "  ".join(f"{s:.1f}" for s in seconds),
         }
-        for name, each in numbers.items()
+        for name, seconds in numbers.items()
     ]
 
 
@@ -234,14 +235,14 @@ def _as_json(measured: Measured) -> dict[str, Any]:
 def main(names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted: bool) -> None:
     """Measure DAG runs, all rows or those named, on a local Kafka, Spark and Airflow, which end after it."""
     say = teller()
-    found = {name: measure(ROWS[name], Load(events, keys), turns, say) for name in names or ROWS}
+    measured = {name: measure(ROWS[name], Load(events, keys), turns, say) for name in names or ROWS}
     if json_wanted:
-        show_json({name: _as_json(each) for name, each in found.items()})
+        show_json({name: _as_json(batches) for name, batches in measured.items()})
         return
-    for each in found.values():
-        ratio = f"{each.ratio:.2f} of the idle DAG's, at most {each.row.bound}; in an Airflow as it comes "
-        ratio += f"{each.ratio_to_plain:.2f}"
-        show_table(_shown(each), f"A DAG run on {events:,} new events, {each.row.title}: {ratio}")
+    for batches in measured.values():
+        ratio = f"{batches.ratio:.2f} of the idle DAG's, at most {batches.row.bound}; "
+        ratio += f"in an Airflow as it comes {batches.ratio_to_plain:.2f}"
+        show_table(_shown(batches), f"A DAG run on {events:,} new events, {batches.row.title}: {ratio}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class TaskRun:
-    """When a run and its only task came how far, epoch seconds; the task's last try counts."""
+    """The moments that a run and its only task reached, in epoch seconds; the task's last try counts."""
 
     made: float
     started: float
@@ -88,24 +88,24 @@ def task_runs(airflow: AirflowClient, since: float) -> dict[tuple[str, str], Tas
     query = {"run_after_gte": datetime.fromtimestamp(since, timezone.utc).isoformat()}
     rows = _rows(airflow, "/dags/~/dagRuns", "dag_runs", query)
     runs = {(row["dag_id"], row["dag_run_id"]): row for row in rows}
-    found = {}
+    by_run = {}
     for task in _rows(airflow, "/dags/~/dagRuns/~/taskInstances", "task_instances", query):
         run = runs.get((task["dag_id"], task["dag_run_id"]))
         if run is not None and task["start_date"] is not None and task["queued_when"] is not None:
-            found[task["dag_id"], task["dag_run_id"]] = TaskRun(
+            by_run[task["dag_id"], task["dag_run_id"]] = TaskRun(
                 made=instant(run["queued_at"]),
                 started=instant(run["start_date"]),
                 queued=instant(task["queued_when"]),
                 began=instant(task["start_date"]),
                 tries=task["try_number"],
             )
-    return found
+    return by_run
 
 
 def _rows(
     airflow: AirflowClient, path: str, name: str, query: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
-    """All rows of a list that Airflow gives page by page."""
+    """Yield all rows of a list that Airflow returns page by page."""
     offset, total = 0, 1
     while offset < total:
         page = urlencode({**query, "limit": _PAGE, "offset": offset, "order_by": "id"})
@@ -115,7 +115,7 @@ def _rows(
 
 
 def phases(batch: Batch, run: TaskRun) -> dict[str, float]:
-    """What a batch's lag is made of, in seconds."""
+    """Return the parts of a batch's lag, in seconds."""
     return {
         MADE: run.made - batch.clock,
         STARTED: run.started - run.made,

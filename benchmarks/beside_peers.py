@@ -21,7 +21,7 @@ KEPT_BATCHES = 10
 """A server that is kept has had thousands; from some ten on its JVM has compiled what a batch needs most."""
 
 COLD, WARM = "tidegate run", "tidegate, warm session"
-KEPT = "tidegate run, kept Spark Connect server"
+KEPT_SERVER = "tidegate run, kept Spark Connect server"
 
 
 def measure_cold(
@@ -55,13 +55,16 @@ def measure_kept(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
     with _contest(load, master, say, AVAILABILITY, KAFKA_STREAMS) as contest:
         place = contest.place
         with SparkServer(place.home, environment=place.env) as server:
-            kept = replace(
+            kept_server = replace(
                 contest, place=place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
             )
             say(f"warming the session with {KEPT_BATCHES} batches")
             for number in range(KEPT_BATCHES):
-                kept.tidegate_anew(-number)  # turns count from 1
-            programs: dict[str, Program] = {KEPT: kept.tidegate_anew, contest.rival.name: contest.peer_turn}
+                kept_server.tidegate_anew(-number)  # turns count from 1
+            programs: dict[str, Program] = {
+                KEPT_SERVER: kept_server.tidegate_anew,
+                contest.rival.name: contest.peer_turn,
+            }
             return [take_turns(f"{contest.title}, kept server", programs, rounds, say, contest.check)]
 
 
@@ -91,7 +94,7 @@ class _Contest:
 
     @property
     def title(self) -> str:
-        """What is done, with what."""
+        """Return the pipeline and the load as a title."""
         return f"{self.job.pipeline}: {self.load.events:,} events, {self.load.keys:,} keys"
 
     def tidegate(self, number: int, lasting: LastingCommand | None = None) -> Run:

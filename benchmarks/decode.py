@@ -51,7 +51,7 @@ class Compared:
     loop: tuple[float, ...]
 
     def microseconds(self, seconds: Iterable[float]) -> list[float]:
-        """For one record."""
+        """Return the microseconds that one record takes."""
         return [1e6 * second / self.records for second in seconds]
 
 
@@ -174,20 +174,20 @@ def _texts(values: pa.StructArray) -> list[str]:
     return [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in values.to_pylist()]
 
 
-def _shown(each: Compared) -> dict[str, Any]:
+def _shown(result: Compared) -> dict[str, Any]:
     return {
-        "work": each.work,
-        "columns, µs": spread_text(each.microseconds(each.columns), 2),
-        "loop, µs": spread_text(each.microseconds(each.loop), 2),
+        "work": result.work,
+        "columns, µs": spread_text(result.microseconds(result.columns), 2),
+        "loop, µs": spread_text(result.microseconds(result.loop), 2),
     }
 
 
-def _as_json(each: Compared) -> dict[str, Any]:
+def _as_json(result: Compared) -> dict[str, Any]:
     return {
-        "work": each.work,
-        "records": each.records,
-        "columns_cpu_microseconds": spread(each.microseconds(each.columns)),
-        "loop_cpu_microseconds": spread(each.microseconds(each.loop)),
+        "work": result.work,
+        "records": result.records,
+        "columns_cpu_microseconds": spread(result.microseconds(result.columns)),
+        "loop_cpu_microseconds": spread(result.microseconds(result.loop)),
     }
 
 

@@ -182,7 +182,7 @@ def _protobuf(blocks: Sequence[Any]) -> tuple[Work, Work]:
 
 
 def _descriptors() -> descriptor_pb2.FileDescriptorSet:
-    """The same record, with two `optional` fields."""
+    """Describe the same record in Protobuf, with two `optional` fields."""
     kinds = descriptor_pb2.FieldDescriptorProto
     types = {"string": kinds.TYPE_STRING, "long": kinds.TYPE_INT64, "int": kinds.TYPE_INT32}
     types |= {"double": kinds.TYPE_DOUBLE, "float": kinds.TYPE_FLOAT, "boolean": kinds.TYPE_BOOL}

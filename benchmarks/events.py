@@ -63,7 +63,7 @@ class Load:
     late_ms: int = 0
 
     def timestamp_ms(self, event: int) -> int:
-        """When event number `event` happened: long ago."""
+        """Return the timestamp of event number `event`, which is long ago."""
         if self.span_ms is None:
             timestamp = timestamp_ms(event)
         else:
@@ -87,7 +87,7 @@ def draw(load: Load) -> Iterator[tuple[int, list[int], list[int]]]:
 
 
 def timestamp_ms(event: int) -> int:
-    """When event number `event` happens by default: long ago, and after the one before it."""
+    """Return the default timestamp of event number `event`: long ago, and after the event before it."""
     return _BEGIN_MS + event * _STEP_MS
 
 

@@ -8,19 +8,19 @@ _NOTHING, _SOLD_OUT, _AVAILABLE = range(3)
 
 
 class Availability:
-    """What is known of `keys` products: nothing, or that all of them are `known` to be available or not."""
+    """The availability of `keys` products: unknown in the beginning, or `initial` for all of them."""
 
-    def __init__(self, keys: int, known: bool | None = None) -> None:
-        first = _NOTHING if known is None else _AVAILABLE if known else _SOLD_OUT
-        self._known = bytearray([first]) * keys
+    def __init__(self, keys: int, initial: bool | None = None) -> None:
+        first = _NOTHING if initial is None else _AVAILABLE if initial else _SOLD_OUT
+        self._states = bytearray([first]) * keys
 
     def changes(self, load: Load) -> int:
-        """How many of the next events change what is known of their product."""
-        known, count = self._known, 0
+        """Count the next events that change the availability of their product."""
+        states, count = self._states, 0
         for _, products, quantities in draw(load):
             for product, quantity in zip(products, quantities, strict=True):
                 available = _AVAILABLE if quantity else _SOLD_OUT
-                if known[product] != available:
-                    known[product] = available
+                if states[product] != available:
+                    states[product] = available
                     count += 1
         return count

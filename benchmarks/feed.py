@@ -24,7 +24,7 @@ _FLUSH_S = 9.0
 
 @dataclass(frozen=True)
 class Event:
-    """What was sent of one product, and when (epoch ms)."""
+    """An event that was sent: its product, its quantity, and the time (epoch ms)."""
 
     at_ms: int
     product: int
@@ -39,7 +39,7 @@ class Sent:
     events: list[Event] = field(default_factory=list)
 
     def count(self, after_ms: int, before_ms: int) -> int:
-        """Those from `after_ms` on and before `before_ms`."""
+        """Count the events from `after_ms` (inclusive) to `before_ms` (exclusive)."""
         return sum(after_ms <= event.at_ms < before_ms for event in self.events)
 
     def changes(self, before_ms: int) -> dict[str, list[tuple[int, bool]]]:
@@ -79,11 +79,11 @@ class Feed:
         self._thread.join()
 
     def add(self, topics: Iterable[str]) -> None:
-        """From the next portion on, these topics have events, too."""
+        """Send events to these topics, too, from the next portion on."""
         self._sent |= {topic: Sent(topic) for topic in topics if topic not in self._sent}
 
     def sent(self, topic: str) -> Sent:
-        """What a topic got so far."""
+        """Return the events that a topic got so far."""
         return self._sent[topic]
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ def show_json(result: Mapping[str, Any]) -> None:
 
 
 def machine() -> str:
-    """What figures were taken on."""
+    """Describe the machine on which the figures were measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{os.cpu_count()} cores, {memory / 2**30:.0f} GiB, Python {platform.python_version()}"
 

@@ -20,7 +20,7 @@ from benchmarks.measure import (
 )
 from tidegate.local.processes import own_share_bytes
 
-OTHERS = "others on this machine"
+OTHER_PROCESSES = "others on this machine"
 OWN = "the benchmark"
 GROUPS = {
     "kafka.Kafka": "broker",
@@ -46,8 +46,10 @@ _SAMPLES_PER_MEMORY = 30  # to add up shared pages takes the kernel long
 
 @dataclass(frozen=True)
 class GroupUsage:
-    """What a group took while it was watched: processor seconds, and the most memory that a sample has seen,
-    pages that processes share divided among them; None where nobody looked."""
+    """The processor seconds of a group while it was watched, and the largest memory of a sample.
+
+    Pages that processes share are divided among them. The memory is None if no sample was taken.
+    """
 
     group: str
     cpu_seconds: float
@@ -86,10 +88,10 @@ class Groups:
         spent: Counter[str] = Counter()
         for top, ticks in self._ticks.items():
             spent[top[0]] += ticks - self._before.get(top, 0)
-        spent[OTHERS] = max(busy - spent.total(), 0)
+        spent[OTHER_PROCESSES] = max(busy - spent.total(), 0)
         self.usages = [
             GroupUsage(name, spent[name] / TICKS_PER_S, self._most.get(name, 0), self._peak.get(name))
-            for name in (*GROUPS.values(), OWN, OTHERS)
+            for name in (*GROUPS.values(), OWN, OTHER_PROCESSES)
         ]
 
     def _run(self) -> None:

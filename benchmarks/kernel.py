@@ -28,7 +28,8 @@ _SAME = ("key", "partition", "offset", "timestamp", "value")
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a run took: `cpu` is the processor time of this process; `wall` depends on who else works."""
+    """The seconds of a run: `cpu` is the processor time of this process; `wall` also depends on other
+    processes."""
 
     wall: float
     cpu: float
@@ -46,7 +47,7 @@ class Compared:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times faster the kernel is in processor time, pair by pair."""
+        """Return for each pair how many times faster the kernel is, in processor time."""
         return [naive.cpu / kernel.cpu for kernel, naive in zip(self.kernel, self.naive, strict=True)]
 
     def per_second(self, seconds: Iterable[float]) -> list[float]:
@@ -93,7 +94,7 @@ def _timed(work: Callable[[], list[pa.RecordBatch]]) -> tuple[list[pa.RecordBatc
 def _require_same(
     name: str, ours: Sequence[pa.RecordBatch], theirs: Sequence[pa.RecordBatch], records: int
 ) -> int:
-    """How many emissions both have; they must be the same ones, in the same order for each key."""
+    """Count the emissions, which must be equal on both sides and in the same order for each key."""
     decided = pa.Table.from_batches(ours)
     counts = json.loads(decided["counts"].drop_null()[0].as_py())
     kernel = _by_key(decided.filter(pc.equal(decided["kind"], core.EMISSION)))
@@ -113,27 +114,27 @@ def _by_key(emissions: pa.Table) -> pa.Table:
     return chosen.take(pc.sort_indices(chosen["key"])).combine_chunks()
 
 
-def _shown(each: Compared) -> dict[str, Any]:
+def _shown(result: Compared) -> dict[str, Any]:
     return {
-        "emit": each.emit,
-        "emitted": f"{each.emitted:,}",
-        "kernel, events/s": spread_text(each.per_second(run.cpu for run in each.kernel), 0),
-        "loop, events/s": spread_text(each.per_second(run.cpu for run in each.naive), 0),
-        "kernel / loop": spread_text(each.ratios),
-        "kernel, by the clock": spread_text(each.per_second(run.wall for run in each.kernel), 0),
+        "emit": result.emit,
+        "emitted": f"{result.emitted:,}",
+        "kernel, events/s": spread_text(result.per_second(run.cpu for run in result.kernel), 0),
+        "loop, events/s": spread_text(result.per_second(run.cpu for run in result.naive), 0),
+        "kernel / loop": spread_text(result.ratios),
+        "kernel, by the clock": spread_text(result.per_second(run.wall for run in result.kernel), 0),
     }
 
 
-def _as_json(each: Compared) -> dict[str, Any]:
+def _as_json(result: Compared) -> dict[str, Any]:
     return {
-        "emit": each.emit,
-        "records": each.records,
-        "emitted": each.emitted,
-        "kernel_events_per_cpu_second": spread(each.per_second(run.cpu for run in each.kernel)),
-        "loop_events_per_cpu_second": spread(each.per_second(run.cpu for run in each.naive)),
-        "kernel_events_per_second": spread(each.per_second(run.wall for run in each.kernel)),
-        "loop_events_per_second": spread(each.per_second(run.wall for run in each.naive)),
-        "ratio": spread(each.ratios),
+        "emit": result.emit,
+        "records": result.records,
+        "emitted": result.emitted,
+        "kernel_events_per_cpu_second": spread(result.per_second(run.cpu for run in result.kernel)),
+        "loop_events_per_cpu_second": spread(result.per_second(run.cpu for run in result.naive)),
+        "kernel_events_per_second": spread(result.per_second(run.wall for run in result.kernel)),
+        "loop_events_per_second": spread(result.per_second(run.wall for run in result.naive)),
+        "ratio": spread(result.ratios),
     }
 
 

@@ -21,7 +21,7 @@ import click
 from benchmarks.batches import PHASES, Batch, TaskRun, last_clocks, phases, published_batches, task_runs
 from benchmarks.feed import PARTITIONS, PORTIONS, Feed, Sent
 from benchmarks.figures import machine, mib, show_json, show_table, spread, spread_text, teller
-from benchmarks.groups import OTHERS, Groups, GroupUsage
+from benchmarks.groups import OTHER_PROCESSES, Groups, GroupUsage
 from benchmarks.outputs import messages
 from benchmarks.place import (
     PIPELINE,
@@ -49,10 +49,10 @@ _DRAIN_S = 300.0
 
 @dataclass(frozen=True)
 class Measured:
-    """So many pipelines, watched from `begin` to `end` (epoch seconds).
+    """A number of pipelines, watched from `begin` to `end` (epoch seconds).
 
-    `clocks`: pipeline -> the end of the last interval that was published at the end. `runs`: the batches of
-    which Airflow knows how they went.
+    `clocks` maps a pipeline to the end of its last interval that was published at `end`. `runs` are the
+    batches whose runs Airflow still has.
     """
 
     pipelines: int
@@ -66,23 +66,23 @@ class Measured:
 
     @property
     def keeping_up(self) -> int:
-        """How many pipelines do."""
+        """Count the pipelines that keep up."""
         return sum(self.end - clock <= KEEPS_UP_S for clock in self.clocks.values())
 
     @property
     def batches_of_each(self) -> list[int]:
-        """How many batches each pipeline got through."""
+        """Return the number of batches that each pipeline made."""
         numbers = Counter(batch.stream.pipeline for batch in self.batches)
         return [numbers[name] for name in self.clocks]
 
     @property
     def lags(self) -> list[float]:
-        """Of each batch the seconds from its interval's end until it was published."""
+        """Return the seconds from the end of each batch's interval until it was published."""
         return [batch.lag for batch in self.batches]
 
     @property
     def phases(self) -> dict[str, list[float]]:
-        """What these seconds went to, by batch."""
+        """Return the parts of the lag, in seconds, for each batch."""
         parts = [phases(batch, run) for batch, run in self.runs]
         return {name: [part[name] for part in parts] for name in PHASES}
 
@@ -303,7 +303,7 @@ def _phases(steps: Sequence[Measured]) -> list[dict[str, Any]]:
 def _usages(step: Measured) -> list[dict[str, Any]]:
     rows = []
     for usage in step.usages:
-        is_ours = usage.group != OTHERS
+        is_ours = usage.group != OTHER_PROCESSES
         peak = f"{mib(usage.peak_bytes):,.0f}" if usage.peak_bytes is not None else ""
         rows.append(
             {

@@ -35,7 +35,7 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command took.
+    """The time and memory that a command took.
 
     `peak_tree_bytes` is the largest sum of resident memory over all its processes that two samples in a row,
     100 ms apart, have seen: at the moment of a fork one sees the parent twice. Pages that processes share
@@ -115,7 +115,8 @@ class LastingCommand:
         return self._process.pid
 
     def ask(self, line: str) -> tuple[Usage, str]:
-        """What it took from the line to the answer, and that. Raises CommandFailed."""
+        """Send a line, and return what the command took until its answer, and the answer. Raises
+        CommandFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with _Watch(self.pid, time.perf_counter()) as watch:
@@ -212,7 +213,7 @@ class _Watch:
 
 
 def processes() -> Iterator[Process]:
-    """All that live on this machine."""
+    """Yield all processes of this machine."""
     for folder in filter(lambda folder: folder.name.isdigit(), Path("/proc").iterdir()):
         with suppress(OSError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -232,12 +233,12 @@ def descendants(processes: Sequence[Process], ancestor: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process.pid)
-    found, open_ = {ancestor}, [ancestor]
+    tree, open_ = {ancestor}, [ancestor]
     while open_:
         new = children.get(open_.pop(), [])
-        found.update(new)
+        tree.update(new)
         open_ += new
-    return found
+    return tree
 
 
 def busy_ticks() -> int:
@@ -252,7 +253,7 @@ def _high_water_bytes(pid: int) -> int:
 
 
 def _read_bytes(pid: int) -> int:
-    """What a process has read so far from files, whether they were in memory or not."""
+    """Return how many bytes a process has read from files so far, whether they were in memory or not."""
     return _number(pid, "io", "rchar:")
 
 

@@ -216,44 +216,45 @@ def window_sums(batches: Batches, column: str, size_ms: int, grace_ms: int, end_
 def time_limit(batches: Batches, after_ms: int, end_ms: int) -> Decided:
     """The newest value of each key, `after_ms` past the timestamp of the first one that is held back."""
     current: str | None = None
-    held: tuple[Any, ...] | None = None
+    pending: tuple[Any, ...] | None = None
     due = 0
     for batch in batches:
         emitted: Rows = []
         states: Rows = []
         for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
             if key != current:
-                if held is not None:
-                    (emitted if due <= end_ms else states).append(held)
-                current, held = key, None
-            if held is not None and due <= before:
-                emitted.append(held)
-                held = None
+                if pending is not None:
+                    (emitted if due <= end_ms else states).append(pending)
+                current, pending = key, None
+            if pending is not None and due <= before:
+                emitted.append(pending)
+                pending = None
             now = max(before, timestamp)
-            if held is None:
+            if pending is None:
                 due = max(timestamp + after_ms, now)
-            held = (key, partition, offset, timestamp, value)
+            pending = (key, partition, offset, timestamp, value)
             if due <= now:
-                emitted.append(held)
-                held = None
+                emitted.append(pending)
+                pending = None
         yield emitted, states
-    if held is not None:
-        yield ([held], []) if due <= end_ms else ([], [held])
+    if pending is not None:
+        yield ([pending], []) if due <= end_ms else ([], [pending])
 
 
 def bounded_time_limit(batches: Batches, after_ms: int, most: int, end_ms: int) -> Decided:
-    """The same, of at most so many keys of a partition at once: what would go out first goes out early."""
+    """Limit the time as `time_limit`, with at most `most` keys of a partition in the buffer: the first due is
+    emitted early."""
     current: int | None = None
-    held: dict[str, tuple[Any, ...]] = {}
+    pending: dict[str, tuple[Any, ...]] = {}
     heap: list[tuple[int, str]] = []
 
     def fire(until_ms: int) -> Iterator[tuple[Any, ...]]:
         while heap and heap[0][0] <= until_ms:
-            yield held.pop(heapq.heappop(heap)[1])
+            yield pending.pop(heapq.heappop(heap)[1])
 
     def left() -> Iterator[tuple[Any, ...]]:
-        yield from held.values()
-        held.clear()
+        yield from pending.values()
+        pending.clear()
         heap.clear()
 
     for batch in batches:
@@ -267,13 +268,13 @@ def bounded_time_limit(batches: Batches, after_ms: int, most: int, end_ms: int) 
             if heap and heap[0][0] <= before:
                 emitted += fire(before)
             now = max(before, timestamp)
-            if key not in held:
+            if key not in pending:
                 heapq.heappush(heap, (max(timestamp + after_ms, now), key))
-            held[key] = (key, partition, offset, timestamp, value)
+            pending[key] = (key, partition, offset, timestamp, value)
             if heap[0][0] <= now:
                 emitted += fire(now)
-            while len(held) > most:
-                emitted.append(held.pop(heapq.heappop(heap)[1]))
+            while len(pending) > most:
+                emitted.append(pending.pop(heapq.heappop(heap)[1]))
         yield emitted, states
     emitted = list(fire(end_ms))
     yield emitted, list(left())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _open(master: str, memory: str | None, name: str, _: int) -> SparkSession:
-    """For batches of any size."""
+    """Open a session for batches of any size."""
     return open_session(master, memory, name=name)
 
 

@@ -15,13 +15,13 @@ from tidegate.broker.records import Slice, read_slice
 def require_same_output(servers: str, topic: str, other: str) -> None:
     """Raises ResultWrong unless both topics have records, and for each key the same values and timestamps in
     the same order."""
-    digests, others = _digests(servers, topic), _digests(servers, other)
+    digests, other_digests = _digests(servers, topic), _digests(servers, other)
     if not digests:
         raise ResultWrong(f"{topic} has no records that could be compared")
-    if digests == others:
+    if digests == other_digests:
         return
-    keys = digests.keys() | others.keys()
-    differ = sorted(key for key in keys if digests.get(key) != others.get(key))
+    keys = digests.keys() | other_digests.keys()
+    differ = sorted(key for key in keys if digests.get(key) != other_digests.get(key))
     example = differ[0].decode(errors="replace")
     raise ResultWrong(f"{topic} and {other} differ in {len(differ):,} of {len(keys):,} keys: {example} …")
 
@@ -36,7 +36,7 @@ def _digests(servers: str, topic: str) -> dict[bytes, int]:
 
 
 def messages(servers: str, topic: str) -> Iterator[Message]:
-    """What a topic holds, partition after partition."""
+    """Yield the messages of a topic, partition after partition."""
     config = KafkaConfig.parse(servers)
     for partition, end in topic_ends(servers, topic).items():
         for block in read_slice(config, Slice(topic, partition, 0, end)):

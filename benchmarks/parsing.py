@@ -69,8 +69,8 @@ def _parsed(environment: dict[str, str]) -> dict[str, float]:
     )
     if done.returncode:
         raise CommandFailed(done.stderr[-4000:])
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    seconds: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return seconds
 
 
 @click.command()

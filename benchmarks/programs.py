@@ -22,8 +22,10 @@ class ResultWrong(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What a program took. `emitted`: how many records it sent out; None: it does not say, or is not there
-    for that. `steps`: seconds of a batch's steps.
+    """The cost of a program's run.
+
+    `emitted` is the number of records that it sent, or None if the program does not report it or
+    does not emit. `steps` has the seconds of a batch's steps.
     """
 
     usage: Usage
@@ -33,9 +35,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch of a pipeline, as it is now written, has to do: read so many `records`, up to the end of
-    the topic `source`, and send what it emits to the topic `sink`. Raises ResultWrong, CommandFailed.
-    """
+    """A batch of a pipeline file as it is written now: read `records` records, up to the end of the topic
+    `source`, and send the emissions to the topic `sink`. Raises ResultWrong, CommandFailed."""
 
     generation: int
     source: str
@@ -70,11 +71,11 @@ def session(place: Place) -> LastingCommand:
 
 
 def last_line(output: str) -> str:
-    """Where a command prints its result for programs."""
+    """Return the last line of a command's output, where it prints its result for programs."""
     return output.strip().splitlines()[-1]
 
 
-def require_equal(what: str, found: object, expected: object) -> None:
+def require_equal(what: str, actual: object, expected: object) -> None:
     """Raises ResultWrong."""
-    if found != expected:
-        raise ResultWrong(f"{what}: {found} instead of {expected}")
+    if actual != expected:
+        raise ResultWrong(f"{what}: {actual} instead of {expected}")

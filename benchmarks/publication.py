@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """All runs, in the order in which they were made."""
+    """The runs, in the order in which they were made."""
 
     records: int
     runs: tuple[Run, ...]
@@ -92,7 +92,8 @@ def measure(records: int, partitions: int, repeat: int, say: Callable[[str], Non
 
 
 def _outbox(home: Path, records: int) -> Outbox:
-    """As compute leaves it: in the order of the keys' hashes; values of about 10 bytes, four of each key."""
+    """Return an outbox as `compute` writes it: ordered by the keys' hashes, four values of about 10 bytes for
+    each key."""
     numbers = np.arange(records)
     keys = pa.array([f"{number // _PER_KEY:08}" for number in range(records)])
     numbers = numbers[np.argsort(key_hashes(keys), kind="stable")]
@@ -159,14 +160,14 @@ _PROGRAMS: Mapping[str, Callable[[KafkaConfig, KafkaSink, Outbox], float]] = {
 
 def _require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:
     """Every message once, each key's in order, as a consumer sees the topic."""
-    found = defaultdict(list)
+    values = defaultdict(list)
     for record in committed_records(config.servers, sink.topic):
-        found[record.key].append(record.value)
+        values[record.key].append(record.value)
     expected = defaultdict(list)
     for batch in topic_messages(sink, outbox):
         for message in messages_of(batch):
             expected[message.key].append(message.value)
-    if found != expected:
+    if values != expected:
         raise ResultWrong(f"{sink.topic} has not each of {outbox.emitted} messages once and in order")
 
 

@@ -31,7 +31,7 @@ def save_rows(path: Path, rows: Sequence[Saved]) -> None:
 
 
 def load_rows(path: Path) -> list[Saved]:
-    """What `save_rows` wrote."""
+    """Load the rows that `save_rows` wrote."""
     rows: list[Saved] = json.loads(path.read_text())["rows"]
     return rows
 

@@ -20,15 +20,15 @@ _BUSY = 50  # one key of this many gets half of all events, where some are busie
 
 @dataclass(frozen=True)
 class Shape:
-    """What a stage's records look like.
+    """The form of a stage's records.
 
-    `value` makes them of quantities. `known` is the quantity that every key's state row stands for; None: no
-    key has state. `keys_per_100`: how many keys there are for each 100 of the load. `uneven`: half of all
-    events are about one key in 50.
+    `value` makes them of quantities. `stored` is the quantity in the state row of every key, or None if no
+    key has state. `keys_per_100` is the number of keys for each 100 of the load. With `uneven`, half of all
+    events have one key in 50.
     """
 
     value: Callable[[pa.Int32Array], pa.StructArray]
-    known: int | None = None
+    stored: int | None = None
     keys_per_100: int = 100
     uneven: bool = False
 
@@ -39,12 +39,12 @@ class Shape:
 def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.RecordBatch]:
     """The load in the stage's order, each key's state row first."""
     value = shape.value(pa.array([], pa.int32())).type
-    held, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
-    schema = core.input_schema(value, held, output, INPUT)
+    accumulator, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
+    schema = core.input_schema(value, accumulator, output, INPUT)
     of_keys = core.groups(stage) == ("key",)
     tables = [_as_rows(schema, columns, core.RECORD, of_keys) for columns in _records(load, shape)]
-    if shape.known is not None:
-        tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE, of_keys))
+    if shape.stored is not None:
+        tables.append(_as_rows(schema, _states(load, shape, accumulator, output), core.STATE, of_keys))
     table = pa.concat_tables(tables).combine_chunks()
     by = [(name, "ascending") for name in core.order(stage)]
     order = pc.sort_indices(table, sort_keys=by)
@@ -84,7 +84,7 @@ def _records(load: Load, shape: Shape) -> Iterator[dict[str, pa.Array]]:
 
 def _spread(products: Sequence[int], keys: int, uneven: bool) -> list[int]:
     busy = max(keys // _BUSY, 1)
-    return [each % (busy if uneven and place % 2 else keys) for place, each in enumerate(products)]
+    return [product % (busy if uneven and place % 2 else keys) for place, product in enumerate(products)]
 
 
 def _times_before(partitions: Sequence[int], timestamps: Sequence[int], times: list[int]) -> list[int]:
@@ -96,11 +96,11 @@ def _times_before(partitions: Sequence[int], timestamps: Sequence[int], times: l
     return before
 
 
-def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) -> dict[str, pa.Array]:
-    """What an earlier batch remembered of each key: that the same value was read, and went out."""
+def _states(load: Load, shape: Shape, accumulator: pa.DataType, output: pa.DataType) -> dict[str, pa.Array]:
+    """Return the state rows of an earlier batch that read and emitted the same value for each key."""
     products = range(shape.keys(load))
     size = len(products)
-    value = shape.value(pa.repeat(pa.scalar(shape.known, pa.int32()), size))
+    value = shape.value(pa.repeat(pa.scalar(shape.stored, pa.int32()), size))
     return {
         "key": pa.array(map(key, products)),
         "updated_seq": pa.repeat(pa.scalar(1, pa.int64()), size),
@@ -108,7 +108,7 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
         "offset": pa.repeat(pa.scalar(-1, pa.int64()), size),
         "turn": pa.repeat(pa.scalar(-1, pa.int64()), size),
         "timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
-        "accumulator": value.cast(held),
+        "accumulator": value.cast(accumulator),
         "emitted": value.cast(output),
         "live": pa.repeat(True, size),
         "emitted_timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
@@ -120,11 +120,13 @@ def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int, of_keys
     size = len(columns["key"])
     constant = {"kind": kind, "updated_seq": 0, "topic": TOPIC, "part": 0, "passes": True}
     filled = {
-        name: pa.repeat(pa.scalar(each, schema.field(name).type), size) for name, each in constant.items()
+        name: pa.repeat(pa.scalar(fill, schema.field(name).type), size) for name, fill in constant.items()
     }
     hashed = columns["key"] if of_keys else _places(columns["partition"])
     given = filled | {"hash": key_hashes(hashed)} | columns
-    arrays = [given[each.name] if each.name in given else pa.nulls(size, each.type) for each in schema]
+    arrays = [
+        given[column.name] if column.name in given else pa.nulls(size, column.type) for column in schema
+    ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

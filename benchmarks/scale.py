@@ -30,7 +30,7 @@ _MINUTE = 60
 
 @dataclass(frozen=True)
 class Costs:
-    """Of `tidegate run`, on the machine of the rows.
+    """The costs of `tidegate run` on the machine of the rows.
 
     `per_event` and `per_key` are processor seconds, for a record and for a key of the state that a batch
     looks through; `per_emission` is seconds of the one process that checks and publishes. `emitted` is how
@@ -43,8 +43,9 @@ class Costs:
     emitted: float
 
     @classmethod
-    def of(cls, rows: Sequence[Saved]) -> Costs:
-        """From the differences within pairs of batches, in which what is once per batch is gone."""
+    def from_rows(cls, rows: Sequence[Saved]) -> Costs:
+        """Compute the costs from the differences within pairs of batches: the fixed cost of a batch cancels
+        out."""
         small, large = _turns(rows, SMALL), _turns(rows, LARGE)
         on_many, on_few = _turns(rows, STATE), _turns(rows, STATE, beside=True)
         events = _events(rows, LARGE) - _events(rows, SMALL)
@@ -60,8 +61,10 @@ class Costs:
 
 @dataclass(frozen=True)
 class Need:
-    """Of one batch: its events, processor seconds for them and for the state, and the seconds in which one
-    process checks and publishes. `cores` that make it end in USE of its interval; None: no number does.
+    """The needs of one batch: its events, the processor seconds for them and for the state, and the seconds
+    in which one process checks and publishes.
+
+    `cores` is the number with which the batch takes USE of its interval; None: no number is enough.
     """
 
     interval_s: int
@@ -73,9 +76,8 @@ class Need:
 
 
 def need(costs: Costs, keys: float, events_per_s: float, interval_s: int, pipelines: int = 1) -> Need:
-    """What a batch of each interval needs, on cores like those that were measured, in each of the pipelines
-    that share keys and events.
-    """
+    """Return the needs of a batch at each interval, on cores like the measured ones, in each of the pipelines
+    that share keys and events."""
     events = round(events_per_s * interval_s / pipelines)
     of_events, of_state = events * costs.per_event, keys / pipelines * costs.per_key
     alone = events * costs.emitted * costs.per_emission
@@ -99,7 +101,7 @@ def _row(rows: Sequence[Saved], name: str) -> Saved:
 
 
 def _events(rows: Sequence[Saved], name: str) -> int:
-    """How many records the batch of a row had. The row has its bound only if that was its own load."""
+    """Count the records of the batch of a row, which has its bound only if it had its own load."""
     if _row(rows, name)["bound"] is None:
         raise click.ClickException(f"The row {name} was measured with another load than its own.")
     return ENTRIES[name].load.events
@@ -127,14 +129,14 @@ def _alone(run: dict[str, Any]) -> float:
     return float(run["steps"]["validate"] + run["steps"]["publish"])
 
 
-def _shown(each: Need) -> dict[str, Any]:
+def _shown(batch: Need) -> dict[str, Any]:
     return {
-        "a batch every": f"{each.interval_s} s",
-        "records": f"{each.events:,}",
-        "processor seconds, records": f"{each.of_events:,.0f}",
-        "state": f"{each.of_state:,.0f}",
-        "in one process, s": f"{each.alone:,.0f}",
-        "cores": "no number is enough" if each.cores is None else f"{each.cores:,}",
+        "a batch every": f"{batch.interval_s} s",
+        "records": f"{batch.events:,}",
+        "processor seconds, records": f"{batch.of_events:,.0f}",
+        "state": f"{batch.of_state:,.0f}",
+        "in one process, s": f"{batch.alone:,.0f}",
+        "cores": "no number is enough" if batch.cores is None else f"{batch.cores:,}",
     }
 
 
@@ -155,10 +157,10 @@ def main(
     runs: Path, keys: float, events: float, pipelines: int, every: tuple[int, ...], json_wanted: bool
 ) -> None:
     """Say what batches of a load need, by what RUNS says that records, keys and emissions cost."""
-    costs = Costs.of(load_rows(runs))
+    costs = Costs.from_rows(load_rows(runs))
     needs = [need(costs, keys, events, interval, pipelines) for interval in every]
     if json_wanted:
-        show_json({"costs": vars(costs), "needs": [vars(each) for each in needs]})
+        show_json({"costs": vars(costs), "needs": [vars(batch) for batch in needs]})
         return
     show_table(
         [
@@ -170,7 +172,7 @@ def main(
         "Measured",
     )
     title = f"{keys:,.0f} keys, {events:,.0f} events per second: each of {pipelines} pipelines"
-    show_table([_shown(each) for each in needs], title)
+    show_table([_shown(batch) for batch in needs], title)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ _WARM = 50
 
 
 @dataclass(frozen=True)
-class Held:
+class ServerUsage:
     """After so many batches: the server's processes, and the memory of all of them, pages that they share
     counted once."""
 
@@ -37,7 +37,7 @@ class Held:
     """Of the last batch."""
 
 
-def measure(batches: int, every: int, load: Load, master: str, say: Say) -> list[Held]:
+def measure(batches: int, every: int, load: Load, master: str, say: Say) -> list[ServerUsage]:
     """Run batches of one stream in one server, `load` in each, and look at it after each `every`."""
     with running(load.partitions, master) as place:
         write_pipeline(place.home, most=load.events)
@@ -46,39 +46,42 @@ def measure(batches: int, every: int, load: Load, master: str, say: Say) -> list
         with SparkServer(place.home, environment=place.env) as server:
             client = place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
             with session(client) as lasting:
-                return list(_held(server, lasting, batches, every, say))
+                return list(_usages(server, lasting, batches, every, say))
 
 
-def _held(server: SparkServer, lasting: LastingCommand, batches: int, every: int, say: Say) -> Iterator[Held]:
+def _usages(
+    server: SparkServer, lasting: LastingCommand, batches: int, every: int, say: Say
+) -> Iterator[ServerUsage]:
     read = 0
     for number in range(1, batches + 1):
         usage, answer = lasting.ask(PIPELINE)
         read += json.loads(answer)["counts"]["read"]
         if number == 1 or number % every == 0:
-            held = _look(server.processes(), number, usage.seconds)
-            say(f"{number} batches, {read:,} records: {held.processes} processes, {mib(held.bytes):,.0f} MiB")
-            yield held
+            server_usage = _look(server.processes(), number, usage.seconds)
+            memory = f"{server_usage.processes} processes, {mib(server_usage.bytes):,.0f} MiB"
+            say(f"{number} batches, {read:,} records: {memory}")
+            yield server_usage
 
 
-def _look(processes: list[int], batches: int, seconds: float) -> Held:
-    return Held(batches, len(processes), sum(map(own_share_bytes, processes)), seconds)
+def _look(processes: list[int], batches: int, seconds: float) -> ServerUsage:
+    return ServerUsage(batches, len(processes), sum(map(own_share_bytes, processes)), seconds)
 
 
-def growth(held: list[Held]) -> float | None:
+def growth(usages: list[ServerUsage]) -> float | None:
     """The most memory that was seen after the first 50 batches, by what there was then."""
-    warm = [each.bytes for each in held if each.batches >= _WARM]
+    warm = [usage.bytes for usage in usages if usage.batches >= _WARM]
     return max(warm) / warm[0] if warm else None
 
 
-def _shown(held: list[Held]) -> list[dict[str, Any]]:
+def _shown(usages: list[ServerUsage]) -> list[dict[str, Any]]:
     return [
         {
-            "batches": each.batches,
-            "processes": each.processes,
-            "memory, MiB": f"{mib(each.bytes):,.0f}",
-            "seconds of the last": f"{each.seconds:.1f}",
+            "batches": usage.batches,
+            "processes": usage.processes,
+            "memory, MiB": f"{mib(usage.bytes):,.0f}",
+            "seconds of the last": f"{usage.seconds:.1f}",
         }
-        for each in held
+        for usage in usages
     ]
 
 
@@ -90,13 +93,13 @@ def _shown(held: list[Held]) -> list[dict[str, Any]]:
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
 def main(batches: int, every: int, events: int, keys: int, json_wanted: bool) -> None:
     """Measure the memory and the processes of a Spark Connect server over many small batches."""
-    held = measure(batches, every, Load(events, keys), "local[*]", teller())
-    ratio = growth(held)
+    usages = measure(batches, every, Load(events, keys), "local[*]", teller())
+    ratio = growth(usages)
     if json_wanted:
-        show_json({"held": [asdict(each) for each in held], "growth": ratio})
+        show_json({"held": [asdict(usage) for usage in usages], "growth": ratio})
         return
     text = "" if ratio is None else f", at most {ratio:.3f} of what it held after {_WARM}; the bound is 1.05"
-    show_table(_shown(held), f"A Spark Connect server over {batches:,} batches{text}")
+    show_table(_shown(usages), f"A Spark Connect server over {batches:,} batches{text}")
 
 
 if __name__ == "__main__":

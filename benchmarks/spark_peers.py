@@ -32,7 +32,7 @@ class StructuredStreaming:
         return cls(f"benchmarks.structured_streaming.{_MODULES[program]}", ",".join(map(str, jars)))
 
     def run(self, place: Place, source: str, sink: str, records: int) -> Run:
-        """See `beside_peers.Peer`."""
+        """Run the peer as `beside_peers.Peer` describes."""
         folder = place.home / "structured-streaming"
         arguments = [place.servers, source, sink, str(folder), self.jars]
         run = _run_module(place, self.module, *arguments, records=records)
@@ -45,7 +45,7 @@ class BareJob:
     """A session, and as many rows as there are events through `mapInArrow`. It reads and sends nothing."""
 
     def run(self, place: Place, source: str, sink: str, records: int) -> Run:
-        """See `beside_peers.Peer`, but for `source` and `sink`."""
+        """Run the job as `beside_peers.Peer` describes; `source` and `sink` have no effect."""
         return _run_module(place, "benchmarks.bare_job", str(records), records=records)
 
 

@@ -1,4 +1,4 @@
-"""What a buffer that spills costs in memory: `tidegate run` that holds back, and lets out, N and 10 N keys.
+"""Measure the memory of a buffer that spills: `tidegate run` suppresses, and then emits, N and 10 N keys.
 
 `python -m benchmarks.spill --help`
 """
@@ -26,7 +26,7 @@ _TIMES = 10
 
 
 @dataclass(frozen=True)
-class Held:
+class BufferRun:
     """A batch that holds back `keys`, or lets them out (`what`), and what it took."""
 
     buffer: str
@@ -35,7 +35,7 @@ class Held:
     usage: Usage
 
 
-def measure_buffers(keys: int, master: str, say: Callable[[str], None]) -> list[Held]:
+def measure_buffers(keys: int, master: str, say: Callable[[str], None]) -> list[BufferRun]:
     """A bounded buffer that is half full, one that spills with as many keys, and with ten times as many."""
     load = Load(events=keys, keys=keys * _TIMES, in_turn=True)
     results = []
@@ -59,7 +59,7 @@ def _measure(
     bound: int,
     keys: int,
     say: Callable[[str], None],
-) -> list[Held]:
+) -> list[BufferRun]:
     """Two batches of a generation of its own: one holds all keys back, and one lets them all out."""
     buffer = f"{{max_records: {bound}, when_full: {when_full}}}"
     emit = f"{{on: time_limit, after: 2d, buffer: {buffer}}}"
@@ -72,25 +72,25 @@ def _measure(
         command = [TIDEGATE, "run", PIPELINE, "--clock", clock, "--json"]
         usage, output = run_measured(command, env, home / "work")
         _require(what, json.loads(last_line(output))["stages"][_STAGE], keys)
-        results.append(Held(when_full, keys, what, usage))
+        results.append(BufferRun(when_full, keys, what, usage))
     return results
 
 
 def _require(what: str, counts: Mapping[str, float], keys: int) -> None:
-    held, emitted = counts.get("suppression-buffer-records", 0), counts.get("emitted", 0)
-    if (held, emitted) != ((keys, 0) if what == "held" else (0, keys)):
-        raise ResultWrong(f"Of {keys} keys, {held} are held back and {emitted} were emitted")
+    suppressed, emitted = counts.get("suppression-buffer-records", 0), counts.get("emitted", 0)
+    if (suppressed, emitted) != ((keys, 0) if what == "held" else (0, keys)):
+        raise ResultWrong(f"Of {keys} keys, {suppressed} are held back and {emitted} were emitted")
 
 
-def _shown(each: Held) -> dict[str, Any]:
+def _shown(run: BufferRun) -> dict[str, Any]:
     return {
-        "buffer": each.buffer,
-        "keys": f"{each.keys:,}",
-        "batch": each.what,
-        "largest Python worker, MiB": f"{mib(each.usage.peak_worker_bytes):,.0f}",
-        "all processes, MiB": f"{mib(each.usage.peak_tree_bytes):,.0f}",
-        "processor seconds": f"{each.usage.cpu_seconds:,.1f}",
-        "seconds": f"{each.usage.seconds:,.1f}",
+        "buffer": run.buffer,
+        "keys": f"{run.keys:,}",
+        "batch": run.what,
+        "largest Python worker, MiB": f"{mib(run.usage.peak_worker_bytes):,.0f}",
+        "all processes, MiB": f"{mib(run.usage.peak_tree_bytes):,.0f}",
+        "processor seconds": f"{run.usage.cpu_seconds:,.1f}",
+        "seconds": f"{run.usage.seconds:,.1f}",
     }
 
 

@@ -49,9 +49,9 @@ def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Si
     with running(load.partitions, master) as (home, env):
         say(f"sending {keys:,} events")
         send(env["TIDEGATE_KAFKA"], SOURCE, load)
-        for generation, (name, (selected, kept)) in enumerate(STATES.items(), start=1):
+        for generation, (name, (selected, state_form)) in enumerate(STATES.items(), start=1):
             say(name)
-            emit = f"{{on: change, equal: exact, state: {kept}}}"
+            emit = f"{{on: change, equal: exact, state: {state_form}}}"
             stage = f"{{name: {_STAGE}, select: {{{selected}}}, reduce: latest, emit: {emit}}}"
             write_stage(home, generation, stage)
             run_measured([TIDEGATE, "run", PIPELINE], env, home / "work")

@@ -34,7 +34,7 @@ def measure_large_state(load: Load, rounds: int, master: str, say: Say) -> list[
 
 
 def measure_huge_state(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
-    """The same on states that no batch could write in reasonable time. Raises as `measure_large_state`."""
+    """Measure states that no batch could write in reasonable time. Raises as `measure_large_state`."""
     return _measure_sizes(load, rounds, master, say, _Stored.write_directly)
 
 
@@ -135,12 +135,12 @@ class _Stored:
 
     @property
     def changelogs(self) -> int:
-        """How many batches there are since the last snapshot."""
+        """Count the batches since the last snapshot."""
         return self._ledger.head(self._stream).seq - self._ledger.snapshots(self._stream)[-1].seq
 
     @property
     def snapshot_bytes(self) -> int:
-        """What the files of the last snapshot have."""
+        """Return the bytes of the files of the last snapshot."""
         return self._ledger.snapshots(self._stream)[-1].manifest.file_bytes
 
     @property
@@ -153,10 +153,10 @@ class _Stored:
 
     def look_up(self, number: int) -> Run:
         """The command that shows the state of one key."""
-        wanted = key(number * _STRIDE % self.load.keys)
-        command = [TIDEGATE, "state", PIPELINE, "--generation", str(self._generation), "--key", wanted]
+        requested_key = key(number * _STRIDE % self.load.keys)
+        command = [TIDEGATE, "state", PIPELINE, "--generation", str(self._generation), "--key", requested_key]
         usage, output = run_measured([*command, "--json"], self._place.env, self._place.home / "work")
-        require_equal("the keys shown", [row["key"] for row in json.loads(output)], [wanted])
+        require_equal("the keys shown", [row["key"] for row in json.loads(output)], [requested_key])
         return Run(usage)
 
     def _batch(self, load: Load, lasting: LastingCommand | None) -> Run:

@@ -49,7 +49,7 @@ def _event(quantities: pa.Int32Array) -> pa.StructArray:
 
 
 def _change(quantities: pa.Int32Array) -> pa.StructArray:
-    """As the decoder gives it; most changes of a key come after a later one."""
+    """Return the columns that a decoder of changes returns; most changes of a key come after a later one."""
     frame = pa.StructArray.from_arrays([quantities], names=["quantity"])
     columns = [frame, sequence_texts([quantities]), pa.repeat(False, len(quantities))]
     return pa.StructArray.from_arrays(columns, names=["frame", "sequence", "deleted"])
@@ -70,22 +70,22 @@ _TIME_LIMIT = core.TimeLimit(_LIMIT_MS)
 STRATEGIES = {
     "change, exact": Strategy(
         _always(core.Stage(core.Latest(), core.Change(core.Exact(("isAvailable",))))),
-        Shape(_available, known=1),
+        Shape(_available, stored=1),
         lambda batches, *_: naive.change(batches),
     ),
     "change, within": Strategy(
         _always(core.Stage(core.Latest(), core.Change(_TOLERANCE))),
-        Shape(_level, known=1),
+        Shape(_level, stored=1),
         lambda batches, *_: naive.within(batches, "level", 20.0),
     ),
     "update": Strategy(
         _always(core.Stage(core.Latest(), core.Update())),
-        Shape(_available, known=1),
+        Shape(_available, stored=1),
         lambda batches, *_: naive.latest(batches),
     ),
     "update, sum": Strategy(
         _always(core.Stage(_SUM, core.Update())),
-        Shape(_quantity, known=1),
+        Shape(_quantity, stored=1),
         lambda batches, *_: naive.running_sum(batches, "quantity"),
     ),
     "sequence": Strategy(

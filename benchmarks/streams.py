@@ -54,13 +54,13 @@ class StreamsPeer:
 def find_compiler() -> Path:
     """A `javac`: beside the `java` that tidegate uses, or on PATH. Raises SetupFailed."""
     beside = java_home(find_java()) / "bin" / "javac"
-    found = beside if beside.exists() else shutil.which("javac")
-    if found is None:
+    compiler = beside if beside.exists() else shutil.which("javac")
+    if compiler is None:
         raise SetupFailed(
             f"There is no javac in {beside.parent} nor on PATH: Kafka Streams' program cannot be compiled",
             f"Install a JDK {OLDEST} or newer, or set JAVA_HOME to one.",
         )
-    return Path(found)
+    return Path(compiler)
 
 
 def _compile(compiler: Path, jars: list[str], classes: Path) -> None:

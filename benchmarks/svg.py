@@ -85,7 +85,7 @@ def short(value: float) -> str:
 
 
 def _axis(low: float, high: float, begin: float, end: float) -> Axis:
-    """With some room at both ends, also where there is a single value."""
+    """Return an axis with some room at both ends, also for a single value."""
     return Axis(low / 1.25, high * 1.25, begin, end)
 
 

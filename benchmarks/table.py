@@ -1,4 +1,4 @@
-"""The table of figures: whole batches beside peers, and on states that are there already.
+"""Measure the table of figures: whole batches beside peers, and batches on an existing state.
 
 `python -m benchmarks.table --help`
 """

@@ -37,7 +37,7 @@ class Row:
     turns: tuple[Turn, ...]
 
     def usages(self, program: str) -> list[Usage]:
-        """What each run of a program took."""
+        """Return the usage of each run of a program."""
         return [turn.run.usage for turn in self.turns if turn.program == program]
 
     def seconds(self, program: str) -> list[float]:
@@ -84,7 +84,7 @@ def show_row(row: Row) -> None:
 
 
 def row_object(row: Row) -> dict[str, Any]:
-    """The same for programs."""
+    """Return a row and its results as an object for JSON."""
     return asdict(row) | {"results": {program: _result(row, program) for program in row.programs}}
 
 

@@ -43,7 +43,7 @@ def write_state(
 
 
 def keys_of(products: Products) -> pa.StringArray:
-    """What `events.key` gives of each."""
+    """Return the key that `events.key` makes of each product."""
     numbers = pa.array(products)
     store = pa.array(products % STORES).cast(pa.string())
     number = pc.add(pc.divide(numbers, STORES), 1).cast(pa.string())
@@ -51,7 +51,7 @@ def keys_of(products: Products) -> pa.StringArray:
 
 
 def _by_hash(products: int) -> Products:
-    """All products, in the order of their keys' hashes."""
+    """Return all products, in the order of their keys' hashes."""
     hashes = np.empty(products, np.int64)
     for begin in range(0, products, _CHUNK):
         chunk = np.arange(begin, min(begin + _CHUNK, products))

@@ -20,7 +20,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECKED = ("CHANGELOG.md", "README.md", "dags", "docs", "include", "plugins", "scripts", "spark_jobs")
+CHECKED = (
+    "CHANGELOG.md",
+    "README.md",
+    "benchmarks",
+    "dags",
+    "docs",
+    "include",
+    "plugins",
+    "scripts",
+    "spark_jobs",
+)
 """Paths, relative to the repository, in which each of these words is a mistake."""
 
 PRIVATE_NAMES = frozenset(

@@ -84,7 +84,7 @@ def run(stream: DataFrame, arguments: Arguments, on_batch: Callable[[DataFrame, 
 def send_once(arguments: Arguments, batch_id: int, messages: pa.Table) -> None:
     """Send a micro-batch in one transaction, unless an earlier try has done so.
 
-    How many are sent stands in the same transaction, as the offset of a consumer group that nobody reads by.
+    The number of sent messages is part of the same transaction, as the offset of a group without consumers.
     `init_transactions` ends what an earlier try has left open, hence it comes before the look.
     """
     name = f"spark-{arguments.sink}"

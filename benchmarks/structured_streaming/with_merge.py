@@ -26,7 +26,7 @@ _CHANGES = (
 
 
 class OnChange:
-    """What is done with each micro-batch."""
+    """A function for each micro-batch that merges it into the state and sends the changes."""
 
     def __init__(self, spark: SparkSession, arguments: Arguments) -> None:
         self._spark = spark
@@ -38,7 +38,7 @@ class OnChange:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self._keep_changes(batch, batch_id)
         self._merge(batch_id)
-        changes = self._kept(batch_id).orderBy("offset").select("key", "value", "timestamp")
+        changes = self._saved_changes(batch_id).orderBy("offset").select("key", "value", "timestamp")
         send_once(self._arguments, batch_id, changes.toArrow())
 
     def _keep_changes(self, batch: DataFrame, batch_id: int) -> None:
@@ -62,14 +62,18 @@ class OnChange:
         changes.write.format("delta").mode("append").options(**once).save(self._changes)
 
     def _merge(self, batch_id: int) -> None:
-        last = self._kept(batch_id).groupBy("key").agg(F.max_by("isAvailable", "offset").alias("isAvailable"))
+        last = (
+            self._saved_changes(batch_id)
+            .groupBy("key")
+            .agg(F.max_by("isAvailable", "offset").alias("isAvailable"))
+        )
         last.createOrReplaceTempView("last")
         last.sparkSession.sql(
             f"MERGE INTO delta.`{self._state}` AS state USING last ON state.key = last.key "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 
-    def _kept(self, batch_id: int) -> DataFrame:
+    def _saved_changes(self, batch_id: int) -> DataFrame:
         return self._spark.read.format("delta").load(self._changes).where(F.col("batch") == batch_id)
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from benchmarks.batches import PHASES, Batch, TaskRun, last_clocks, phases
 from benchmarks.feed import PORTIONS, Event, Sent, seconds_to_portion
-from benchmarks.groups import OTHERS, OWN, Groups, group_by_command
+from benchmarks.groups import OTHER_PROCESSES, OWN, Groups, group_by_command
 from benchmarks.many import Measured
 
 from tidegate.ledger import Stream
@@ -63,7 +63,7 @@ def test_time_of_an_ended_process_counts_once() -> None:
     seconds = {usage.group: usage.cpu_seconds for usage in groups.usages}
     assert 1.0 <= seconds["Airflow, the rest"] < 1.9
     assert seconds[OWN] < 1
-    assert seconds[OTHERS] <= groups.seconds * (os.cpu_count() or 1)
+    assert seconds[OTHER_PROCESSES] <= groups.seconds * (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize(

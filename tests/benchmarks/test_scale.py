@@ -34,17 +34,17 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def test_costs_come_from_the_larger_batch() -> None:
-    costs = Costs.of(_rows())
+    costs = Costs.from_rows(_rows())
     assert vars(costs) == pytest.approx(vars(COSTS) | {"per_key": 3e-7})
 
 
 def test_missing_or_unlike_row_is_reported() -> None:
     with pytest.raises(click.ClickException, match="There is no row large-state"):
-        Costs.of(_rows()[:2])
+        Costs.from_rows(_rows()[:2])
     rows = _rows()
     rows[0]["bound"] = None
     with pytest.raises(click.ClickException, match="10m was measured with another load"):
-        Costs.of(rows)
+        Costs.from_rows(rows)
 
 
 def test_state_costs_the_same_for_short_batches() -> None:
