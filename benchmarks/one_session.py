@@ -12,8 +12,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App, stream_of
+from tidegate.batch import Trigger, run_batch
 from tidegate.cli.batches import report_object
 from tidegate.engine.session import open_session
 
@@ -31,10 +32,10 @@ def main() -> None:
     settings = app.settings
     for number, line in enumerate(sys.stdin):
         pipeline = app.pipeline(line.strip())
-        trigger = protocol.Trigger(f"turn-{number}", int(time.time() * 1000))
+        trigger = Trigger(f"turn-{number}", int(time.time() * 1000))
         name = app.session_name(stream_of(pipeline))
         opener = partial(_open, settings.spark_master, settings.spark_memory, name)
-        outcome = protocol.run_batch(app, pipeline, trigger, opener)
+        outcome = run_batch(app, pipeline, trigger, opener)
         assert outcome.plan is not None, outcome.note
         report = inspect.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
         assert report is not None, "a batch that went through has one"

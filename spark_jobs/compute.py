@@ -34,7 +34,7 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
 
             print(f"tidegate: run {run_id}: {LONG_DONE}")
             return 0
-        from tidegate.protocol import compute_batch
+        from tidegate.batch import compute_batch
 
         attempt = compute_batch(app, plan, run_id, lambda _: session)
     except TidegateError as error:
@@ -49,7 +49,7 @@ def _planned(pipeline: str, generation: int, run_id: str) -> tuple[App, Plan | N
 
     Its imports take as long as Spark's start, so both run at the same time.
     """
-    import tidegate.protocol  # noqa: F401
+    import tidegate.batch  # noqa: F401
     from tidegate.app import App, planned_for
 
     app = App.from_environment()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate.lake.quarantine import QUARANTINE
 from tidegate.lake.writer import ROW_GROUP_ROWS
 

@@ -26,8 +26,8 @@ LAYERS = [
     {"settings"},
     {"engine", "sinks", "quality", "scaffold"},
     {"app"},
-    {"maintenance"},  # below the protocol: a batch compacts what nobody has compacted for long
-    {"protocol"},
+    {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
+    {"batch"},
     {"inspect"},
     {"recovery"},
     {"demo"},

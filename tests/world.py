@@ -13,8 +13,9 @@ from uuid import uuid4
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App, OpenSession, stream_of
+from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.demo.topics import read_published
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipeline
@@ -140,11 +141,11 @@ class World:
         """Stock events of one product, in order."""
         self.send(*(stock_event(quantity, store, product, **more) for quantity in quantities))
 
-    def run(self, run_id: str | None = None, **trigger: Any) -> protocol.Outcome:
+    def run(self, run_id: str | None = None, **trigger: Any) -> Outcome:
         """One batch, all five steps, in this process."""
         self.runs += 1
-        wanted = protocol.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
-        return protocol.run_batch(self.app, self.pipeline, wanted, self.open_session)
+        wanted = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        return run_batch(self.app, self.pipeline, wanted, self.open_session)
 
     def published(self) -> dict[str, list[Any]]:
         """Key -> isAvailable in order, null for a deletion, as a read_committed consumer sees it."""

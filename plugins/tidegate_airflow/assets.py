@@ -131,13 +131,13 @@ def _offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
 
 def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> list[BatchReport]:
     """Return the batches for the event, oldest first."""
-    from tidegate import protocol
     from tidegate.app import App
+    from tidegate.batch import noted_batches
     from tidegate.ledger.report import batch_report
 
     ledger = App.from_environment().ledger
     if newest is None:
-        own = [run.seq for run in protocol.noted_batches(ledger, stream, run_id) if run.seq is not None]
+        own = [run.seq for run in noted_batches(ledger, stream, run_id) if run.seq is not None]
         newest = min([before, *(seq - 1 for seq in own)])
     seqs = ledger.published_after(stream, newest, MOST_BATCHES)
     reports = (batch_report(ledger, stream, seq) for seq in seqs)

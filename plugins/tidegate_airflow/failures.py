@@ -41,12 +41,12 @@ def _sentence(failure: Failure) -> str:
 
 
 def _newest_failure(pipeline: str, generation: int, run_id: str) -> Failure | None:
-    from tidegate import protocol
     from tidegate.app import App
+    from tidegate.batch import noted_batches, run_of_batch
     from tidegate.ledger import Stream
 
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
-    noted = protocol.noted_batches(ledger, stream, protocol.run_of_batch(run_id))
+    noted = noted_batches(ledger, stream, run_of_batch(run_id))
     seq = noted[-1].seq if noted else None
     return ledger.failure(stream, seq) if seq is not None else None
 
@@ -66,8 +66,9 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
     """
     if not metrics.are_on():
         return
-    from tidegate import inspect, protocol
+    from tidegate import inspect
     from tidegate.app import App
+    from tidegate.batch import noted_batches
     from tidegate.ledger import Stream
 
     stream, run = Stream(pipeline, generation), context["dag_run"]
@@ -75,7 +76,7 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
     metrics.count_failure(stream, context["task_instance"].task_id, error)
     export_ledger()
     app = App.from_environment()
-    noted = protocol.noted_batches(app.ledger, stream, ledger_run_id(run.run_id, run.run_after))
+    noted = noted_batches(app.ledger, stream, ledger_run_id(run.run_id, run.run_after))
     if noted and noted[-1].seq is not None:
         metrics.gauge(stream, app.ledger.metrics(stream, noted[-1].seq))
     now_ms = round(datetime.now(timezone.utc).timestamp() * 1000)
@@ -126,12 +127,12 @@ def run_progress(pipeline: str, generation: int, run_id: str) -> str:
     """Return what a run that has not ended is doing: the failure of its batch, its batch, or that it
     waits.
     """
-    from tidegate import protocol
     from tidegate.app import App
+    from tidegate.batch import noted_batches
     from tidegate.ledger import Stream
 
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
-    noted = protocol.noted_batches(ledger, stream, run_id)
+    noted = noted_batches(ledger, stream, run_id)
     if not noted:
         return (
             "It has planned no batch yet. The log of its first task says what it waits for; if that task "

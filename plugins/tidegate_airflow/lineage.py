@@ -45,8 +45,9 @@ def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
     """Return the lineage of the `first` to the `last` batch of a run (None: its newest), as far as the ledger
     has it.
     """
-    from tidegate import inspect, protocol
+    from tidegate import inspect
     from tidegate.app import App
+    from tidegate.batch import noted_batches, run_of_batch
     from tidegate.ledger import Stream
 
     pipeline, generation, run_id = batch
@@ -54,7 +55,7 @@ def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
     with own_environment():
         export_ledger()
         app = App.from_environment()
-        noted = protocol.noted_batches(app.ledger, stream, protocol.run_of_batch(run_id))[first - 1 : last]
+        noted = noted_batches(app.ledger, stream, run_of_batch(run_id))[first - 1 : last]
         seqs = [run.seq for run in noted if run.seq is not None]
         return inspect.batch_lineage(connected(app, stream), stream, seqs)
 

@@ -10,7 +10,7 @@ because of it:
 * A run waits for every earlier one that is running.
 * It waits for an earlier one that is queued only if that is of the other kind, and no other run is running.
   Of its own kind Airflow starts the earliest first; if such a run is queued all the same, it was cleared, or
-  belongs to a backfill that goes backwards, which `protocol.plan` refuses.
+  belongs to a backfill that goes backwards, which `batch.plan` refuses.
 """
 
 from __future__ import annotations

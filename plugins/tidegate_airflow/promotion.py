@@ -91,14 +91,15 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
     params = context["params"]
 
     def work() -> dict[str, Any]:
-        from tidegate import inspect, protocol
+        from tidegate import inspect
         from tidegate.app import App
+        from tidegate.batch import replaced_stream
         from tidegate.ledger import Stream
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
         after = len(app.ledger.charge(pipeline).promotions)
-        old = protocol.replaced_stream(app, new, _run_id(context))
+        old = replaced_stream(app, new, _run_id(context))
         comparison = inspect.compare_generations(app, old, new)
         behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
         for sink in comparison.sinks:
@@ -121,16 +122,16 @@ def promote(pipeline: str, **context: Any) -> str:
     approved_by = _require_answer(context["ti"], shown)
 
     def work() -> str:
-        from tidegate import protocol
         from tidegate.app import App
+        from tidegate.batch import Approval, promote
         from tidegate.ledger import Stream
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
         for stream in (Stream(pipeline, shown["replaced"]), new):  # the replaced one publishes first
             app = connected(app, stream)
-        approval = protocol.Approval(approved_by, shown["after"])
-        promotion = protocol.promote(app, new, _run_id(context), params["net"], approval).promotion
+        approval = Approval(approved_by, shown["after"])
+        promotion = promote(app, new, _run_id(context), params["net"], approval).promotion
         return (
             f"{new} is in charge: its batches from {promotion.first_seq} on go out. "
             f"Approved by {promotion.approved_by}."

@@ -18,9 +18,9 @@ from tidegate.formats.reasons import Reason
 
 if TYPE_CHECKING:
     from tidegate.app import App
+    from tidegate.batch import ResolutionRequest
     from tidegate.inspect import QuarantineFilter
     from tidegate.ledger import Stream
-    from tidegate.protocol import ResolutionRequest
 
 _SECTION = "Replay of quarantine"
 REPLAY = "replay"
@@ -122,7 +122,7 @@ class Replay:
         cannot be read.
         """
         from tidegate import inspect
-        from tidegate.protocol import ResolutionRequest
+        from tidegate.batch import ResolutionRequest
 
         rows = partial(inspect.iter_open, app, stream, self.where)
         edit = inspect.ValueEdit.parse(self.edits)

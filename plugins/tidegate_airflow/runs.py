@@ -26,7 +26,7 @@ def ledger_run_id(run_id: str, run_after: datetime) -> str:
 
 def airflow_run_id(ledger_id: str) -> str:
     """Return Airflow's id of a run, from the ledger's id of the run or of one of its later batches."""
-    from tidegate.protocol import run_of_batch
+    from tidegate.batch import run_of_batch
 
     return _CREATED.sub("", run_of_batch(ledger_id))
 

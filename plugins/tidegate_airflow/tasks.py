@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.app import App
+    from tidegate.batch import Trigger
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Run, Stream
-    from tidegate.protocol import Trigger
     from tidegate.quality.verdict import Verdict
     from tidegate.spec import Pipeline
 
@@ -54,8 +54,8 @@ def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None =
 
 
 def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, is_first: bool) -> bool:
-    from tidegate import protocol
     from tidegate.app import App, stream_of
+    from tidegate.batch import describe_next_batch, noted_batches, orphaned_streams, plan_batch, run_of_batch
     from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
 
     request = read_request(context["params"])
@@ -68,20 +68,20 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
     if request.replay is not None:
         trigger = replace(trigger, replay=request.replay.request(app, stream, context["dag_run"]))
     if request.dry_run:
-        lines = list(protocol.describe_next_batch(app, pipeline, trigger))
+        lines = list(describe_next_batch(app, pipeline, trigger))
         if request.replay is not None:
             lines.append(f"  replays {request.replay.count_open(app, stream)} open records of quarantine")
         log.info("Dry run, nothing is written: %s", "\n".join(lines))
         return False
-    noted = protocol.noted_batches(app.ledger, stream, protocol.run_of_batch(trigger.run_id))
+    noted = noted_batches(app.ledger, stream, run_of_batch(trigger.run_id))
     if not noted:  # a run that has planned, or found nothing to do, has waited already
         _wait_for_turn(context["dag_run"])
     elif is_first and is_triggered_again(context["dag_run"]) and _is_done(app, stream, noted[-1]):
         raise AirflowFailException(_DONE_BEFORE.format(run=context["dag_run"].run_id))
-    for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes their last batches
+    for orphan in orphaned_streams(app, pipeline):  # the plan step publishes their last batches
         with suppress(Halted, PlanUnreadable):  # the plan step logs it, and continues
             connected(app, orphan)
-    outcome = protocol.plan_batch(connected(app, stream, pipeline), pipeline, trigger)
+    outcome = plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
     metrics.gauge(stream, {("", name): value for name, value in outcome.metrics.items()})
     remember_text(app.settings.home, pipeline_file, pipeline.text)
@@ -105,12 +105,12 @@ def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
 
     Raises AirflowFailException, with the mistakes and the last valid text, if the run was not planned before.
     """
-    from tidegate import protocol
+    from tidegate.batch import broken_stream, explain_broken_file
 
-    stream = protocol.broken_stream(app, error)
+    stream = broken_stream(app, error)
     run = app.ledger.run(stream, run_id) if stream is not None else None
     if run is None:
-        raise AirflowFailException(protocol.explain_broken_file(app, error)) from error
+        raise AirflowFailException(explain_broken_file(app, error)) from error
     log.warning("The pipeline file has mistakes now: this run continues as it was planned.\n%s", error)
     return run.seq is not None
 
@@ -129,11 +129,11 @@ def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any])
     trigger = trigger_of(context)
 
     def work() -> bool:
-        from tidegate import protocol
         from tidegate.app import App
+        from tidegate.batch import has_more_batches
         from tidegate.ledger import Stream
 
-        return protocol.has_more_batches(App.from_environment(), Stream(pipeline, generation), trigger)
+        return has_more_batches(App.from_environment(), Stream(pipeline, generation), trigger)
 
     return run_step(work)
 
@@ -146,13 +146,13 @@ def planned_batches(
     It begins with the run's batch number `first`, or the newest that the ledger has. The caller publishes a
     batch before it asks for the next one.
     """
-    from tidegate import protocol
     from tidegate.app import App
+    from tidegate.batch import batches_of_run
     from tidegate.ledger import Stream
 
     trigger = trigger_of(context)
     app = run_step(App.from_environment)
-    batches = protocol.batches_of_run(app, Stream(pipeline, generation), trigger, first)
+    batches = batches_of_run(app, Stream(pipeline, generation), trigger, first)
     while (batch := run_step(lambda: next(batches, None))) is not None:
         if not plan(pipeline_file, context, batch):
             return
@@ -167,9 +167,9 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
     """
 
     def work() -> str:
-        from tidegate import protocol
         from tidegate.app import LONG_DONE, App, planned_for
         from tidegate.arrow import keep_pandas_out
+        from tidegate.batch import compute_batch
         from tidegate.engine.session import open_session
 
         keep_pandas_out()
@@ -183,7 +183,7 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
         def open_named(_: int) -> SparkSession:
             return open_session(server, name=app.session_name(plan.stream))
 
-        attempt = protocol.compute_batch(connected(app, plan.stream), plan, run, open_named)
+        attempt = compute_batch(connected(app, plan.stream), plan, run, open_named)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -259,9 +259,9 @@ def validate(
     """
 
     def work(app: App, plan: Plan) -> str:
-        from tidegate import protocol
+        from tidegate.batch import validate_batch
 
-        return protocol.validate_batch(app, plan, run, report, alert=alert)
+        return validate_batch(app, plan, run, report, alert=alert)
 
     return _step("validate_batch", pipeline, generation, run, work)
 
@@ -275,10 +275,11 @@ def publish(pipeline: str, generation: int, run: str) -> str:
     """Run step 5, and send the batch's metrics as gauges."""
 
     def work(app: App, plan: Plan) -> str:
-        from tidegate import inspect, protocol
+        from tidegate import inspect
+        from tidegate.batch import publish_batch
 
         before = app.ledger.publications(plan.stream, plan.seq)
-        published = protocol.publish_batch(app, plan, run)
+        published = publish_batch(app, plan, run)
         metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
         if metrics.are_on():
             condition = inspect.stream_condition(app, plan.stream)
@@ -354,10 +355,10 @@ def _not_again(plan: Plan, done: str, what: object) -> str:
 def _step(
     name: str, pipeline: str, generation: int, run: str, work: Callable[[App, Plan], str] | None = None
 ) -> str:
-    """Run a step of a run's batch, with its connections: `work`, or the function `name` of the protocol."""
+    """Run a step of a run's batch, with its connections: `work`, or the step `name` of `tidegate.batch`."""
 
     def step() -> str:
-        from tidegate import protocol
+        from tidegate import batch
         from tidegate.app import LONG_DONE, App, planned_for
 
         app = App.from_environment()
@@ -365,7 +366,7 @@ def _step(
         if plan is None:
             return LONG_DONE
         app = connected(app, plan.stream)
-        return work(app, plan) if work is not None else str(getattr(protocol, name)(app, plan, run))
+        return work(app, plan) if work is not None else str(getattr(batch, name)(app, plan, run))
 
     result = run_step(step)
     log.info("%s: %s", name, result)
@@ -376,10 +377,10 @@ def connected(app: App, stream: Stream, *more: Pipeline) -> App:
     """Return the app with the connections of Airflow that the stream's batches, and the pipelines `more`,
     use.
     """
-    from tidegate import protocol
+    from tidegate.batch import connections
     from tidegate.settings import Settings
 
-    export_connections(protocol.connections(app.ledger, stream, *more))
+    export_connections(connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
 
 

@@ -20,7 +20,7 @@ from tidegate_airflow.replay import Replay, read_replay, replay_params
 from tidegate_airflow.runs import ledger_run_id
 
 if TYPE_CHECKING:
-    from tidegate.protocol import Trigger
+    from tidegate.batch import Trigger
 
 _PARTITION_OFFSETS = {
     "type": "object",
@@ -131,7 +131,7 @@ def read_request(params: Mapping[str, Any]) -> Request:
 
 def trigger_of(context: Mapping[str, Any]) -> Trigger:
     """Return the trigger of a task's run. Raises AirflowFailException as `read_request`."""
-    from tidegate.protocol import Trigger
+    from tidegate.batch import Trigger
 
     run, request = context["dag_run"], read_request(context["params"])
     if request.replay is not None and is_backfill(run):

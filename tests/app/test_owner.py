@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.aged import DAY, STAGE, Aged
-from tests.protocol.two_generations import Beside
-from tidegate import inspect, maintenance, protocol
+from tests.batch.aged import DAY, STAGE, Aged
+from tests.batch.two_generations import Beside
+from tidegate import inspect, maintenance
 from tidegate.app import App, leased
 from tidegate.app.owner import check_owner, claim_folder
 from tidegate.app.tables import catch_up_tables
+from tidegate.batch import Trigger, drop_generation, plan_batch
 from tidegate.errors import Halted, LakeDamaged, LedgerMismatch
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
 from tidegate.lake import LedgerMark, attempt_name
@@ -97,7 +98,7 @@ def _compact(stream: Restorable) -> Any:
 
 
 def _plan(stream: Restorable) -> Any:
-    return protocol.plan_batch(stream.app, stream.pipeline, protocol.Trigger("later", clock_ms=9_000))
+    return plan_batch(stream.app, stream.pipeline, Trigger("later", clock_ms=9_000))
 
 
 def _publish(stream: Restorable) -> Any:
@@ -219,9 +220,9 @@ def test_dropped_generation_of_another_ledger_keeps_files(stream: Restorable) ->
     with leased(elsewhere, stream.stream, "run") as lease:
         other.ledger.open_generation(type(stream.stream)("visitors", 2), 1)
         lease.release()
-    protocol.drop_generation(elsewhere, type(stream.stream)("visitors", 2), "drop")
+    drop_generation(elsewhere, type(stream.stream)("visitors", 2), "drop")
     with pytest.raises(LedgerMismatch):
-        protocol.drop_generation(other, stream.stream, "drop")
+        drop_generation(other, stream.stream, "drop")
     assert stream.files() == before
 
 
@@ -258,7 +259,7 @@ def test_ledger_from_before_a_drop_halts(beside: Beside) -> None:
     beside.promote(beside.new)
 
     def drop() -> None:
-        protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
+        drop_generation(beside.old.app, beside.old.stream, "drop")
 
     restored = _restored(beside, drop)
     with pytest.raises(LedgerMismatch, match="visitors/1 was dropped, and this ledger does not have that"):
@@ -267,7 +268,7 @@ def test_ledger_from_before_a_drop_halts(beside: Beside) -> None:
 
 def test_another_ledger_cannot_reuse_a_dropped_folder(beside: Beside) -> None:
     beside.promote(beside.new)
-    protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
+    drop_generation(beside.old.app, beside.old.stream, "drop")
     ledger = {"TIDEGATE_LEDGER": f"sqlite:///{beside.old.folder / 'other.db'}"}
     other = App.from_environment(beside.old.environment | ledger)
     with (
@@ -282,8 +283,8 @@ def test_unmarked_drop_is_marked_when_repeated(beside: Beside) -> None:
     beside.promote(beside.new)
     with leased(app, old, "drop") as lease:
         lease.drop()
-    assert protocol.drop_generation(app, old, "drop") > 0
-    assert protocol.drop_generation(app, old, "drop") == 0
+    assert drop_generation(app, old, "drop") > 0
+    assert drop_generation(app, old, "drop") == 0
     newest = app.marks(old).newest()
     assert newest is not None
     assert (newest.number, newest.name) == (3, "dropped")

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.batch.aged import STAGE, Aged
 from tests.lake.tables_for_tests import duck, opened, scan, values_of
-from tests.protocol.aged import STAGE, Aged
-from tidegate import failpoints, maintenance, protocol
+from tidegate import failpoints, maintenance
 from tidegate.app import App
 from tidegate.app.tables import MOST_WITHOUT_FILES, batches_of, catch_up_tables, shared_table, snapshots_of
+from tidegate.batch import compute_batch
 from tidegate.errors import Fenced, LakeDamaged, LakeUnavailable
 from tidegate.lake import attempt_name
 from tidegate.lake.manifest import Kind
@@ -325,5 +326,5 @@ def test_unreleased_lake_format_is_refused_first(shared: Shared, monkeypatch: py
     started: list[str] = []
     opens: Callable[[int], Any] = lambda _: started.append("session")  # noqa: E731
     with pytest.raises(LakeDamaged, match=r"before the first release\..* Set TIDEGATE_LAKE to a new place\."):
-        protocol.compute_batch(shared.app, shared.planned(1), "run-1", opens)
+        compute_batch(shared.app, shared.planned(1), "run-1", opens)
     assert started == []

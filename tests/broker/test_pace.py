@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from tests.attempts import committed
+from tests.batch.test_source import own_home
 from tests.broker.batches import batch_of, message
 from tests.broker.test_producer import read
-from tests.protocol.test_source import own_home
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import LEAST_CHUNK_BYTES

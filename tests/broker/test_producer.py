@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from tests.batch.test_source import own_home
 from tests.broker.batches import batch_of, message
-from tests.protocol.test_source import own_home
 from tidegate.broker import producer
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog

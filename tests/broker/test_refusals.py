@@ -14,8 +14,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tests.attempts import committed
+from tests.batch.test_source import own_home
 from tests.broker.batches import batches_of, begin
-from tests.protocol.test_source import own_home
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
 from tidegate.broker.log import KafkaLog

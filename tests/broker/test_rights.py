@@ -22,11 +22,11 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaProducer
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tests.secured import PASSWORD, RESTRICTED, SecuredBroker
 from tests.sinks.kafka.sending import SEVERAL
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, check_progress, draft, validate_batch
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.records import Slice, read_slice
 from tidegate.errors import SettingsInvalid, TopicMissing
@@ -120,11 +120,11 @@ class Rights:
     def draft(self) -> None:
         """What a run, `plan` and `doctor` ask before a batch is planned."""
         app = App.for_reading(self.batches.environment)
-        protocol.draft(
+        draft(
             app,
             self.batches.pipeline,
             app.ledger.head(self.batches.stream),
-            protocol.Trigger("now", clock_ms=0),
+            Trigger("now", clock_ms=0),
         )
 
     def read(self) -> None:
@@ -146,7 +146,7 @@ class Rights:
         plan = batches.app.ledger.plan(batches.stream, 1)
         if plan is None or attempt is None:
             plan = batches.compute(1, {"first": [], "second": SEVERAL})
-        protocol.validate_batch(batches.app, plan, "test")
+        validate_batch(batches.app, plan, "test")
 
     def examine(self) -> list[tuple[FindingState, str]]:
         """What doctor finds."""
@@ -170,7 +170,7 @@ def test_the_rights_that_the_page_lists_are_enough(rights: Rights) -> None:
     assert [state for state, _ in rights.examine()] == [FindingState.OK]
     rights.read()
     rights.publish()
-    protocol.check_progress(rights.batches.app, rights.batches.stream)
+    check_progress(rights.batches.app, rights.batches.stream)
 
 
 MISSING: dict[str, tuple[str, Callable[[Rights], None], str]] = {

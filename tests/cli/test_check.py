@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.protocol.aged import Aged
-from tests.protocol.committed import Committed, Row
+from tests.batch.aged import Aged
+from tests.batch.committed import Committed, Row
 from tidegate.cli import cli
 from tidegate.errors import QualityFailed, SettingsInvalid, StateGivenUp
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.world import NOW_MS, World, key_of
-from tidegate import protocol
+from tidegate.batch import Trigger, plan_batch
 
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 CASE = """\
@@ -170,7 +170,7 @@ def test_simulate_prints_emissions_with_their_reasons(world: World) -> None:
 
 @pytest.mark.broker
 def test_doctor_names_what_is_wrong_and_the_remedy(world: World) -> None:
-    protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS))
+    plan_batch(world.app, world.pipeline, Trigger("r", NOW_MS))
     world.delete(world.source)
     result = tidegate(world, "doctor")
     assert result.returncode == 2

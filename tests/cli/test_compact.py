@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.batch.aged import STAGE, Aged
 from tests.lake.tables_for_tests import opened
-from tests.protocol.aged import STAGE, Aged
 from tidegate.app.tables import shared_table
 from tidegate.cli import cli
 from tidegate.lake import attempt_name

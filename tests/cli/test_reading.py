@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tidegate
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.core.hashing import key_hashes

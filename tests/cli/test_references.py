@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.cli.test_commands import tidegate
-from tests.protocol.committed import Committed
 from tests.spec.files import GOOD, edited
 
 STORES = GOOD.replace("pipeline: levels", "pipeline: stores").replace("suite: availability", "suite: theirs")

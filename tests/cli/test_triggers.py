@@ -6,11 +6,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from tidegate.batch.trigger import Trigger
 from tidegate.cli.batches import trigger_now
 from tidegate.cli.options import RunOptions
 from tidegate.errors import TriggerInvalid
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
-from tidegate.protocol.trigger import Trigger
 
 NOW_MS = 1_767_225_600_000
 

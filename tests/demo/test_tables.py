@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate.core.hashing import key_hashes
 from tidegate.demo.tables import read_batches
 

@@ -102,7 +102,7 @@ CASES: dict[str, list[str]] = {
 }
 """The guide's edit -> cases of `spec/test_compatibility.py`."""
 WITHOUT_CASES = {"the source of an `equal: python` function"}
-"""Held by `protocol/test_planned_pipeline.py`: no text of a pipeline changes."""
+"""Held by `batch/test_planned_pipeline.py`: no text of a pipeline changes."""
 WITHOUT_ROWS = {
     *("nothing", "a buffer that spills", "an expression event by event", "blanks in an aggregate"),
     "aggregates in another order",

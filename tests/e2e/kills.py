@@ -18,8 +18,8 @@ from kafka import KafkaProducer
 from tests.e2e.processes import command_of, kill, parent_of, running, stopped, until
 from tests.faults.databases import sqlite_files
 from tests.faults.history import Scene, create_topics
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, run_batch
 from tidegate.local.airflow import AirflowStack
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.processes import Supervised
@@ -188,8 +188,8 @@ def play_calmly(scene: Scene, open_session: Any, wave: int) -> None:
     """The batch of an hour in one process, undisturbed."""
     app = App.from_environment({**os.environ, **scene.environment})
     end_ms = epoch_ms(interval(wave)[1])
-    trigger = protocol.Trigger(f"wave-{wave}", end_ms, end_ms, now_ms=epoch_ms(datetime.now(timezone.utc)))
-    protocol.run_batch(app, app.pipeline(scene.name), trigger, open_session)
+    trigger = Trigger(f"wave-{wave}", end_ms, end_ms, now_ms=epoch_ms(datetime.now(timezone.utc)))
+    run_batch(app, app.pipeline(scene.name), trigger, open_session)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from kafka import KafkaProducer
 from tests.e2e.kills import FIRST, Line, epoch_ms
 from tests.e2e.processes import until
 from tests.faults.history import create_topics
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, run_batch
 from tidegate.errors import SetupFailed
 from tidegate.ledger import Plan, Stream
 
@@ -143,8 +143,8 @@ def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession)
         end_ms = epoch_ms(datetime.fromisoformat(run["data_interval_end"]))
         backfill = run["run_type"] == "backfill"
         now_ms = epoch_ms(datetime.fromisoformat(run["start_date"]))
-        trigger = protocol.Trigger(run["dag_run_id"], end_ms, end_ms, now_ms, backfill=backfill)
-        protocol.run_batch(app, app.pipeline(TWIN), trigger, lambda _: spark)
+        trigger = Trigger(run["dag_run_id"], end_ms, end_ms, now_ms, backfill=backfill)
+        run_batch(app, app.pipeline(TWIN), trigger, lambda _: spark)
     return app
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.e2e.line import Line, running_line
 from tests.e2e.processes import until
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import open_generation
 from tidegate.errors import SetupFailed
 from tidegate.ledger import Stream
 from tidegate.local.airflow_client import RunEnd
@@ -269,7 +269,7 @@ def generations(line: Line) -> Line:
     line.airflow.unpause("approved")
     assert line.run("approved", "first").state == "success"
     app = App.from_environment({**os.environ, **line.environment})
-    protocol.open_generation(app, app.pipeline("approved_g2"))
+    open_generation(app, app.pipeline("approved_g2"))
     line.airflow.unpause("approved_g2")
     assert line.run("approved_g2", "second").state == "success"
     assert line.rows("approved") == DECIDED

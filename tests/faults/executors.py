@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults.processes import state_and_parent
 from tests.world import NOW_MS, World
-from tidegate import protocol
+from tidegate.batch import Trigger, plan_batch
 from tidegate.engine.batch import Before, compute_batch
 from tidegate.engine.session import open_session
 from tidegate.engine.source import KafkaSource
@@ -127,7 +127,7 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
     for product in range(20):
         world.stock(product % 3, 0, 5, product=product, partition=product % 2)
     world.send({"value": b"{no json", "key": b"x"})
-    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    plan = plan_batch(world.app, world.pipeline, Trigger("r", NOW_MS)).plan
     assert plan is not None
     lake = world.app.lake(plan.stream)
     records = KafkaSource(world.app.settings.kafka(), plan.ranges)

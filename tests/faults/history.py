@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App, stream_of
+from tidegate.batch import ResolutionRequest, Trigger, discard_records
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
@@ -140,11 +141,11 @@ class Scene:
             "TIDEGATE_SQL": self.databases.sink,
         }
 
-    def trigger(self, run_id: str, batch: int) -> protocol.Trigger:
+    def trigger(self, run_id: str, batch: int) -> Trigger:
         """What starts the run that is to make a batch: always at one instant, so that time is no input."""
-        trigger = protocol.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
+        trigger = Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
         if self.history == REPLAYED and batch == 2:
-            request = protocol.ResolutionRequest(lambda: map(corrected, self.opened()), "somebody")
+            request = ResolutionRequest(lambda: map(corrected, self.opened()), "somebody")
             return replace(trigger, replay=request)
         return trigger
 
@@ -152,8 +153,8 @@ class Scene:
         """Nobody will use what the first partition has in quarantine."""
         app = App.from_environment({**os.environ, **self.environment})
         stream = stream_of(app.pipeline(self.name))
-        request = protocol.ResolutionRequest(lambda: self.opened(0), "somebody", "of no use")
-        protocol.discard_records(app, stream, request)
+        request = ResolutionRequest(lambda: self.opened(0), "somebody", "of no use")
+        discard_records(app, stream, request)
 
     def opened(self, *partitions: int) -> Iterator[pa.Table]:
         """What nobody has decided of yet."""

@@ -15,13 +15,13 @@ import pyspark.sql.functions
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
+import tidegate.batch
 import tidegate.engine.batch
 import tidegate.engine.explain
 import tidegate.inspect
 import tidegate.lake
 import tidegate.ledger.database
 import tidegate.maintenance
-import tidegate.protocol
 
 __all__ = [
     "alembic",

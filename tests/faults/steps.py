@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
-from tidegate import broker, failpoints, ledger, maintenance, protocol, sinks
+from tidegate import batch, broker, failpoints, ledger, maintenance, sinks
 from tidegate.app import App, lease, planned_for, stream_of
+from tidegate.batch import compute_batch, connections, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
@@ -104,18 +105,18 @@ class Task:
         for name in self.names:
             if name == "plan":
                 pipeline = app.pipeline(self.scene.name)
-                protocol.connections(app.ledger, stream_of(pipeline), pipeline)
+                connections(app.ledger, stream_of(pipeline), pipeline)
                 trigger = self.scene.trigger(self.run_id, self.batch)
-                if protocol.plan_batch(app, pipeline, trigger).plan is None:
+                if plan_batch(app, pipeline, trigger).plan is None:
                     return NOTHING_TO_DO
                 continue
             plan = planned_for(app, self.scene.name, 1, self.run_id)
             if name == "compute":
                 name = app.session_name(plan.stream)
-                protocol.compute_batch(app, plan, self.run_id, lambda _, name=name: spark.connect(name))
+                compute_batch(app, plan, self.run_id, lambda _, name=name: spark.connect(name))
             else:
-                protocol.connections(app.ledger, plan.stream)
-                getattr(protocol, f"{name}_batch")(app, plan, self.run_id)
+                connections(app.ledger, plan.stream)
+                getattr(batch, f"{name}_batch")(app, plan, self.run_id)
             if name == "publish":
                 app.ledger.metrics(plan.stream, plan.seq)
         return 0

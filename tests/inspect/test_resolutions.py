@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quarantines import Quarantined, quarantined, random_rows
-from tidegate import inspect, protocol
+from tidegate import inspect
+from tidegate.batch import Outcome, ResolutionRequest, Trigger, discard_records, plan_batch
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.quarantine import IDENTITY, QUARANTINE
 from tidegate.lake.sorting import sorted_by_position
@@ -23,8 +24,8 @@ from tidegate.ledger import OffsetRange
 ALL = inspect.QuarantineFilter()
 
 
-def request(rows: Any, is_listed: bool = False) -> protocol.ResolutionRequest:
-    return protocol.ResolutionRequest(rows, "ada", "no use", is_listed)
+def request(rows: Any, is_listed: bool = False) -> ResolutionRequest:
+    return ResolutionRequest(rows, "ada", "no use", is_listed)
 
 
 def opened(world: Quarantined, where: inspect.QuarantineFilter = ALL) -> Iterator[pa.Table]:
@@ -37,15 +38,15 @@ def identities(tables: Any) -> list[tuple[Any, ...]]:
 
 def discard(world: Quarantined, rows: Any, is_listed: bool = False) -> int:
     world.held.release()
-    count, _ = protocol.discard_records(world.app, world.stream, request(rows, is_listed))
+    count, _ = discard_records(world.app, world.stream, request(rows, is_listed))
     world.held = world.app.ledger.acquire(world.stream, "test")
     return count
 
 
-def planned(world: Quarantined, rows: Any, is_listed: bool = False) -> protocol.Outcome:
+def planned(world: Quarantined, rows: Any, is_listed: bool = False) -> Outcome:
     world.held.release()
-    trigger = protocol.Trigger("test", 9_000, now_ms=9_000, replay=request(rows, is_listed))
-    return protocol.plan_batch(world.app, world.pipeline, trigger)
+    trigger = Trigger("test", 9_000, now_ms=9_000, replay=request(rows, is_listed))
+    return plan_batch(world.app, world.pipeline, trigger)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.cli.test_reading import NUMBER, remember
-from tests.protocol.committed import Committed
 from tidegate.extras import _EXTRAS, missing_extra
 
 ABSENT = """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.cli.test_reading import NUMBER, remember
 from tests.conftest import REPOSITORY
 from tests.install.built import Environment
 from tests.install.test_extras import READ
-from tests.protocol.committed import Committed
 from tidegate.local.java import find_java, java_home
 
 pytestmark = pytest.mark.long

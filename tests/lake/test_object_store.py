@@ -20,6 +20,7 @@ from tests.lake.files_for_tests import SCHEMA, row, write
 from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_of_this_process
 from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
 from tests.sinks.table.appending import append
+from tidegate.batch.lookups import _pinned_table, _table_id
 from tidegate.cli import cli
 from tidegate.engine.lookups import DeltaVersion
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
@@ -33,7 +34,6 @@ from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
-from tidegate.protocol.lookups import _pinned_table, _table_id
 
 LARGE = bytes(range(256)) * 48_000
 """More than one part of an upload."""

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.batch.aged import AT_ONCE, DAY, STAGE, Aged
 from tests.manifests import manifest_ref, names
-from tests.protocol.aged import AT_ONCE, DAY, STAGE, Aged
 from tidegate.cli import cli
 from tidegate.errors import Fenced, StateGivenUp
 from tidegate.lake import attempt_name, snapshot_name

@@ -14,9 +14,10 @@ import yaml
 
 from tests.lake.tables_for_tests import duck, scan
 from tests.world import NOW_MS, World, key_of
-from tidegate import inspect, maintenance, protocol
+from tidegate import inspect, maintenance
 from tidegate.app import stream_of
 from tidegate.app.tables import shared_table
+from tidegate.batch import Trigger, compute_batch, plan_batch, run_batch
 from tidegate.lake.tables import newest_rows_sql
 from tidegate.ledger import Stream
 
@@ -151,14 +152,14 @@ def test_lookup_reads_its_planned_state_despite_compaction(world: World) -> None
     world.run()
     _look_up(world)
     world.stock(1)
-    trigger = protocol.Trigger("looking", NOW_MS)
+    trigger = Trigger("looking", NOW_MS)
     reader = world.app.pipeline("reader")
-    assert protocol.plan_batch(world.app, reader, trigger).plan is not None
+    assert plan_batch(world.app, reader, trigger).plan is not None
     compact(world)
     world.stock(0)
     world.run()
     compact(world)
-    protocol.run_batch(world.app, reader, trigger, world.open_session)
+    run_batch(world.app, reader, trigger, world.open_session)
     found = inspect.read_emissions(world.app, stream_of(reader))
     assert found["value"].to_pylist()[-1] == {"known": True}
 
@@ -189,7 +190,7 @@ def test_batch_computes_while_old_state_is_removed(world: World) -> None:
     given_up = maintenance.clean(world.app, world.stream, later, safe_age=timedelta(days=2000))
     assert (given_up.given_up, given_up.names) == (2, ())
     world.stock(1)
-    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("beside", NOW_MS)).plan
+    plan = plan_batch(world.app, world.pipeline, Trigger("beside", NOW_MS)).plan
     assert plan is not None
     removed: list[maintenance.Cleaned] = []
 
@@ -201,10 +202,10 @@ def test_batch_computes_while_old_state_is_removed(world: World) -> None:
         return world.open_session(records)
 
     thread = threading.Thread(target=remove)
-    protocol.compute_batch(world.app, plan, "beside", while_removing)
+    compute_batch(world.app, plan, "beside", while_removing)
     thread.join()
     assert len(removed[0].names) == 2
-    protocol.run_batch(world.app, world.pipeline, protocol.Trigger("beside", NOW_MS), world.open_session)
+    run_batch(world.app, world.pipeline, Trigger("beside", NOW_MS), world.open_session)
     assert world.published() == {key_of(): [True, False, True]}
     assert [row["value"] for row in inspect.read_state(world.app, world.stream).to_pylist()] == [
         {"isAvailable": True}

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.protocol.aged import STAGE, Aged
-from tidegate import failpoints, inspect, maintenance, protocol
+from tests.batch.aged import STAGE, Aged
+from tidegate import failpoints, inspect, maintenance
 from tidegate.app import App
+from tidegate.batch import compute_batch
 from tidegate.errors import LakeUnavailable, LedgerUnavailable
 from tidegate.lake.compaction import MOST_CHANGELOGS, ROW_GROUP_ROWS
 from tidegate.maintenance.compaction import Size
@@ -163,7 +164,7 @@ def begin(aged: Aged, seq: int) -> None:
     if aged.app.ledger.plan(aged.stream, seq) is None:
         held.add_plan(aged.planned(seq))
     with pytest.raises(Seen):
-        protocol.compute_batch(aged.app, aged.planned(seq), f"run-{seq}", lambda: None)  # type: ignore[arg-type, return-value]
+        compute_batch(aged.app, aged.planned(seq), f"run-{seq}", lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def test_batch_compacts_far_too_many_changelogs_first(aged: Aged, begun: list[dict[str, list[str]]]) -> None:

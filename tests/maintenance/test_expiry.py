@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from tests.protocol.aged import DAY, NOW
+from tests.batch.aged import DAY, NOW
 from tests.quarantines import Quarantined, quarantined
-from tidegate import inspect, maintenance, protocol
+from tidegate import inspect, maintenance
+from tidegate.batch import ResolutionRequest, Trigger, discard_records, plan_batch, resolve
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.lake.quarantine import QUARANTINE
@@ -63,13 +64,13 @@ class Kept(Quarantined):
         found = lake.store.listed(lake.table("quarantine"))
         return sorted({file.path.split("/")[-2] for file in found})
 
-    def request(self, *seqs: int, is_listed: bool = False) -> protocol.ResolutionRequest:
+    def request(self, *seqs: int, is_listed: bool = False) -> ResolutionRequest:
         rows = pa.Table.from_pylist([quarantined(seq, seq) for seq in seqs], QUARANTINE)
-        return protocol.ResolutionRequest(lambda: iter([rows]), "ada", "no use", is_listed)
+        return ResolutionRequest(lambda: iter([rows]), "ada", "no use", is_listed)
 
     def replay(self, *seqs: int) -> Any:
-        trigger = protocol.Trigger("test", 9_000, now_ms=9_000, replay=self.request(*seqs))
-        return protocol.plan_batch(self.app, self.pipeline, trigger)
+        trigger = Trigger("test", 9_000, now_ms=9_000, replay=self.request(*seqs))
+        return plan_batch(self.app, self.pipeline, trigger)
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_input_of_an_unplanned_replay_is_removed(
     assert outcome.plan is not None
     (planned,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
     held = world.app.ledger.acquire(world.stream, "test")
-    killed, _ = protocol.resolve.written_resolution(world.app, held, world.request(3), 5)
+    killed, _ = resolve.written_resolution(world.app, held, world.request(3), 5)
     held.release()
     assert killed is not None
     cleaned = world.clean(0.5)
@@ -159,7 +160,7 @@ def test_input_of_an_unplanned_replay_is_removed(
 
 
 def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
-    protocol.discard_records(world.app, world.stream, world.request(1, 2))
+    discard_records(world.app, world.stream, world.request(1, 2))
     (discarded,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
     world.clean(7.2)
     world.clean(0.5)
@@ -183,7 +184,7 @@ def test_request_for_expired_quarantine_says_so(world: Kept) -> None:
         told = run.invoke(cli, ["quarantine", command, "visitors"], env=world.environment).output
         assert "The quarantine of batches up to 2 has expired." in told
     with pytest.raises(SettingsInvalid, match="of batches up to 2 it is not kept"):
-        protocol.discard_records(world.app, world.stream, world.request(1, is_listed=True))
+        discard_records(world.app, world.stream, world.request(1, is_listed=True))
 
 
 def test_dead_letter_topic_cannot_be_checked_after_expiry(tmp_path: Path) -> None:

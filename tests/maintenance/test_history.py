@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, func, select
 
-from tests.protocol.aged import AT_ONCE, Aged
-from tidegate import protocol
+from tests.batch.aged import AT_ONCE, Aged
 from tidegate.app import LONG_DONE, planned_for
+from tidegate.batch import Outcome, Trigger, plan_batch, publish
+from tidegate.batch.edits import head_plan
 from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.inspect.explain import explain
 from tidegate.ledger import Failure, Run, Stream, schema
 from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.maintenance import history
-from tidegate.protocol import publish
-from tidegate.protocol.edits import head_plan
 
 SINK = "table:out"
 PER_BATCH = (schema.plans, schema.attempts, schema.metrics, schema.publications, schema.failures)
@@ -167,8 +166,8 @@ def test_another_stream_loses_nothing(aged: Aged) -> None:
 def test_cleared_run_without_batch_does_nothing(aged: Aged) -> None:
     removed(aged)
     pipeline = planned_pipeline(aged.app.ledger.plan(aged.stream, 8))  # type: ignore[arg-type]
-    trigger = protocol.Trigger("run-2", clock_ms=0)
-    assert protocol.plan_batch(aged.app, pipeline, trigger) == protocol.Outcome(None, LONG_DONE)
+    trigger = Trigger("run-2", clock_ms=0)
+    assert plan_batch(aged.app, pipeline, trigger) == Outcome(None, LONG_DONE)
     assert planned_for(aged.app, aged.stream.pipeline, 1, "run-2") is None
     assert seqs(aged) == [5, 6, 7, 8]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.batch.committed import Committed
+from tests.batch.two_generations import Beside
 from tests.plugins.runs import CREATED, SUFFIX
-from tests.protocol.committed import Committed
-from tests.protocol.two_generations import Beside
 
 pytestmark = pytest.mark.airflow
 

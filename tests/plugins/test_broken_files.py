@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.plugins.runs import CREATED
-from tests.protocol.committed import Committed
-from tidegate.protocol import Trigger
+from tidegate.batch import Trigger
 
 pytestmark = pytest.mark.airflow
 
@@ -78,11 +78,12 @@ def test_whatever_a_file_holds_it_has_a_dag(committed: Committed) -> None:
 def test_mistaken_schedule_keeps_the_last_planned_one(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate import protocol
+    from tidegate import batch
+    from tidegate.batch import Outcome
     from tidegate_airflow import tasks
 
     monkeypatch.setattr(tasks, "run_ahead", lambda _: None)
-    monkeypatch.setattr(protocol, "plan_batch", lambda *_: protocol.Outcome(None, "nothing"))
+    monkeypatch.setattr(batch, "plan_batch", lambda *_: Outcome(None, "nothing"))
     plan("run-2")
     edit(committed, SCHEDULE, "*/5 * * *")
     assert dags()["visitors"].timetable.expression == SCHEDULE

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.plugins.runs import CREATED, CREATED_JSON, SUFFIX
-from tests.protocol.committed import Committed
 from tidegate.errors import BufferFull, QualityFailed
 
 pytestmark = pytest.mark.airflow

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
-from tests.protocol.committed import Committed
 from tidegate.ledger import OffsetRange
 
 pytestmark = pytest.mark.airflow

@@ -18,11 +18,11 @@ from uuid import uuid4
 import pytest
 from kafka import KafkaProducer
 
+from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics
 from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.statsd import StatsD, listening
-from tests.protocol.committed import Committed
 from tidegate.errors import BrokerUnavailable, BufferFull, LedgerUnavailable
 from tidegate.ledger import OffsetRange
 from tidegate.local.broker import KafkaBroker

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.batch.two_generations import Beside
 from tests.plugins.runs import CREATED, SUFFIX
-from tests.protocol.two_generations import Beside
-from tidegate.protocol import Approval
+from tidegate.batch import Approval
 
 pytestmark = pytest.mark.airflow
 Ask = Callable[..., None]

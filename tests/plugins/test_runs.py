@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.batch.committed import Committed
 from tests.plugins.runs import CREATED, SUFFIX
-from tests.protocol.committed import Committed
 
 pytestmark = pytest.mark.airflow
 
@@ -84,16 +84,17 @@ def test_cleared_run_finds_its_planned_batch(committed: Committed, caplog: pytes
 
 
 def test_new_run_with_an_old_id_plans_anew(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate import protocol
+    from tidegate import batch
+    from tidegate.batch import Outcome
     from tidegate_airflow import tasks
 
     planned: list[str] = []
 
-    def plan_batch(app: Any, pipeline: Any, trigger: Any) -> protocol.Outcome:
+    def plan_batch(app: Any, pipeline: Any, trigger: Any) -> Outcome:
         planned.append(trigger.run_id)
-        return protocol.Outcome(None, "nothing new to read")
+        return Outcome(None, "nothing new to read")
 
-    monkeypatch.setattr(protocol, "plan_batch", plan_batch)
+    monkeypatch.setattr(batch, "plan_batch", plan_batch)
     assert not tasks.plan("visitors", context(LATER))
     (run_id,) = planned
     assert run_id == f"run-1@{LATER.isoformat()}"

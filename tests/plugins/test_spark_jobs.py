@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from spark_jobs import compute
 
+from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
-from tests.protocol.committed import Committed
 from tidegate.errors import BufferFull
 from tidegate.local.class_archive import archive_path
 from tidegate.local.java import find_java, java_home

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.batch.aged import STAGE, Aged
+from tests.batch.committed import Committed
 from tests.lake.tables_for_tests import opened
-from tests.protocol.aged import STAGE, Aged
-from tests.protocol.committed import Committed
 from tidegate.app.tables import shared_table
 from tidegate.ledger import Stream
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.protocol import Trigger
+from tidegate.batch import Trigger
 
 pytestmark = pytest.mark.airflow
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import update
 
+from tests.batch.committed import Committed, Row
 from tests.cli.test_check import SINKS, found, write_suite
-from tests.protocol.committed import Committed, Row
+from tidegate.batch.validate import validate_batch
 from tidegate.core.hashing import key_hashes
 from tidegate.errors import QualityFailed
 from tidegate.ledger import schema
-from tidegate.protocol.validate import validate_batch
 from tidegate.quality.builtin import BUILTIN_TYPES
 from tidegate.quality.builtin.facts import current_facts
 

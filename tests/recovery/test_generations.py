@@ -8,11 +8,12 @@ import pytest
 from deltalake import DeltaTable
 from sqlalchemy import update
 
-from tests.protocol.two_generations import Beside
+from tests.batch.two_generations import Beside
 from tests.recovery.commands import recover
-from tidegate import failpoints, protocol
+from tidegate import failpoints
 from tidegate.app import leased
 from tidegate.app.owner import is_marked_dropped
+from tidegate.batch import open_generation
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
 from tidegate.ledger import Stream, schema
 
@@ -62,7 +63,7 @@ def test_earlier_generation_replaces_a_stuck_one(stuck: Beside) -> None:
 
 def test_later_generation_replaces_a_stuck_one(stuck: Beside) -> None:
     third = stuck._beside(3)
-    protocol.open_generation(stuck.old.app, third.pipeline)
+    open_generation(stuck.old.app, third.pipeline)
     for seq in (1, 2, 3):
         stuck.decide(third, seq, [("a", seq)])
     assert "visitors/3 is in charge." in chosen(stuck, "promote", "--generation", "3", "--yes")
@@ -72,7 +73,7 @@ def test_later_generation_replaces_a_stuck_one(stuck: Beside) -> None:
 def test_required_approval_names_who_decides(stuck: Beside) -> None:
     third = stuck._beside(3)
     third.file.write_text(third.file.read_text() + "airflow: {approve_promotion: true}\n")
-    protocol.open_generation(stuck.old.app, third.pipeline)
+    open_generation(stuck.old.app, third.pipeline)
     for seq in (1, 2, 3):
         stuck.decide(third, seq, [("a", seq)])
     refused = recover(
@@ -87,7 +88,7 @@ def test_required_approval_names_who_decides(stuck: Beside) -> None:
 def test_given_up_batch_is_left_out_of_net(stuck: Beside) -> None:
     chosen(stuck, "give-up", "--generation", "2", "--yes")
     third = stuck._beside(3)
-    protocol.open_generation(stuck.old.app, third.pipeline)
+    open_generation(stuck.old.app, third.pipeline)
     for seq in (1, 2, 3):
         stuck.decide(third, seq, [("a", 20 + seq), ("c", 20)])
     stuck.promote(third, is_net=True)

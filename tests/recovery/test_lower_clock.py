@@ -10,7 +10,7 @@ import pytest
 
 from tests.recovery.commands import recover
 from tests.world import World, key_of, read_published
-from tidegate import protocol
+from tidegate.batch import Trigger, plan_batch
 from tidegate.broker.limits import AFTER
 from tidegate.inspect import stream_condition
 from tidegate.ledger.stream_condition import ConditionKind
@@ -110,8 +110,8 @@ def test_planned_batch_with_clock_ahead_is_dropped(world: World) -> None:
     world.stock(10, timestamp_ms=START_MS)
     world.run(clock_ms=START_MS + MINUTE_MS)
     world.stock(0, timestamp_ms=START_MS + 2 * MINUTE_MS)
-    ahead = protocol.Trigger("ahead", clock_ms=NOW_MS + 30 * DAY_MS, now_ms=NOW_MS, any_clock=True)
-    assert protocol.plan_batch(world.app, world.pipeline, ahead).plan is not None
+    ahead = Trigger("ahead", clock_ms=NOW_MS + 30 * DAY_MS, now_ms=NOW_MS, any_clock=True)
+    assert plan_batch(world.app, world.pipeline, ahead).plan is not None
     world.app.ledger.acquire(world.stream, "ahead").release()
     assert "Batch 2 is forgotten; the next run plans it anew." in lower(world)
     assert world.app.ledger.head(world.stream).seq == 1

@@ -12,15 +12,14 @@ from click.testing import Result
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
-from tests.protocol.test_source import Source
+from tests.batch.test_source import Source
 from tests.recovery.commands import recover
 from tests.world import World, key_of, stock_event
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, run_batch
 from tidegate.errors import TopicRecreated
 from tidegate.inspect import read_state
 from tidegate.local.broker import KafkaBroker
-from tidegate.protocol import Trigger
 from tidegate.recovery.move import lower_positions
 
 pytestmark = pytest.mark.broker
@@ -220,7 +219,7 @@ def test_records_of_the_new_topic_are_all_read(world: World, new_broker: KafkaBr
     world.app = App.from_environment(environment)
     moved = recover(environment, "availability", "--choose", "move", "--old-connection", "old", "--yes")
     assert moved.exit_code == 0, moved.output
-    outcome = protocol.run_batch(world.app, world.pipeline, Trigger("next", 10**13), world.open_session)
+    outcome = run_batch(world.app, world.pipeline, Trigger("next", 10**13), world.open_session)
     assert outcome.plan is not None
     counts = world.counts(outcome.plan.seq)
     assert (counts["read"], counts["deduplicated"]) == (2, 0)

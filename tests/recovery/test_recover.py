@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tests.recovery.commands import recover, shown
 from tidegate.cli.commands.recovering import CHOICES
 from tidegate.errors import LeaseHeld, SinkRefused

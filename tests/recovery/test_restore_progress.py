@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.protocol.committed import Committed
-from tests.protocol.two_generations import Beside
+from tests.batch.committed import Committed
+from tests.batch.two_generations import Beside
 from tests.recovery.commands import recover
-from tidegate import protocol
+from tidegate.batch import check_progress
 from tidegate.errors import Halted, LedgerMismatch, ProgressLost, SettingsInvalid
 
 FIRSTS = "SELECT key, n, batch FROM firsts ORDER BY batch, ordinal"
@@ -66,7 +66,7 @@ def test_lost_progress_is_rewritten_without_duplicates(committed: Committed) -> 
         "sql:seconds: it has batches up to 2; nothing was missing.",
     ]
     assert rows(committed) == [[*before[0], ("4", 40, 4)], before[1]]  # type: ignore[misc]
-    protocol.check_progress(committed.app, committed.stream)
+    check_progress(committed.app, committed.stream)
 
 
 def test_missing_table_is_refilled_alone(committed: Committed) -> None:
@@ -125,7 +125,7 @@ def test_progress_after_a_deletion_is_stated_without_history(
         shutil.rmtree(attempt)  # nothing that was sent can be sent again
     result = restore(committed, "--progress", "sql:seconds=2")
     assert result.output == "sql:seconds: it has batches up to 2; nothing was missing.\n"
-    protocol.check_progress(committed.app, committed.stream)
+    check_progress(committed.app, committed.stream)
 
 
 def test_killed_restore_continues_where_it_was(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_another_batch_of_the_same_number_is_distinguished(
 def test_row_of_another_attempt_is_reported_and_stays(committed: Committed) -> None:
     committed.query("UPDATE tidegate_progress SET attempt = 'of another ledger'")
     with pytest.raises(LedgerMismatch, match="restored from a backup"):
-        protocol.check_progress(committed.app, committed.stream)
+        check_progress(committed.app, committed.stream)
     assert "its cause is not there" in restore(committed).output
     committed.commit(4, {"first": [("5", 50)], "second": []})
     with pytest.raises(LedgerMismatch):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.recovery.commands import recover
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
-from tidegate import protocol
+from tidegate.batch import check_progress
 from tidegate.errors import LakeDamaged, TopicRecreated
 from tidegate.failpoints import FailpointRaised
 from tidegate.local.broker import KafkaBroker
@@ -44,7 +44,7 @@ def test_recreated_topic_gets_undelivered_records(sending: Sending) -> None:
     chosen(sending, "send-again", "--yes")
     sending.publish(3, ("6", 3))
     assert sending.sent() == once(("5", 2), ("6", 3))
-    protocol.check_progress(sending.batches.app, sending.batches.stream)
+    check_progress(sending.batches.app, sending.batches.stream)
 
 
 def test_recreated_topic_is_filled_from_a_batch(sending: Sending) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tests.recovery.commands import recover, shown
-from tidegate import protocol
+from tidegate.batch import check_progress
+from tidegate.batch.publish import lacking_batches
 from tidegate.errors import LakeDamaged, LedgerMismatch, SinkUnavailable
-from tidegate.protocol.publish import lacking_batches
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: table, path: firsts, stage: first}"
 
@@ -99,7 +99,7 @@ def test_unsendable_batch_is_given_up_others_sent_once(lost: Stuck) -> None:
     (given_up,) = lost.app.ledger.given_up(lost.stream)
     assert (given_up.seq, given_up.sink, given_up.sent, given_up.records) == (3, "sql:seconds", 0, 2)
     assert lost.app.ledger.publications(lost.stream, 3) == {"sql:seconds": 0, "table:firsts": 2}
-    protocol.check_progress(lost.app, lost.stream)
+    check_progress(lost.app, lost.stream)
     assert {"give-up", "send-again"}.isdisjoint(proposed(lost))
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.world import NOW_MS, World
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, commit_batch, compute_batch, plan_batch, validate_batch
 from tidegate.engine.session import open_session
 from tidegate.ledger import LeasedLedger
 
@@ -29,7 +29,7 @@ def main(servers: str, folder: str) -> None:
     world.app = App.from_environment(world.environment | {"TIDEGATE_LAKE": lake})
     world.stock(1, 0)
     world.send({"value": b"{no json", "key": b"x"})
-    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    plan = plan_batch(world.app, world.pipeline, Trigger("r", NOW_MS)).plan
     assert plan is not None
     add_attempt = LeasedLedger.add_attempt
 
@@ -38,11 +38,11 @@ def main(servers: str, folder: str) -> None:
         add_attempt(ledger, *arguments)
 
     with patch.object(LeasedLedger, "add_attempt", marked):
-        attempt = protocol.compute_batch(world.app, plan, "r", world.open_session)
+        attempt = compute_batch(world.app, plan, "r", world.open_session)
     (marks / "computed").touch()
-    protocol.validate_batch(world.app, plan, "r")
+    validate_batch(world.app, plan, "r")
     (marks / "validated").touch()
-    protocol.commit_batch(world.app, plan, "r")
+    commit_batch(world.app, plan, "r")
     (marks / "committed").touch()
     manifest = world.app.manifest(plan.stream, attempt.manifest)
     paths = [f"{lake}/{file.path}" for file in manifest.files]

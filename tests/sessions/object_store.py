@@ -25,6 +25,7 @@ from tests.world import World
 from tidegate import inspect, maintenance
 from tidegate.app import App
 from tidegate.app.tables import catch_up_tables
+from tidegate.batch.before import left_before
 from tidegate.cli import cli
 from tidegate.engine.session import open_session
 from tidegate.errors import Fenced, Transient
@@ -32,7 +33,6 @@ from tidegate.lake import attempt_name
 from tidegate.lake.manifest import Kind
 from tidegate.lake.tables import SharedTable
 from tidegate.ledger import Attempt
-from tidegate.protocol.before import left_before
 
 TABLES: tuple[tuple[Kind, str], ...] = (
     *(("state", "changes"), ("state", "closings")),

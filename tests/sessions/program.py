@@ -22,15 +22,15 @@ from pyspark.sql import SparkSession
 
 from tests.sessions import pages, whole_batch
 from tests.world import NOW_MS, World
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import Trigger, plan_batch
+from tidegate.batch.before import left_before
 from tidegate.cli import cli
 from tidegate.engine.batch import Computation
 from tidegate.engine.session import open_session
 from tidegate.engine.source import KafkaSource
 from tidegate.errors import OffsetsLost
 from tidegate.local.java import find_java, java_home
-from tidegate.protocol.before import left_before
 
 PLANTED = "planted-83ac"
 CASES = Path("include/pipelines/cases/rate_limited")
@@ -115,7 +115,7 @@ def _places(spark: SparkSession) -> list[str]:
 def _lost(world: World, spark: SparkSession, explained: Path) -> str:
     """A batch whose records are deleted after it was planned, so that its tasks fail: what it says."""
     world.stock(1)
-    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("lost", NOW_MS)).plan
+    plan = plan_batch(world.app, world.pipeline, Trigger("lost", NOW_MS)).plan
     assert plan is not None
     before = left_before(world.app, world.app.ledger, plan)
     records = KafkaSource(world.app.settings.kafka(), plan.ranges)

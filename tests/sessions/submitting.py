@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 from tests.world import NOW_MS, World
-from tidegate import protocol
 from tidegate.app import OpenSession
+from tidegate.batch import Outcome, Trigger, commit_batch, plan_batch, publish_batch, validate_batch
 
 COMPUTE = REPOSITORY / "spark_jobs" / "compute.py"
 
@@ -52,16 +52,16 @@ class SubmittingWorld(World):
     open_session: OpenSession = no_session
     submission: Submission | None = None
 
-    def run(self, run_id: str | None = None, **trigger: Any) -> protocol.Outcome:
+    def run(self, run_id: str | None = None, **trigger: Any) -> Outcome:
         """One batch; the second step in a process of its own."""
         self.runs += 1
-        wanted = protocol.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
-        outcome = protocol.plan_batch(self.app, self.pipeline, wanted)
+        wanted = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        outcome = plan_batch(self.app, self.pipeline, wanted)
         plan = outcome.plan
         assert plan is not None
         assert self.submission is not None
         stream = plan.stream
         self.submission.run([stream.pipeline, str(stream.generation), wanted.run_id], self.environment)
-        for step in (protocol.validate_batch, protocol.commit_batch, protocol.publish_batch):
+        for step in (validate_batch, commit_batch, publish_batch):
             step(self.app, plan, wanted.run_id)
         return outcome

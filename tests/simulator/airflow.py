@@ -18,8 +18,20 @@ from unittest.mock import patch
 
 from tests.simulator.app import Places
 from tests.simulator.world import Crashed, Process, Violation
-from tidegate import protocol
+from tidegate import batch
 from tidegate.app import LONG_DONE, leased, planned_for
+from tidegate.batch import (
+    Outcome,
+    ResolutionRequest,
+    Trigger,
+    batches_of_run,
+    compute_batch,
+    discard_records,
+    has_more_batches,
+    plan_batch,
+    run_batch,
+    run_of_batch,
+)
 from tidegate.errors import (
     BackwardsRefused,
     Halted,
@@ -74,29 +86,29 @@ class Airflow:
         self.places.world.on_pause = self._paused
         self.places.world.on_wake = self._woken
 
-    def plan(self, trigger: protocol.Trigger) -> protocol.Outcome:
+    def plan(self, trigger: Trigger) -> Outcome:
         """The first task's work, or that of a later batch of a run."""
         app = self.places.app()
-        run_id = protocol.run_of_batch(trigger.run_id)
+        run_id = run_of_batch(trigger.run_id)
         if self.in_order and app.ledger.run(self.places.stream, run_id) is None:
             with patch.object(order, "ActiveRuns", lambda _: self):
                 ahead = order.run_ahead(_dag_run(trigger))
             if ahead is not None:
                 self.places.world.counts["waited for an earlier interval"] += 1
                 raise NotYet(str(ahead))
-        return protocol.plan_batch(app, self.pipeline, trigger)
+        return plan_batch(app, self.pipeline, trigger)
 
-    def cover(self, trigger: protocol.Trigger, first: int = 1) -> None:
+    def cover(self, trigger: Trigger, first: int = 1) -> None:
         """The batches of a run from its `first` on, as `BatchOperator` makes them."""
-        for batch in protocol.batches_of_run(self.places.app(), self.places.stream, trigger, first):
-            if self.plan(batch).plan is None:
+        for batch_trigger in batches_of_run(self.places.app(), self.places.stream, trigger, first):
+            if self.plan(batch_trigger).plan is None:
                 return
             for name in STEPS[1:]:
-                self.step(batch.run_id, name)
+                self.step(batch_trigger.run_id, name)
 
-    def has_more_batches(self, trigger: protocol.Trigger) -> bool:
+    def has_more_batches(self, trigger: Trigger) -> bool:
         """What `publish` asks in the end."""
-        return protocol.has_more_batches(self.places.app(), self.places.stream, trigger)
+        return has_more_batches(self.places.app(), self.places.stream, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
         """As `order.ActiveRuns`: here no run is queued."""
@@ -114,9 +126,9 @@ class Airflow:
         for ahead in self.before(at, "running"):
             raise Violation(f"{run_id} planned before {ahead.run_id}, which is of an earlier interval")
 
-    def trigger_of(self, run_id: str) -> protocol.Trigger:
+    def trigger_of(self, run_id: str) -> Trigger:
         """Of a run, by its id or that of one of its batches."""
-        return self.runs[protocol.run_of_batch(run_id)].trigger
+        return self.runs[run_of_batch(run_id)].trigger
 
     def count_running(self) -> int:
         """As `order.ActiveRuns`."""
@@ -134,8 +146,8 @@ class Airflow:
             self.places.world.counts["cleared after its batch was removed"] += 1
             return LONG_DONE
         if name == "compute":
-            return protocol.compute_batch(app, plan, run_id, no_session)
-        return getattr(protocol, f"{name}_batch")(app, plan, run_id)
+            return compute_batch(app, plan, run_id, no_session)
+        return getattr(batch, f"{name}_batch")(app, plan, run_id)
 
     def clear(self, run_id: str, name: str) -> None:
         """Somebody clears a task: it runs again, whatever else does."""
@@ -181,11 +193,11 @@ class Airflow:
         """Somebody calls `tidegate recover --choose drop-plan`."""
         self._by_hand("drop_plan", lambda: drop_plan(self._situation()), patience=4)
 
-    def discard(self, request: protocol.ResolutionRequest) -> None:
+    def discard(self, request: ResolutionRequest) -> None:
         """Somebody calls `tidegate quarantine discard`."""
 
         def call() -> None:
-            protocol.discard_records(self.places.app(), self.places.stream, request)
+            discard_records(self.places.app(), self.places.stream, request)
 
         self._by_hand("discard", call, patience=6)
 
@@ -239,7 +251,7 @@ class Run:
     """
 
     airflow: Airflow
-    trigger: protocol.Trigger
+    trigger: Trigger
     on_end: Callable[[Run], None]
     whole: bool = False
     patient: bool = False
@@ -274,7 +286,7 @@ class Run:
         if self.whole:
             if self.covers:
                 return airflow.cover(self.trigger)
-            return protocol.run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
+            return run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
         if self.step == 0:
             return airflow.plan(self.trigger)
         result = airflow.step(self.trigger.run_id, _TASKS[self.step])
@@ -320,7 +332,7 @@ class Run:
         self.airflow.places.world.counts["two crashes in a row"] += self.crashes == 2
 
     def _done(self, result: Any) -> None:
-        if isinstance(result, protocol.Outcome) and result.plan is None:
+        if isinstance(result, Outcome) and result.plan is None:
             self.nothing_to_do = True
             self._over(failed=False)
         elif self.whole or self._is_last(result):
@@ -363,7 +375,7 @@ def _bearable(process: Process) -> None:
         raise Violation(f"{process.name} halted: {type(error).__name__}: {error}") from error
 
 
-def _dag_run(trigger: protocol.Trigger) -> Any:
+def _dag_run(trigger: Trigger) -> Any:
     """As Airflow tells a task of it: an interval is known by its end here."""
     at = datetime.fromtimestamp((trigger.interval_end_ms or trigger.clock_ms) / 1000, timezone.utc)
     kind = "backfill" if trigger.backfill else "scheduled"

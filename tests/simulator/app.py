@@ -168,7 +168,7 @@ _FAILED = ExpectationResult(1, "simulated", (), Severity.CRITICAL, passed=False)
 
 
 def _gate(app: Any, held: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Any) -> list[Verdict]:
-    """As `protocol.validate._verdicts`."""
+    """As `batch.validate._verdicts`."""
     passed = here().world.effect("gate", lambda: here().gate(attempt))
     return [Verdict("simulated", () if passed else (_FAILED,))]
 
@@ -202,25 +202,25 @@ REPLACED: dict[str, Any] = {
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
-    "tidegate.protocol.compute.check_tables": lambda *_: None,
-    "tidegate.protocol.discard.uuid4": _attempt_id,
-    "tidegate.protocol.discard.written_resolution": replays.written_resolution,
-    "tidegate.protocol.replay.written_resolution": replays.written_resolution,
-    "tidegate.protocol.drop.remove_files": lambda app, stream: app.places.world.effect(
+    "tidegate.batch.compute.check_tables": lambda *_: None,
+    "tidegate.batch.discard.uuid4": _attempt_id,
+    "tidegate.batch.discard.written_resolution": replays.written_resolution,
+    "tidegate.batch.replay.written_resolution": replays.written_resolution,
+    "tidegate.batch.drop.remove_files": lambda app, stream: app.places.world.effect(
         "drop.delete", lambda: app.places.lake.remove(stream), LakeUnavailable
     ),
-    "tidegate.protocol.edits.incompatible_changes": lambda *told: grammar.changed(*told),
-    "tidegate.protocol.plan.compile_pipeline": grammar.compiled,
+    "tidegate.batch.edits.incompatible_changes": lambda *told: grammar.changed(*told),
+    "tidegate.batch.plan.compile_pipeline": grammar.compiled,
     "tidegate.app.lease.threading": _THREADING,
     "tidegate.app.lease.time": _TIME,
-    "tidegate.protocol.plan.pinned": lambda _, pipeline: pipeline,
-    "tidegate.protocol.plan.time": _TIME,
+    "tidegate.batch.plan.pinned": lambda _, pipeline: pipeline,
+    "tidegate.batch.plan.time": _TIME,
     "tidegate.spec.sql._parse": grammar.parse,
-    "tidegate.protocol.generations.load_pipelines": lambda _: (here().files, []),
-    "tidegate.protocol.net._written": outputs.written,
-    "tidegate.protocol.outputs._outboxes": outputs.outboxes,
-    "tidegate.protocol.promotion.catch_up_tables": lambda *_: None,
-    "tidegate.protocol.publish.catch_up_tables": lambda *_: None,
+    "tidegate.batch.generations.load_pipelines": lambda _: (here().files, []),
+    "tidegate.batch.net._written": outputs.written,
+    "tidegate.batch.outputs._outboxes": outputs.outboxes,
+    "tidegate.batch.promotion.catch_up_tables": lambda *_: None,
+    "tidegate.batch.publish.catch_up_tables": lambda *_: None,
     "tidegate.sinks.kafka.topic.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
     "tidegate.sinks.table.sink.OpenDeltaTable.check_outbox": lambda *_: None,
@@ -230,8 +230,8 @@ REPLACED: dict[str, Any] = {
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.sql.sink.OpenSqlTable._check_table": lambda *_: None,
     "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
-    "tidegate.protocol.validate._tell": lambda *_: None,
-    "tidegate.protocol.validate._verdicts": _gate,
+    "tidegate.batch.validate._tell": lambda *_: None,
+    "tidegate.batch.validate._verdicts": _gate,
 }
 """What the steps find in place of the real thing."""
 

@@ -23,11 +23,10 @@ from tests.simulator.checks import _as_record, _difference, require
 from tests.simulator.compute import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World, told
-from tidegate import protocol
+from tidegate.batch import Outcome, Trigger, open_generation, promote, rollback, run_batch
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
 from tidegate.ledger import Span, Stream
-from tidegate.protocol import Trigger
 from tidegate.sinks import shard_name
 
 PIPELINE = "simulated"
@@ -88,7 +87,7 @@ class Generations:
 
     def _open(self) -> None:
         if self.places.app().ledger.charge(PIPELINE).generation is None:
-            protocol.open_generation(self.places.app(), self.pipelines[2])
+            open_generation(self.places.app(), self.pipelines[2])
 
     def _opened(self) -> None:
         if not self.places.store.promotions[PIPELINE]:
@@ -103,7 +102,7 @@ class Generations:
         is_net, may_go_back = self.dice.random() < 0.4, self.dice.random() < 0.5
         catches_up = self.dice.random() < 0.8
 
-        def promote() -> Any:
+        def promote_or_roll_back() -> Any:
             app = self.places.app()
             charge = app.ledger.charge(PIPELINE)
             goes_back = may_go_back and charge.previous is not None
@@ -116,10 +115,10 @@ class Generations:
                 now_ms = round(self.world.now * 1000)
                 self._run(stream.generation, Trigger(f"run-{self._runs}", now_ms, None, now_ms))
             if goes_back:
-                return protocol.rollback(app, PIPELINE, run_id, is_net)
-            return protocol.promote(app, stream, run_id, is_net)
+                return rollback(app, PIPELINE, run_id, is_net)
+            return promote(app, stream, run_id, is_net)
 
-        return promote
+        return promote_or_roll_back
 
     def _lane(self, generation: int, runs: int, delay: float) -> None:
         if not runs:
@@ -133,8 +132,8 @@ class Generations:
 
         self._start(trigger.run_id, lambda: self._run(generation, trigger), delay, then)
 
-    def _run(self, generation: int, trigger: Trigger) -> protocol.Outcome:
-        return protocol.run_batch(self.places.app(), self.pipelines[generation], trigger, no_session)
+    def _run(self, generation: int, trigger: Trigger) -> Outcome:
+        return run_batch(self.places.app(), self.pipelines[generation], trigger, no_session)
 
     def _start(
         self,

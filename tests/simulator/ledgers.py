@@ -25,10 +25,9 @@ from tests.simulator.generations import PIPELINE, Generations, run_seeds
 from tests.simulator.ledger import Store
 from tests.simulator.simulate import HORIZON_SECONDS, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World
-from tidegate import protocol
+from tidegate.batch import Outcome, Trigger, drop_generation, run_batch
 from tidegate.errors import Fenced, Halted, LedgerMismatch, Transient
 from tidegate.ledger import Span, Stream
-from tidegate.protocol import Trigger
 from tidegate.sinks import shard_name
 
 _CLOCKS_BEHIND = (100.0, 4_000.0, 40 * 86_400.0)
@@ -89,7 +88,7 @@ class Ledgers(Generations):
         if all(other.lake is self.places.lake for other in self._others):
             super()._open()
 
-    def _run(self, generation: int, trigger: Trigger) -> protocol.Outcome:
+    def _run(self, generation: int, trigger: Trigger) -> Outcome:
         """A restored ledger may not know the second generation: nobody runs that one unknown."""
         if generation == 2 and not self.places.store.promotions[PIPELINE]:
             raise Halted("the ledger does not have the generation")
@@ -160,7 +159,7 @@ class Ledgers(Generations):
 
     def _run_with(self, places: Places, trigger: Trigger) -> Any:
         try:
-            return protocol.run_batch(places.app(), self.pipelines[1], trigger, no_session)
+            return run_batch(places.app(), self.pipelines[1], trigger, no_session)
         except LedgerMismatch:
             self.world.counts["another ledger halted"] += 1
             raise
@@ -171,7 +170,7 @@ class Ledgers(Generations):
         charge = app.ledger.charge(PIPELINE)
         if charge.generation is None or len(charge.promotions) < 2:
             raise Halted("nothing was promoted yet")
-        protocol.drop_generation(app, Stream(PIPELINE, 3 - charge.generation), "drop")
+        drop_generation(app, Stream(PIPELINE, 3 - charge.generation), "drop")
         self.world.counts["generations dropped"] += 1
 
     # the quiet end

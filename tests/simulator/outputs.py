@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
 
 
 def outboxes(app: Any, feed: Any, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """As `protocol.outputs._outboxes`."""
+    """As `batch.outputs._outboxes`."""
     for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         rows = app.places.lake.outbox.get((feed.stage, known.name), [])
         if seq in feed.seqs and rows:
@@ -59,7 +59,7 @@ def _row(emission: Emission, ordinal: int, seq: int) -> dict[str, Any]:
 
 
 def written(lake: Any, stage: str, name: str, rows: pa.Table) -> DataFile:
-    """As `protocol.net._written`, in several effects."""
+    """As `batch.net._written`, in several effects."""
     from tests.simulator.app import here
 
     places = here()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulator.planted import planted
-from tidegate.protocol import cover
+from tidegate.batch import cover
 
 _trigger_of_batch = cover._trigger_of_batch
 

@@ -12,12 +12,12 @@ from kafka.errors import KafkaError
 from tests.simulator.app import here
 from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
+from tidegate.batch import publish
 from tidegate.broker import progress, progress_topic
 from tidegate.broker import publisher as kafka
 from tidegate.broker.progress import Progress, ProgressRecord
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, OutcomeUnknown
-from tidegate.protocol import publish
 
 _publish = KafkaPublisher.publish
 _publish_to = publish._publish_to

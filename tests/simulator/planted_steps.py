@@ -13,14 +13,14 @@ from tests.simulator.app import SimApp, here
 from tests.simulator.compute import SimOutbox
 from tests.simulator.ledger import Checks, SimLeased
 from tests.simulator.planted import planted
-from tidegate import protocol
+from tidegate import batch
 from tidegate.app import lease
 from tidegate.app.manifests import state_after, state_files
+from tidegate.batch import commit, compute, plan, publish, run, validate
 from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Clocks, Run
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol import commit, compute, plan, publish, run, validate
 from tidegate.sinks import port
 
 _plan_ranges = plan.plan_ranges
@@ -120,7 +120,7 @@ def state_is_read_from_uncommitted_attempts(app: Any, held: Any, of: Any) -> Any
 # validate, commit
 
 
-@planted((protocol, "commit_batch"), (run, "commit_batch"))
+@planted((batch, "commit_batch"), (run, "commit_batch"))
 def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
     if app.ledger.head(of.stream).seq < of.seq:
         with lease.leased_for(app, of, run_id, "commit") as held:
@@ -130,7 +130,7 @@ def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
             held.commit(of, attempt)
 
 
-@planted((protocol, "validate_batch"), (run, "validate_batch"))
+@planted((batch, "validate_batch"), (run, "validate_batch"))
 def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) -> None:
     attempt = app.ledger.attempt(of.stream, of.seq)
     if attempt is None:
@@ -218,7 +218,7 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
     return _batches(turned, columns, skip)
 
 
-@planted((protocol, "publish_batch"), (run, "publish_batch"))
+@planted((batch, "publish_batch"), (run, "publish_batch"))
 def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
     with lease.leased(app, of.stream, run_id) as held:

@@ -15,10 +15,10 @@ from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
+from tidegate.batch import plan, ranges
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import history
-from tidegate.protocol import plan, ranges
 from tidegate.spec import Pipeline, incompatible_changes
 from tidegate.spec.change import Change
 from tidegate.spec.condition import parse_condition

@@ -17,11 +17,11 @@ from zlib import crc32
 import pyarrow as pa
 
 from tests.simulator.broker import Record
+from tidegate.batch import ResolutionRequest
+from tidegate.batch.resolve import Skipped
 from tidegate.formats import EMISSION
 from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import Resolution
-from tidegate.protocol import ResolutionRequest
-from tidegate.protocol.resolve import Skipped
 
 BAD, CORRECTED, REFUSED = b"bad", b"corrected", b"refused"
 ALL, SOME = "all", "some"

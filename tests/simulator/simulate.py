@@ -16,9 +16,9 @@ from tests.simulator.checks import Watch, check_end
 from tests.simulator.compute import INPUT
 from tests.simulator.replays import ALL, SOME, request
 from tests.simulator.world import Event, Violation, World
+from tidegate.batch import Trigger
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
-from tidegate.protocol import Trigger
 from tidegate.spec import Pipeline
 
 _SOURCE = """\

@@ -29,13 +29,13 @@ from tests.simulator.simulate import PIPELINES
 from tests.simulator.world import World
 from tidegate.app import leased
 from tidegate.app.tables import catch_up_tables
+from tidegate.batch import Trigger, run_batch
 from tidegate.broker import progress_topic
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.lake.tables import TableChange
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
 from tidegate.maintenance.history import remove_history
-from tidegate.protocol import Trigger, run_batch
 
 COMPACTED_EVERY = 20
 FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING
@@ -253,7 +253,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
         patch("tidegate.app.lease.threading", threading),
         patch.object(progress_topic, "FIRST_WINDOW", FIRST),
         patch.object(progress_topic, "WIDENING", WIDENING),
-        patch("tidegate.protocol.publish.catch_up_tables", catch_up_tables),
+        patch("tidegate.batch.publish.catch_up_tables", catch_up_tables),
         patch("tidegate.app.tables.MOST_WITHOUT_FILES", 1),  # or batches would differ by when it was told
         ExitStack() as stack,
     ):

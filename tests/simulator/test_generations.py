@@ -14,8 +14,8 @@ import pytest
 from tests.simulator.app import here, simulated
 from tests.simulator.generations import simulate
 from tests.simulator.ledger import Checks
+from tidegate.batch import net_outbox, promotion
 from tidegate.ledger import Charge
-from tidegate.protocol import net_outbox, promotion
 
 FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(40), range(40, 240), range(3000)
 PER_THOUSAND = {

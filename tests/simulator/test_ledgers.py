@@ -15,7 +15,7 @@ from tests.simulator.app import simulated
 from tests.simulator.ledger import SimLeased, Tables
 from tests.simulator.ledgers import simulate
 from tidegate.app import lease
-from tidegate.protocol import publish
+from tidegate.batch import publish
 from tidegate.sinks.port import OpenSink
 
 FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(30), range(30, 180), range(500)

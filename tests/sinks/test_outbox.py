@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate.errors import LakeDamaged
 from tidegate.lake import DataFile
 from tidegate.lake import writer as lake_writer

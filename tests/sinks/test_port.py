@@ -7,8 +7,9 @@ from typing import Literal
 
 import pytest
 
-from tests.protocol.committed import Committed
-from tidegate import inspect, protocol
+from tests.batch.committed import Committed
+from tidegate import inspect
+from tidegate.batch import check_progress, commit_batch, connections, validate_batch
 from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
@@ -104,9 +105,9 @@ def test_unnoted_publication_is_not_repeated(committed: Committed, monkeypatch: 
 def test_refused_value_stops_before_the_decision(committed: Committed) -> None:
     plan = committed.compute(1, {"first": [], "second": [("9", 1)]})
     with pytest.raises(SinkRefused, match="9 is not for me"):
-        protocol.validate_batch(committed.app, plan, "test")
+        validate_batch(committed.app, plan, "test")
     with pytest.raises(Halted, match="not validated"):
-        protocol.commit_batch(committed.app, plan, "test")
+        commit_batch(committed.app, plan, "test")
 
 
 def test_doctor_checks_sink_with_permanent_progress(
@@ -115,7 +116,7 @@ def test_doctor_checks_sink_with_permanent_progress(
     committed.commit(1, {"first": [], "second": [("1", 1)]})
     committed.publish(1)
     inspect.check_sinks(committed.app, committed.pipeline)
-    protocol.check_progress(committed.app, committed.stream)
+    check_progress(committed.app, committed.stream)
     assert inspect.sink_warnings(committed.app, committed.pipeline) == []
-    assert protocol.connections(committed.app.ledger, committed.stream) == {("kafka", None)}
+    assert connections(committed.app.ledger, committed.stream) == {("kafka", None)}
     assert RestoreProgress().propose(Situation(committed.app, committed.stream)) is None

@@ -8,8 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App, stream_of
+from tidegate.batch import (
+    Outcome,
+    ResolutionRequest,
+    Trigger,
+    draft,
+    old_record_warnings,
+    run_batch,
+    stalled_transactions,
+)
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
@@ -33,7 +42,7 @@ def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> N
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
-    next_plan = waiting or protocol.draft(app, loaded, head, trigger_now("dry run", options))
+    next_plan = waiting or draft(app, loaded, head, trigger_now("dry run", options))
     rows = [
         {
             "topic": range_.topic,
@@ -52,8 +61,8 @@ def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> N
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)
-    old = protocol.old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
-    for warning in (*protocol.stalled_transactions(app, loaded), *old):
+    old = old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
+    for warning in (*stalled_transactions(app, loaded), *old):
         err.print(warning, style="yellow", markup=False, highlight=False)
     if estimate:
         out.print()
@@ -119,8 +128,8 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
 
 
 def run_trigger(
-    app: App, pipeline: Pipeline, trigger: protocol.Trigger, quality: CheckBeside, quiet: bool
-) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
+    app: App, pipeline: Pipeline, trigger: Trigger, quality: CheckBeside, quiet: bool
+) -> tuple[Outcome, inspect.BatchReport | None]:
     """Run one batch. Return its outcome, and its report; no report if there was nothing to do.
 
     Args:
@@ -139,7 +148,7 @@ def run_trigger(
                 quality.start()
             return spark.open(records)
 
-        outcome = protocol.run_batch(app, pipeline, trigger, open_session, progress, spark.end, quality.check)
+        outcome = run_batch(app, pipeline, trigger, open_session, progress, spark.end, quality.check)
     plan = outcome.plan
     return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
 
@@ -223,8 +232,8 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
 
 
 def trigger_now(
-    run_id: str, options: RunOptions, drain: bool = False, replay: protocol.ResolutionRequest | None = None
-) -> protocol.Trigger:
+    run_id: str, options: RunOptions, drain: bool = False, replay: ResolutionRequest | None = None
+) -> Trigger:
     """Return the trigger of a batch that a user starts by hand.
 
     Args:
@@ -237,7 +246,7 @@ def trigger_now(
     until_ms = epoch_ms(options.until) if options.until else None
     # As in the DAG: records after --until are left to the next batch, and must not be late for it.
     default_ms = now_ms if until_ms is None else min(until_ms, now_ms)
-    return protocol.Trigger(
+    return Trigger(
         run_id,
         epoch_ms(options.clock) if options.clock else default_ms,
         until_ms,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import streams_of_broken_files, streams_without_file
 from tidegate.cli.references import missing_suites
 from tidegate.cli.show import show, steps_shown
 from tidegate.errors import Permanent, SetupFailed, Transient
@@ -80,10 +80,10 @@ def _examine(only: str | None) -> Iterator[Finding]:
             for _, missing, fix in missing_suites(loaded, settings.expectations):
                 yield Finding(f"pipeline {name}", FindingState.WRONG, f"{missing}. {fix}")
     pipeline = good[only].pipeline if only in good else only
-    for stream in protocol.streams_without_file(app):
+    for stream in streams_without_file(app):
         if pipeline in (None, stream.pipeline):
             yield from examine_orphan(app, stream)
-    for stream, file in protocol.streams_of_broken_files(app):
+    for stream, file in streams_of_broken_files(app):
         if only in (None, stream.pipeline, Path(file).stem) or pipeline == stream.pipeline:
             yield from examine_broken(app, stream, file)
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App
+from tidegate.batch import require_generation
 from tidegate.cli.generations import name_of
 from tidegate.cli.show import show
 from tidegate.ledger import Stream
@@ -24,7 +25,7 @@ def diff(pipeline: str, generation: int, against: int | None, examples: int, as_
     new = Stream(name_of(app, pipeline), generation)
     old = Stream(new.pipeline, against or app.ledger.charge(new.pipeline).generation or 0)
     for stream in (old, new):
-        protocol.require_generation(app, stream)
+        require_generation(app, stream)
     comparison = inspect.compare_generations(app, old, new)
     if as_json:
         print(json.dumps(_difference(comparison, examples), ensure_ascii=False))

@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import click
 
-from tidegate import protocol
+from tidegate import batch
 from tidegate.app import App, stream_of
+from tidegate.batch import Approval, Promoted, begin_from, drop_generation, open_generation
 from tidegate.cli.show import out, show
 from tidegate.ledger import Charge, Stream
 from tidegate.spec import Pipeline, load_pipelines, parse_pipeline
@@ -34,11 +35,11 @@ def new(pipeline: str, from_batch: int | None, as_of: datetime | None, as_json: 
         path, loaded = _copied(app, path, loaded)
     # it exists if an earlier call crashed before it had filled the generation
     if stream_of(loaded) not in app.ledger.streams():
-        protocol.open_generation(app, loaded)
+        open_generation(app, loaded)
     in_charge = Stream(loaded.pipeline, app.ledger.charge(loaded.pipeline).generation or 0)
     seq = _batch_at(app, in_charge, as_of) if as_of is not None else from_batch
     if seq is not None:
-        protocol.begin_from(app, loaded, in_charge, seq, _run_id("new"))
+        begin_from(app, loaded, in_charge, seq, _run_id("new"))
     if not path.exists():
         path.write_text(loaded.text)
     begins = (
@@ -89,10 +90,8 @@ def promote(pipeline: str, generation: int, is_net: bool, approved_by: str | Non
     """
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
-    approval = protocol.Approval(approved_by) if approved_by else None
-    _print_result(
-        protocol.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json
-    )
+    approval = Approval(approved_by) if approved_by else None
+    _print_result(batch.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json)
 
 
 def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
@@ -102,18 +101,18 @@ def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
         is_net: First send consumers the net differences.
     """
     app = App.from_environment()
-    _print_result(protocol.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
+    _print_result(batch.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
 
 
 def drop(pipeline: str, generation: int) -> None:
     """Drop GENERATION of PIPELINE with its state. It must not be in charge."""
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
-    files = protocol.drop_generation(app, stream, _run_id("drop"))
+    files = drop_generation(app, stream, _run_id("drop"))
     out.print(f"{stream} is dropped, with {files} files. Remove its pipeline file, if it still has one.")
 
 
-def _print_result(promoted: protocol.Promoted, as_json: bool) -> None:
+def _print_result(promoted: Promoted, as_json: bool) -> None:
     promotion = promoted.promotion
     if as_json:
         show([vars(promotion) | {"is_new": promoted.is_new}], True)

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidegate import inspect, protocol
+from tidegate import inspect
 from tidegate.app import App, stream_of
+from tidegate.batch import ResolutionRequest, discard_records
 from tidegate.cli.batches import report_object, run_trigger, trigger_now
 from tidegate.cli.options import RunOptions, login_name
 from tidegate.cli.quarantine import opened, record_filter
@@ -52,7 +53,7 @@ def replay(
             f"The file of {loaded.pipeline} is of generation {stream.generation}",
             "A batch can only be made of the generation that its file has.",
         )
-    request = protocol.ResolutionRequest(
+    request = ResolutionRequest(
         _requested(app, stream, file, edits, which), by or login_name(), reason, file is not None
     )
     run_id = f"replay__{uuid4().hex[:12]}"
@@ -90,8 +91,8 @@ def discard(
     app = App.from_environment()
     _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
     rows = _requested(app, stream, file, (), which)
-    request = protocol.ResolutionRequest(rows, by or login_name(), reason, file is not None)
-    count, skipped = protocol.discard_records(app, stream, request)
+    request = ResolutionRequest(rows, by or login_name(), reason, file is not None)
+    count, skipped = discard_records(app, stream, request)
     if as_json:
         print(json.dumps({"discarded": count, "resolved_before": skipped.resolved}))
     else:

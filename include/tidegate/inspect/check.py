@@ -11,12 +11,12 @@ from tidegate.app.damage import batch_named, needed_by, state_named
 from tidegate.app.manifests import StateFiles, state_after
 from tidegate.app.root import App
 from tidegate.app.stage_facts import stage_facts
+from tidegate.batch.suite_parameters import suite_parameters
+from tidegate.batch.suites import checked_suite
 from tidegate.errors import SettingsInvalid
 from tidegate.lake import Manifest, Store
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol.suite_parameters import suite_parameters
-from tidegate.protocol.suites import checked_suite
 from tidegate.quality.audit import Audit
 from tidegate.quality.audited import audited_rows
 from tidegate.quality.builtin import BUILTIN_TYPES, StageFacts, needs_of

@@ -7,9 +7,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
-from tidegate import protocol
 from tidegate.app import App, stream_of
 from tidegate.app.owner import check_owner
+from tidegate.batch import (
+    Trigger,
+    check_progress,
+    check_source,
+    check_still_there,
+    draft,
+    old_record_warnings,
+    require_compatible,
+    stalled_transactions,
+)
 from tidegate.errors import TidegateError, TopicMissing
 from tidegate.inspect.conditions import Tried, stream_condition
 from tidegate.inspect.sinks import check_sinks, sink_warnings
@@ -70,7 +79,7 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
     stream, title = stream_of(pipeline), f"pipeline {name}"
     try:
         check_owner(app, stream)
-        text, draft = _dry_run(app, pipeline)
+        text, next_plan = _dry_run(app, pipeline)
     except TopicMissing as error:
         # before the first batch, a missing topic is only one that has not been created yet
         if app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None:
@@ -82,13 +91,13 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
         yield from _failing_pipeline(app, stream, name, error)
         return
     # the dry run has just succeeded, so an older recorded failure of `plan` is not shown
-    condition = stream_condition(app, stream, draft.span, Tried())
+    condition = stream_condition(app, stream, next_plan.span, Tried())
     yield from _of_stream(title, name, condition, text)
     if app.ledger.head(stream).seq:
         yield check(f"sinks of {name}", partial(_sinks, app, stream))
-    for warning in protocol.stalled_transactions(app, pipeline):
+    for warning in stalled_transactions(app, pipeline):
         yield Finding(f"source of {name}", FindingState.WAIT, warning)
-    for warning in protocol.old_record_warnings(app, stream, pipeline, draft.ranges, clock_ms=None):
+    for warning in old_record_warnings(app, stream, pipeline, next_plan.ranges, clock_ms=None):
         yield Finding(f"sinks of {name}", FindingState.WAIT, warning)
     for warning in sink_warnings(app, pipeline):
         yield Finding(f"sinks of {name}", FindingState.WAIT, warning)
@@ -185,20 +194,20 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
     # the open plan has read its records, so only what comes after it is planned here
     if waiting and has_read:
-        protocol.check_source(app, waiting)
-        protocol.require_compatible(waiting, with_digests(pipeline))
-    draft = protocol.draft(
+        check_source(app, waiting)
+        require_compatible(waiting, with_digests(pipeline))
+    next_plan = draft(
         app,
         pipeline,
         _after(head, waiting) if waiting and has_read else head,
-        protocol.Trigger("doctor", clock_ms=0),
+        Trigger("doctor", clock_ms=0),
     )
     if waiting and not has_read:
-        protocol.check_still_there(app, waiting)
+        check_still_there(app, waiting)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
-    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}", draft
+    return f"batch {head.seq} is the last, {next_plan.span} offsets wait{planned}{withheld}", next_plan
 
 
 def _after(head: Head, plan: Plan) -> Head:
@@ -212,5 +221,5 @@ def _after(head: Head, plan: Plan) -> Head:
 
 
 def _sinks(app: App, stream: Stream) -> str:
-    protocol.check_progress(app, stream)
+    check_progress(app, stream)
     return "they know what was published to them"

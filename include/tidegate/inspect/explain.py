@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.manifests import read_manifests, state_after
 from tidegate.app.root import App, OpenSession
+from tidegate.batch.before import left_before
+from tidegate.batch.identity import is_truncated, planned_epochs
+from tidegate.batch.lookups import check_lookup_tables
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.lake.datafile import read_files
 from tidegate.lake.manifest import Manifest
 from tidegate.lake.state import read_key
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol.before import left_before
-from tidegate.protocol.identity import is_truncated, planned_epochs
-from tidegate.protocol.lookups import check_lookup_tables
 from tidegate.spec import Pipeline, python_functions, require_trusted
 from tidegate.spec.kernel import kernel_stage
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.app.root import App
+from tidegate.batch.common import common_point
+from tidegate.batch.difference import Difference, difference
+from tidegate.batch.outputs import NO_WINDOW, consumed, emissions_by_reason, own_feeds
 from tidegate.errors import Halted
 from tidegate.lake.outbox import WINDOW
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol.common import common_point
-from tidegate.protocol.difference import Difference, difference
-from tidegate.protocol.outputs import NO_WINDOW, consumed, emissions_by_reason, own_feeds
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ TASKS_IMPORT = (
     "airflow.sdk.execution_time.task_runner",
     "airflow.dag_processing.dagbag",
     "airflow.providers.apache.spark.operators.spark_submit",
-    "tidegate.protocol",
+    "tidegate.batch",
     "tidegate.engine.batch",
     "tidegate.quality.gate",
     "tidegate.frozen",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tidegate.batch.ranges import first_start
 from tidegate.errors import Halted
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol.ranges import first_start
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
 

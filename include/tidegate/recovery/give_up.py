@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.app import App
+from tidegate.batch.publish import publish_decided
 from tidegate.errors import TidegateError
 from tidegate.ledger import GivenUp, LeasedLedger
-from tidegate.protocol.publish import publish_decided
 from tidegate.recovery.export import export_records, records_of
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation

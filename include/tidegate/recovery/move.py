@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
+from tidegate.batch.net import still_plan
+from tidegate.batch.publish import publish_decided
 from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.broker.mirrored import (
     MOST_SCANNED,
@@ -23,8 +25,6 @@ from tidegate.errors import Halted, SettingsInvalid
 from tidegate.inspect.catalog import catalog_entries
 from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.protocol.net import still_plan
-from tidegate.protocol.publish import publish_decided
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
 from tidegate.recovery.still_batch import decide_still_batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import uuid4
 
 from tidegate.app import App, leased
+from tidegate.batch import Approval, promote, rollback
+from tidegate.batch.approval import require_approval
+from tidegate.batch.promotion import require_ready
 from tidegate.ledger import Stream
-from tidegate.protocol import Approval, promote, rollback
-from tidegate.protocol.approval import require_approval
-from tidegate.protocol.promotion import require_ready
 from tidegate.recovery.give_up import give_up_unsent
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.batch import published_sinks
 from tidegate.broker.progress import Progress
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import LeasedLedger
-from tidegate.protocol import published_sinks
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
 from tidegate.sinks import OpenSink

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.app.owner import adopt_folder, unknown_mark
 from tidegate.app.tables import catch_up_tables, remove_tables_ahead
+from tidegate.batch.publish import lacking_batches, publish_decided
 from tidegate.errors import (
     Fenced,
     LakeDamaged,
@@ -20,7 +21,6 @@ from tidegate.errors import (
 from tidegate.lake import LedgerMark
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
-from tidegate.protocol.publish import lacking_batches, publish_decided
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
 from tidegate.recovery.unsent import require_sinks

@@ -11,13 +11,13 @@ from tidegate import core
 from tidegate.app import App
 from tidegate.app.damage import needed_by, state_named
 from tidegate.app.manifests import state_after
+from tidegate.batch.net import running_counts
 from tidegate.lake import DataFile, attempt_name
 from tidegate.lake.compaction import FoldRule, fold, of_batch
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.ledger.records import Times
-from tidegate.protocol.net import running_counts
 from tidegate.spec.kernel import state_stages
 
 Change = Callable[[str, core.Stage, pa.Table], pa.Table]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate import errors
 from tidegate.app import App
+from tidegate.batch.publish import lacking_batches
 from tidegate.errors import (
     LedgerMismatch,
     LedgerUnavailable,
@@ -20,7 +21,6 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Attempt, Failure, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
-from tidegate.protocol.publish import lacking_batches
 from tidegate.recovery.situation import Situation
 from tidegate.sinks import OpenSink
 

@@ -15,12 +15,11 @@ from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tidegate import protocol
 from tidegate.app import App
+from tidegate.batch import connections, run_of_batch
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
 from tidegate.ledger.current import current_ledger
-from tidegate.protocol import run_of_batch
 from tidegate.settings import Settings
 from tidegate.spec import Connection
 from tidegate_airflow.connections import connection_environment, ledger_environment, require_absolute_home
@@ -39,13 +38,13 @@ def open_app() -> App:
 
 def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
     """Return the app with Airflow's connections to the sources and sinks of these pipelines' streams."""
-    connections: set[Connection] = set()
+    used: set[Connection] = set()
     for entry in entries:
         more = [entry.pipeline] if entry.pipeline is not None else []
         for stream in entry.streams:
             with suppress(TidegateError):  # a plan that cannot be read is among the stream's problems
-                connections |= protocol.connections(app.ledger, stream, *more)
-    settings = Settings.from_environment({**os.environ, **connection_environment(connections)})
+                used |= connections(app.ledger, stream, *more)
+    settings = Settings.from_environment({**os.environ, **connection_environment(used)})
     return App(settings, app.ledger)
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import read_until

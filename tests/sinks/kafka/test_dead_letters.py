@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from kafka.admin import NewTopic
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tests.quarantines import HEADERS, quarantined
 from tests.sampling import sampled
 from tests.sinks.kafka.sending import Sending
-from tidegate import inspect, protocol
+from tidegate import inspect
+from tidegate.batch import check_progress
 from tidegate.demo.topics import committed_records
 from tidegate.errors import SinkRefused, TopicMissing, TopicRecreated
 from tidegate.failpoints import FailpointRaised, ReplyLost
@@ -145,7 +146,7 @@ def test_lost_letter_progress_is_found_in_the_topic(sending: WithDeadLetters) ->
     result = " ".join(sending.recover().output.split())
     assert f"dead-letters:{sending.dead}: it has batches up to 1; sent again: 2." in result
     assert len(sending.letters()) == 6
-    protocol.check_progress(sending.batches.app, sending.batches.stream)
+    check_progress(sending.batches.app, sending.batches.stream)
 
 
 def test_batch_decided_without_topic_has_no_letters(sending: WithDeadLetters) -> None:

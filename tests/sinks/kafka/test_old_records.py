@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from kafka.admin import NewTopic
 
-from tests.protocol.test_source import Source
-from tidegate import protocol
+from tests.batch.test_source import Source
 from tidegate.app import stream_of
+from tidegate.batch import Trigger, draft, old_record_warnings
 from tidegate.cli import cli
 from tidegate.inspect import sink_warnings
 from tidegate.local.broker import KafkaBroker
@@ -38,8 +38,8 @@ class Aged(Source):
 
     def warnings(self, clock_ms: int | None = None) -> list[str]:
         app, pipeline = self.batches.app, self.batches.pipeline
-        plan = protocol.draft(app, pipeline, app.ledger.head(self.batches.stream), protocol.Trigger("dry", 0))
-        return protocol.old_record_warnings(app, stream_of(pipeline), pipeline, plan.ranges, clock_ms)
+        plan = draft(app, pipeline, app.ledger.head(self.batches.stream), Trigger("dry", 0))
+        return old_record_warnings(app, stream_of(pipeline), pipeline, plan.ranges, clock_ms)
 
     def command(self, *arguments: str) -> str:
         return CliRunner().invoke(cli, arguments, env=self.batches.environment).output

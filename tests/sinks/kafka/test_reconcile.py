@@ -12,10 +12,10 @@ import pytest
 from click.testing import Result
 from kafka import KafkaProducer
 
-from tests.protocol.test_source import own_home
+from tests.batch.test_source import own_home
 from tests.sinks.kafka.sending import PARTITIONS, SEVERAL, Sending, once
-from tidegate import protocol
 from tidegate.app import App, stream_of
+from tidegate.batch import Trigger, check_progress, draft, drop_generation, promote
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog
 from tidegate.errors import LedgerMismatch, ProgressLost, TopicMissing
@@ -26,7 +26,7 @@ from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.topic_progress import find_progress
 
 pytestmark = pytest.mark.broker
-NOW = protocol.Trigger("now", clock_ms=0)
+NOW = Trigger("now", clock_ms=0)
 
 
 def told(result: Result) -> str:
@@ -46,7 +46,7 @@ def test_lost_progress_halts_with_the_command(sending: Sending) -> None:
         sending.batches.publish(2)
     assert sending.sent() == once(*SEVERAL)
     with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
-        protocol.check_progress(sending.batches.app, sending.batches.stream)
+        check_progress(sending.batches.app, sending.batches.stream)
 
 
 def test_a_check_creates_no_topic_and_reconcile_does(
@@ -59,10 +59,10 @@ def test_a_check_creates_no_topic_and_reconcile_does(
         sending.publish(1, *SEVERAL)
         sending.lose_progress()
         with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
-            protocol.check_progress(sending.batches.app, sending.batches.stream)
+            check_progress(sending.batches.app, sending.batches.stream)
         app = App.for_reading(sending.batches.environment)
         with pytest.raises(TopicMissing):
-            protocol.draft(app, sending.batches.pipeline, app.ledger.head(sending.batches.stream), NOW)
+            draft(app, sending.batches.pipeline, app.ledger.head(sending.batches.stream), NOW)
         assert list(examine_progress_topics(app, [sending.batches.pipeline])) == []
         assert sending.topics() == {sending.topic}
         assert "it has batches up to 1; nothing was missing." in told(sending.recover())
@@ -78,7 +78,7 @@ def test_unsent_batch_is_sent_after_restored_progress(sending: Sending) -> None:
     sending.batch(2, ("5", 2))
     assert f"kafka:{sending.topic}: it has batches up to 1; sent again: 2." in told(sending.recover())
     assert sending.sent() == once(*SEVERAL, ("5", 2))
-    protocol.check_progress(sending.batches.app, sending.batches.stream)
+    check_progress(sending.batches.app, sending.batches.stream)
     sending.publish(3, ("6", 3))
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
@@ -117,7 +117,7 @@ def test_partly_sent_first_batch_is_noticed(
             sending.batches.publish(1)
     sending.lose_progress()
     with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
-        protocol.check_progress(sending.batches.app, sending.batches.stream)
+        check_progress(sending.batches.app, sending.batches.stream)
     with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         sending.batches.publish(1)
     assert f"it has batches up to {says}; sent again: 1." in told(sending.recover())
@@ -206,8 +206,8 @@ def test_messages_of_a_dropped_generation_do_not_count(
     with monkeypatch.context() as patched:
         patched.setenv("TIDEGATE_FAILPOINTS", "publish.begin=raise@2")  # the first progress record is there
         with pytest.raises(FailpointRaised):
-            protocol.promote(batches.app, new, "test")
-    protocol.drop_generation(batches.app, old, "test")
+            promote(batches.app, new, "test")
+    drop_generation(batches.app, old, "test")
     sending.lose_progress()
     (sink,) = batches.app.sinks(new, batches.pipeline)
     with pytest.raises(ProgressLost, match="visitors/1 has sent there too"):
@@ -255,5 +255,5 @@ def test_ledger_older_than_its_topic_publishes_nothing(sending: Sending, silent:
     with pytest.raises(LedgerMismatch, match="batch 2 of visitors/1"):
         sending.batches.publish(2 + silent)
     with pytest.raises(LedgerMismatch, match="batch 2 of visitors/1"):
-        protocol.check_progress(sending.batches.app, sending.batches.stream)
+        check_progress(sending.batches.app, sending.batches.stream)
     assert sending.sent() == once(*SEVERAL, ("5", 2))

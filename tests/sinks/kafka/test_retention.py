@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
-from tidegate import protocol
+from tidegate.batch import validate_batch
 from tidegate.errors import TimestampRefused
 from tidegate.local.broker import KafkaBroker
 
@@ -27,11 +27,11 @@ def test_old_emission_halts_before_commit_with_remedies(sending: Sending) -> Non
     with pytest.raises(
         TimestampRefused, match=rf"older than 7 days, 0:00:00 \(retention.ms={WEEK_MS}\)"
     ) as raised:
-        protocol.validate_batch(batches.app, plan, "test")
+        validate_batch(batches.app, plan, "test")
     assert f"--alter --topic {sending.topic} --add-config retention.ms=-1" in str(raised.value)
     assert "`timestamp: clock`" in str(raised.value)
     sending.configure({"retention.ms": "-1"})
-    protocol.validate_batch(batches.app, plan, "test")
+    validate_batch(batches.app, plan, "test")
 
 
 def test_clock_timestamp_is_sent_where_declared(sending: Sending) -> None:

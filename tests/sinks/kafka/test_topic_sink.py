@@ -13,10 +13,10 @@ import pytest
 from kafka import KafkaAdminClient
 
 from tests.attempts import committed
+from tests.batch.test_source import own_home
 from tests.broker.batches import batch_of, batches_of, begin, message
-from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
-from tidegate import protocol
+from tidegate.batch import check_progress
 from tidegate.broker import producer
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
@@ -156,4 +156,4 @@ def test_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) -> N
     code = sending.doctor()
     assert code.exit_code == 2
     with pytest.raises(TidegateError, match="tidegate recover visitors --choose send-again"):
-        protocol.check_progress(sending.batches.app, sending.batches.stream)
+        check_progress(sending.batches.app, sending.batches.stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.committed import Committed
+from tests.batch.committed import Committed
 from tidegate.errors import SinkRefused
 from tidegate.ledger import Stream
 

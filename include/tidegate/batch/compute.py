@@ -1,0 +1,77 @@
+"""Step 2, compute: Spark turns the planned records into state changes, emissions and quarantined input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate import core
+from tidegate.app.lease import leased_for, timed
+from tidegate.app.root import App, OpenSession
+from tidegate.app.tables import check_tables
+from tidegate.batch.before import left_before
+from tidegate.batch.identity import check_ends_are_there, planned_epochs
+from tidegate.batch.lookups import check_lookup_tables
+from tidegate.batch.ranges import check_planned
+from tidegate.lake import attempt_name
+from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.maintenance.compaction import compact_overdue
+
+if TYPE_CHECKING:
+    from tidegate.engine.batch import Before, Computed
+
+
+def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
+    """Compute the batch under a new attempt name. If the batch is computed already, return that attempt.
+
+    A state that is spread over far too many files is compacted first. Raises LeaseHeld, Fenced, and what
+    `plan_ranges`, `compact_state` and `engine.batch` raise; then nothing is visible and no offset has moved.
+    For the first batch it also raises LakeDamaged, if the folder has tables of another origin.
+    """
+    done = app.ledger.attempt(plan.stream, plan.seq)
+    if done is not None:
+        return done
+    with leased_for(app, plan, run_id, "compute") as lease, timed(lease, plan.seq, "compute"):
+        done = lease.attempt(plan.stream, plan.seq)  # another try may have computed it before this lease
+        if done is not None:
+            return done
+        check_still_there(app, plan)
+        check_lookup_tables(plan)
+        if plan.seq == 1:
+            check_tables(app, plan.stream, planned_pipeline(plan))
+        compact_overdue(app, plan.stream)
+        name = attempt_name(plan.seq, lease.lease.epoch)
+        before = left_before(app, lease, plan)
+        computed = app.compute(plan, before, name, open_session)
+        check_lookup_tables(plan)  # again: Spark opened the tables by name, and one may have been replaced
+        manifest = app.write_manifest(plan.stream, computed.manifest)
+        attempt = Attempt(plan.stream, plan.seq, manifest, computed.counts, times=computed.times)
+        lease.add_attempt(attempt)
+        _note_metrics(lease, plan, computed, before)
+    return attempt
+
+
+def check_still_there(app: App, plan: Plan) -> None:
+    """Raise an error unless Kafka has all records of the plan. Raises what `plan_ranges` raises,
+    BrokerUnavailable.
+
+    Spark would notice, too, but minutes later, and without naming the lost offsets.
+    """
+    topics = sorted({range_.topic for range_ in plan.ranges if range_.span})
+    if topics:
+        with app.log(planned_pipeline(plan).source.connection) as log:
+            check_planned(plan, [log.view(topic) for topic in topics])
+            check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
+
+
+def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
+    """Store the counts of each stage, and the size of its state on disk with this attempt."""
+    for stage, counts in computed.counts.items():
+        if stage in (SOURCE_COLUMNS, SOURCE_FIELDS):
+            continue  # names of columns and fields are no names of metrics
+        metrics = core.metrics(counts, before.counts.get(stage, {}))
+        if stage:
+            files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
+            metrics["state-bytes"] = sum(file.bytes for file in files)
+        lease.set_metrics(plan.seq, stage, metrics)

@@ -1,0 +1,160 @@
+"""The emissions of a batch of net differences: from what consumers hold, and what the new generation has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.root import App
+from tidegate.batch.difference import difference
+from tidegate.batch.outputs import (
+    CONSUMED,
+    ENTRY,
+    NO_WINDOW,
+    TEXT,
+    Feed,
+    consumed,
+    consumed_feeds,
+    live,
+    own_feeds,
+    whole_emissions,
+)
+from tidegate.engine.keys import KeyColumns
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.lake.outbox import (
+    AT,
+    KEY_COLUMNS,
+    ORDINAL,
+    REASON,
+    SEQ,
+    SOURCE,
+    TIMESTAMP,
+    VALUE,
+    WINDOW,
+)
+from tidegate.lake.schema import HASH, KEY
+from tidegate.ledger import Charge, Plan
+from tidegate.spec import Pipeline, SinkModel, Stage
+
+PROMOTED = "promoted"
+"""The reason of such an emission."""
+
+
+def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan) -> pa.Table:
+    """Return the emissions that the stage's sinks lack, as rows of its outbox, in its order.
+
+    `plan` is that of the batch that sends them; `charge` is from before its promotion. Raises SettingsInvalid
+    if net differences make no sense for the stage, Halted if they cannot be found; LakeDamaged,
+    LakeUnavailable.
+    """
+    sink, feeds = _consumed_by_all(app, charge, pipeline, stage, plan)
+    old = consumed(app, feeds)
+    new = whole_emissions(app, own_feeds(app, plan.stream, sink.name, plan.seq - 1))
+    if not new.num_columns:
+        raise Halted(
+            f"The stage {stage.name} of {plan.stream} has emitted nothing, so nothing tells what its "
+            "emissions look like",
+            "Promote it without --net, or let it emit something first.",
+        )
+    entries = difference(old, new)
+    is_written_otherwise = any(feed.with_key != sink.with_key for feed in feeds)
+    to_send = live(new) if is_written_otherwise else _of_entries(new, [entries.added, entries.changed])
+    _require_payloads(pipeline, stage, to_send)
+    rows = pa.concat_tables([to_send.drop_columns([TEXT]), _deletions(old, entries.removed, new.schema)])
+    return _numbered(rows, plan.seq)
+
+
+def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
+    """A message without its text would be a deletion. One in another format names a schema, or tells what was
+    before, of the generation that it was written in.
+    """
+    for rule in (sink.messages for sink in pipeline.sinks_of(stage)):
+        if rule is not None and (rule.payload.format != "json" or rule.key is not None):
+            formats = {rule.payload.format, *([rule.key.format] if rule.key is not None else [])}
+            raise SettingsInvalid(
+                f"The sink of the topic {rule.target} has messages in {' and '.join(sorted(formats))}, which "
+                "are not written again for another generation",
+                "Promote without --net: the whole new stream goes out.",
+            )
+        name = rule.payload.column if rule is not None else VALUE
+        if name not in rows.column_names or rows[name].null_count:
+            raise Halted(
+                f"The stage {stage.name} has emissions of before that lack the text of their messages",
+                "Promote without --net: the whole new stream goes out.",
+            )
+
+
+def _consumed_by_all(
+    app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan
+) -> tuple[SinkModel, list[Feed]]:
+    """One of a stage's sinks, and what all of them have got: an outbox is for all, so that is the same."""
+    if stage.reduce == "collect":
+        raise SettingsInvalid(
+            f"The stage {stage.name} collects: what it has sent are facts, which nothing takes back",
+            "Promote it without --net.",
+        )
+    sinks = pipeline.sinks_of(stage)
+    own = [sink.name for sink in sinks if sink.is_per_generation]
+    if own:
+        raise SettingsInvalid(
+            f"The sink {', '.join(own)} is another one for each generation: nobody holds anything of it yet",
+            "Give it a path, or promote without --net.",
+        )
+    feeds = [consumed_feeds(app, charge, plan.stream.pipeline, sink.name) for sink in sinks]
+    if any(other != feeds[0] for other in feeds):
+        raise SettingsInvalid(
+            f"The sinks of the stage {stage.name} have not got the same so far: "
+            + ", ".join(sink.name for sink in sinks),
+            "Promote without --net: each then gets the whole new stream.",
+        )
+    return sinks[0], feeds[0]
+
+
+def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:
+    """The rows of some entries."""
+    selected = pa.concat_tables([table.select(ENTRY) for table in entries])
+    numbers = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(
+        numbers.join(selected, keys=list(ENTRY), join_type="inner")["row"].combine_chunks().sort()
+    )
+
+
+def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A deletion of each of these entries, with the time and the source of what it deletes."""
+    rows = _of_entries(old, [removed]) if removed.num_rows else CONSUMED.empty_table()
+    columns_of_old = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
+    columns_of_old[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
+    columns = {
+        field.name: columns_of_old.get(field.name, pa.nulls(rows.num_rows, field.type))
+        for field in schema
+        if field.name != TEXT
+    }
+    return pa.table(columns, schema.remove(schema.get_field_index(TEXT)))
+
+
+def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
+    """The columns that the keys' texts tell; null where the key was made of others before."""
+    try:
+        return KeyColumns(pa.schema(list(type_))).parsed(keys).cast(type_)
+    except pa.ArrowException:
+        return pa.nulls(len(keys), type_)
+
+
+def _numbered(rows: pa.Table, seq: int) -> pa.Table:
+    """Sorted as an outbox is, of this batch, each window that is none null again."""
+    rows = rows.sort_by([(name, "ascending") for name in (HASH, *ENTRY)])
+    for name in WINDOW:
+        is_none = pc.equal(rows[name], NO_WINDOW)
+        window = pc.if_else(is_none, pa.scalar(None, pa.int64()), rows[name])
+        rows = rows.set_column(rows.column_names.index(name), name, window)
+    count = rows.num_rows
+    replaced = {
+        ORDINAL: pa.array(range(count), pa.int64()),
+        REASON: pa.repeat(PROMOTED, count),
+        SEQ: pa.repeat(pa.scalar(seq, pa.int64()), count),
+    }
+    for name, column in replaced.items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows

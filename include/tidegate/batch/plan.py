@@ -1,0 +1,290 @@
+"""Step 1, plan: finish what was left unpublished, then fix what the next batch reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tidegate.app.lease import failures_noted, leased
+from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
+from tidegate.batch.covered import describe_cover
+from tidegate.batch.edits import head_plan, require_compatible
+from tidegate.batch.generations import finish_orphaned_streams
+from tidegate.batch.identity import check_head_epochs, with_epochs
+from tidegate.batch.instants import check_partitions, first_starts, interval_ends
+from tidegate.batch.lookups import pinned_lookups
+from tidegate.batch.old_records import old_record_warnings
+from tidegate.batch.publish import publish_decided
+from tidegate.batch.ranges import limit_ends, limit_span, plan_ranges, standing_still
+from tidegate.batch.replay import with_replay
+from tidegate.batch.resolve import ResolutionRequest
+from tidegate.batch.schemas import with_writers
+from tidegate.batch.stalled import stalled_in
+from tidegate.batch.start_over import require_start_over
+from tidegate.batch.suites import pinned
+from tidegate.batch.trigger import Trigger
+from tidegate.errors import BackwardsRefused, TopicMissing
+from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.sinks.port import TimestampBounds
+from tidegate.spec import Pipeline, compile_pipeline
+
+logger = logging.getLogger(__name__)
+
+_BUFFERED = ("held", "suppression-buffer-records")
+"""Counts of a stage; either is the number of keys with a buffered value."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The batch that a run works on, or, when there is none, the reason in `note`. `metrics` is what planning
+    has found out: `lag` and `age_seconds`, also where there is nothing to do.
+    """
+
+    plan: Plan | None
+    note: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    """Plan the run's batch, or find the one that it, or a run before it, already planned. What a generation
+    that has no pipeline file any more has decided is published first.
+
+    Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
+    """
+    stream = stream_of(pipeline)
+    run = app.ledger.run(stream, trigger.run_id)
+    if run is not None:
+        return _planned_run(app, pipeline, run)
+    finish_orphaned_streams(app, pipeline, trigger.run_id)
+    with leased(app, stream, trigger.run_id) as lease, app.clusters:
+        publish_decided(app, lease)
+        with failures_noted(lease, lease.head(stream).seq + 1, "plan"):
+            return _adopt_or_plan(app, lease, pipeline, trigger)
+
+
+def _adopt_or_plan(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    waiting = lease.open_plan(lease.stream)
+    if waiting is not None:
+        lease.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
+        return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
+    for sink in app.sinks(lease.stream, pipeline):
+        sink.check_settings()
+    return _plan_next(app, lease, pipeline, trigger)
+
+
+def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    began = time.monotonic()
+    head = lease.head(lease.stream)
+    if trigger.drain and head.seq == 0:
+        return _no_batch(lease, trigger, "nothing was read yet, so nothing is held back")
+    if trigger.replay is not None:
+        return _plan_replay(app, lease, pipeline, trigger, trigger.replay)
+    plan, source_view = _draft(app, pipeline, head, trigger, may_register=True)
+    _log_what_is_unusual(head, plan, source_view)
+    for warning in old_record_warnings(app, lease.stream, pipeline, plan.ranges, plan.clock_ms):
+        logger.warning("%s", warning)
+    metrics = ({} if source_view is None else {"lag": float(source_view.waiting)}) | _age(lease, plan)
+    has_work = plan.span > 0 or head.seq == 0 or trigger.drain
+    if not has_work and not clock_may_fire(pipeline, plan, lease.attempt(plan.stream, head.seq)):
+        note = describe_cover(app, pipeline, head, trigger)
+        return replace(_no_batch(lease, trigger, note, plan.clocks_after), metrics=metrics)
+    _check_direction(lease, plan, trigger)
+    lease.add_plan(plan)
+    lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
+    return Outcome(plan, f"batch {plan.seq}: {_described(plan)}", metrics)
+
+
+def _plan_replay(
+    app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ResolutionRequest
+) -> Outcome:
+    began = time.monotonic()
+    head = lease.head(lease.stream)
+    if head.seq == 0:
+        return _no_batch(lease, trigger, "nothing was read yet, so nothing is in quarantine")
+    plan, _ = _draft(app, pipeline, head, trigger, may_register=True)
+    plan, resolution, skipped = with_replay(app, lease, pipeline, head, plan, request)
+    if resolution is None:
+        return _no_batch(lease, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
+    lease.add_plan(plan, resolution)
+    lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
+    return Outcome(plan, f"batch {plan.seq}: replays {plan.most_records} records of quarantine{skipped}")
+
+
+def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
+    """The plan of the next batch. Reads Kafka, the lookups' tables and schema registries, writes nothing: the
+    dry run.
+
+    Raises PipelineChanged, SchemaRefused, SchemaUnknown, and what `batch.ranges`, `.lookups`, `.schemas`
+    and `broker` raise.
+    """
+    return _draft(app, pipeline, head, trigger, may_register=False)[0]
+
+
+@dataclass(frozen=True)
+class _SourceView:
+    """The state of the source in Kafka: the ranges to read, the topics' ids, the number of offsets that wait
+    from the starts on, and messages about transactions that keep the rest from being read.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: dict[str, str]
+    waiting: int
+    stalled: list[str]
+
+
+def _draft(
+    app: App, pipeline: Pipeline, head: Head, trigger: Trigger, may_register: bool
+) -> tuple[Plan, _SourceView | None]:
+    """The plan, and what Kafka has (None: not asked)."""
+    trigger.check_clock()
+    pipeline = pinned(app, pipeline)
+    before = head_plan(app, head)
+    require_compatible(before, pipeline)
+    pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
+    source_view = None if trigger.drain or trigger.replay else _look(app, pipeline, head, trigger)
+    cut = before.cut_partitions if before is not None else frozenset()
+    ranges = standing_still(head, cut) if source_view is None else source_view.ranges
+    pipeline = with_writers(
+        app, pipeline, before, reads=trigger.replay is not None or any(range_.span for range_ in ranges)
+    )
+    plan = Plan(
+        stream=head.stream,
+        seq=head.seq + 1,
+        run_id=trigger.run_id,
+        clock_ms=trigger.clock_ms,
+        believed_until_ms=trigger.believed_until_ms,
+        ranges=ranges,
+        topic_ids=head.topic_ids if source_view is None else source_view.topic_ids,
+        spec_text=pipeline.text,
+        spec_compiled=compile_pipeline(pipeline),
+        drain=trigger.drain,
+        lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
+        clocks=head.clocks_of((range_.topic, range_.partition) for range_ in ranges),
+        timestamps=_timestamp_bounds(app, head.stream, pipeline),
+    )
+    if not (pipeline.start_over or trigger.from_start):
+        require_start_over(app, pipeline, head, plan)
+    return plan, source_view
+
+
+def _with_planned_sinks(
+    app: App, stream: Stream, pipeline: Pipeline, before: Plan | None, may_register: bool
+) -> Pipeline:
+    """Return the pipeline with what a plan fixes about sinks beside the file: the schemas of their
+    messages.
+    """
+    previous = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
+    opened = [sink for sink in app.sinks(stream, pipeline) if sink.gets_emissions]
+    sinks = [sink.planned(previous.get(sink.name), may_register) for sink in opened]
+    return pipeline.model_copy(update={"sinks": tuple(sinks)})
+
+
+def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
+    """Return topic -> the timestamps that it accepts now, for sinks that quarantine other timestamps."""
+    bounds: dict[str, TimestampBounds] = {}
+    for sink in app.sinks(stream, pipeline):
+        bounds |= sink.timestamp_bounds()
+    return bounds
+
+
+def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
+    """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
+
+    What is left of a cut interval met no later one, whichever run comes to it. Only a backfill can be
+    refused: a scheduled run goes on from the head, whatever the clocks have done.
+    """
+    clocks = [plan.clocks[range_.topic, range_.partition] for range_ in plan.ranges if range_.span]
+    if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
+        lease.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
+        raise BackwardsRefused(
+            f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
+            "are of a later interval, and do not cover this one yet",
+            "Nothing is lost: later runs read what is left, in order. Backfill from the oldest interval on, "
+            "not with --run-backwards; or raise `generation` to process all of it again.",
+        )
+
+
+def _log_what_is_unusual(head: Head, plan: Plan, source_view: _SourceView | None) -> None:
+    added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
+    for range_ in added if head.seq else ():
+        logger.info(
+            "%s[%d] is new; it is read from offset %d on", range_.topic, range_.partition, range_.start
+        )
+    for warning in source_view.stalled if source_view is not None else ():
+        logger.warning("%s", warning)
+
+
+def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _SourceView:
+    with app.log(pipeline.source.connection) as log:
+        views = [log.view(topic) for topic in pipeline.source.topics]
+        first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
+        most = trigger.most_records(pipeline.source.max_records)
+        upper = interval_ends(log, views, trigger)
+        if trigger.until_offsets is None:
+            ranges = plan_ranges(head, views, first, upper, most)
+        else:
+            check_partitions(views, trigger.until_offsets)
+            ranges = limit_ends(plan_ranges(head, views, first, upper, None), trigger.until_offsets)
+            ranges = limit_span(ranges, most)
+        check_head_epochs(log, head, views)
+        ranges = with_epochs(log, views, ranges)
+        stalled = stalled_in(log, views)
+    ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
+    waiting = sum(max(0, ends[range_.topic, range_.partition] - range_.start) for range_ in ranges)
+    topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
+    for sink in app.sinks(head.stream, pipeline):
+        sink.check_source(topic_ids)
+    return _SourceView(ranges, topic_ids, waiting, stalled)
+
+
+def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
+    """Return whether the clock alone can make a stage emit.
+
+    That is so if a stage runs by it, has a buffered value or may have a heartbeat, and the clock advances in
+    a partition that is not cut. `before` is the attempt of the previous batch.
+    """
+    if plan.clocks_after == plan.clocks or not any(
+        stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
+    ):
+        return False
+    return before is not None and any(
+        before.stage_counts(stage.name).get(name, 0) > 0
+        for stage in pipeline.stages
+        for name in ((*_BUFFERED, "state-rows") if stage.beats_by_clock else _BUFFERED)
+    )
+
+
+def _age(lease: LeasedLedger, plan: Plan) -> dict[str, float]:
+    """Return how far the newest record that was read is behind the clock; empty before the first batch."""
+    times = [at for stage in lease.times(plan.stream).values() for at in stage.values() if at >= 0]
+    return {"age_seconds": (plan.clock_ms - max(times)) / 1000} if times else {}
+
+
+def _described(plan: Plan) -> str:
+    if plan.drain:
+        return "reads nothing, emits what is buffered"
+    text = f"{plan.span} offsets in {len(plan.ranges)} partitions"
+    cut = len(plan.cut_partitions)
+    return f"{text}, in {cut} of them not to the interval's end: its clock waits there" if cut else text
+
+
+def _planned_run(app: App, pipeline: Pipeline, run: Run) -> Outcome:
+    stream = stream_of(pipeline)
+    if run.seq is None:
+        return Outcome(None, run.note)
+    plan = app.ledger.plan(stream, run.seq)
+    if plan is None and is_long_done(app.ledger, stream, run):
+        return Outcome(None, LONG_DONE)
+    if plan is None:
+        raise TopicMissing(f"The plan of batch {run.seq} no longer exists", "Trigger a new run.")
+    return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
+
+
+def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
+    """`clocks`: the head's from now on. Later records meet them as if there had been an empty batch."""
+    lease.add_run(Run(trigger.run_id, None, note), clocks)
+    lease.release()
+    return Outcome(None, note)

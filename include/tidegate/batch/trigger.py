@@ -1,0 +1,69 @@
+"""Why a batch runs, when, and how much of what is there it may read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from tidegate.batch.resolve import ResolutionRequest
+from tidegate.core import FUTURE_MS
+from tidegate.errors import TriggerInvalid
+from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
+
+Offsets = Mapping[tuple[str, int], int]
+"""(topic, partition) -> an offset that is not read any more."""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The reason and the time of a batch. Instants are epoch ms.
+
+    `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
+    trigger itself was. `interval_end_ms` null reads all that is there, unless an earlier batch of the run has
+    found out how far its interval goes: `interval_ends`. Where the interval begins only matters to whoever is
+    told which batches have read it. With `drain`, nothing is read and what the stages
+    hold back goes out. `backfill` says that it is one of many intervals of the past.
+
+    `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
+    of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
+    runs read it: its clock waits there. `replay`: nothing is read, and records in quarantine come in again.
+    `any_clock` allows a clock that is ahead of `now_ms`, `from_start` to send again what another stream sent.
+    """
+
+    run_id: str
+    clock_ms: int
+    interval_end_ms: int | None = None
+    now_ms: int | None = None
+    drain: bool = False
+    backfill: bool = False
+    interval_ends: Offsets | None = None
+    until_offsets: Offsets | None = None
+    max_records: int | None = None
+    interval_start_ms: int | None = None
+    replay: ResolutionRequest | None = None
+    any_clock: bool = False
+    from_start: bool = False
+
+    def check_clock(self) -> None:
+        """Raise TriggerInvalid for a clock ahead of the trigger's own time: no later batch lowers it."""
+        if self.any_clock or self.now_ms is None or self.clock_ms <= self.now_ms + CLOCK_AHEAD_MS:
+            return
+        clock, now = (
+            datetime.fromtimestamp(at / 1000, timezone.utc).isoformat(timespec="seconds")
+            for at in (self.clock_ms, self.now_ms)
+        )
+        raise TriggerInvalid(
+            f"The clock {clock} of {self.run_id} is later than now, {now}: every window, threshold and time "
+            "limit before it would be over for good",
+            "Correct the clock, or that of this machine. If you mean it: `tidegate run --clock … --force`.",
+        )
+
+    @property
+    def believed_until_ms(self) -> int:
+        """A record from later than this is a mistake, and not just one that a later interval will read."""
+        return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
+
+    def most_records(self, per_batch: int | None) -> int | None:
+        """Return how many records a batch may read, if its pipeline allows `per_batch`; None: any number."""
+        return min((most for most in (self.max_records, per_batch) if most is not None), default=None)

@@ -1,0 +1,42 @@
+"""A replay of all that is open, corrected, by itself: `python -m tests.batch.replaying RUN_ID`.
+
+The settings are those of the environment, and so are the failpoints at which it dies.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tidegate import inspect
+from tidegate.app import App, stream_of
+from tidegate.batch import ResolutionRequest, Trigger, run_batch
+from tidegate.engine.session import OwnSession
+
+EDIT = "$.quantity = integer($.quantity)"
+
+
+def main(run_id: str) -> None:
+    """The same run, however often it is begun."""
+    app = App.from_environment()
+    pipeline = app.pipeline("availability")
+    stream, edit = stream_of(pipeline), inspect.ValueEdit.parse([EDIT])
+    request = ResolutionRequest(
+        lambda: map(edit.apply, inspect.iter_open(app, stream, inspect.QuarantineFilter())), "ada"
+    )
+    now_ms = time.time_ns() // 1_000_000
+    began = time.monotonic()
+    with OwnSession(app.settings.spark_master, app.settings.spark_memory, "replaying") as spark:
+        run_batch(
+            app,
+            pipeline,
+            Trigger(run_id, now_ms, now_ms=now_ms, replay=request),
+            spark.open,
+            lambda step: print(f"{time.monotonic() - began:6.1f} s {step}", flush=True),
+            spark.end,
+        )
+    print(f"{time.monotonic() - began:6.1f} s done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

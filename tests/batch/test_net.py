@@ -1,0 +1,175 @@
+"""Net differences: what consumers have to hear to hold what the new generation has, each once."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.batch.two_generations import SINKS, Beside
+from tests.spec.files import made
+from tidegate import failpoints, inspect
+from tidegate.batch import drop_generation, open_generation
+from tidegate.batch.net_outbox import _require_payloads
+from tidegate.errors import Halted, SettingsInvalid, TidegateError
+
+NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
+GONE = ("visitors/2", 4, "gone", None)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    return filled(tmp_path)
+
+
+def filled(folder: Path, sinks: str = SINKS) -> Beside:
+    """Both have read as much: two keys differ, one is new, one is gone, and one is the same."""
+    beside = Beside(folder, sinks)
+    beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
+    beside.fill([("same", 5)])
+    return beside
+
+
+def sent(beside: Beside) -> list[tuple[str, int, str, int]]:
+    """Of the new generation, by key: the order within a batch goes by hashes."""
+    return sorted(row for row in beside.sent() if row[0] == "visitors/2")
+
+
+def test_net_promotion_sends_differences_then_the_stream(beside: Beside) -> None:
+    before = beside.sent()
+    beside.promote(beside.new, is_net=True)
+    assert beside.sent()[: len(before)] == before
+    assert sent(beside) == [*NET, GONE]
+    beside.decide(beside.new, 5, [("a", 30)])
+    assert sent(beside)[-1] == ("visitors/2", 5, "a", 30)
+    table = DeltaTable(f"{beside.old.folder}/lake/firsts").to_pyarrow_table().to_pylist()
+    net = {(row["key"], row["n"], row["reason"]) for row in table if row["seq"] == 4}
+    assert net == {
+        ("a", 20, "promoted"),
+        ("b", 10, "promoted"),
+        ("c", 20, "promoted"),
+        ("gone", None, "promoted"),
+    }
+
+
+def test_net_batch_reads_nothing_and_keeps_state(beside: Beside) -> None:
+    ledger, stream = beside.new.app.ledger, beside.new.stream
+    before = ledger.head(stream)
+    beside.promote(beside.new, is_net=True)
+    head, plan = ledger.head(stream), ledger.plan(stream, 4)
+    assert (head.seq, head.offsets, head.topic_ids) == (4, before.offsets, before.topic_ids)
+    assert ledger.state_manifests(stream, 3) == ledger.state_manifests(stream)[:-1]
+    assert plan is not None
+    assert plan.span == 0
+    assert ledger.publications(stream, 4) == {"sql:seconds": 4, "table:firsts": 4}
+    emissions = inspect.read_emissions(beside.new.app, stream, 4).to_pylist()
+    assert [row["reason"] for row in emissions] == ["promoted"] * 4
+
+
+def test_where_nothing_differs_the_switch_is_all(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    for seq, rows in ((1, [("a", 1), ("b", 1)]), (2, [("a", 2)])):
+        beside.decide(beside.new, seq, rows)
+    beside.promote(beside.new, is_net=True)
+    assert (beside.in_charge, sent(beside)) == (2, [])
+    beside.decide(beside.new, 4, [("a", 3)])
+    assert sent(beside) == [("visitors/2", 4, "a", 3)]
+
+
+def test_net_rollback_takes_changes_back(beside: Beside) -> None:
+    beside.promote(beside.new, is_net=True)
+    beside.decide(beside.old, 4, [("b", 7)])
+    beside.rollback(is_net=True)
+    back = [row[1:] for row in beside.sent() if row[:2] == ("visitors/1", 5)]
+    assert sorted(back) == [(5, "a", 2), (5, "b", 7), (5, "c", None), (5, "gone", 1)]
+
+
+def test_generation_does_not_repeat_its_earlier_emissions(beside: Beside) -> None:
+    beside.promote(beside.new, is_net=True)
+    beside.rollback(is_net=True)
+    beside.decide(beside.new, 5, [("a", 21)])
+    beside.promote(beside.new)  # goes on where it stopped
+    assert [row for row in beside.sent() if row[:2] == ("visitors/2", 5)] == [("visitors/2", 5, "a", 21)]
+
+
+def test_after_net_differences_nobody_needs_the_generation_before(beside: Beside) -> None:
+    beside.promote(beside.new, is_net=True)
+    drop_generation(beside.old.app, beside.old.stream, "drop")
+    third = beside._beside(3)
+    open_generation(beside.old.app, third.pipeline)
+    for seq in range(1, 5):
+        beside.decide(third, seq, [("a", 20)] if seq == 1 else [])
+    beside.promote(third, is_net=True)
+    rows = [row[2:] for row in beside.sent() if row[0] == "visitors/3"]
+    assert sorted(rows) == [("b", None), ("c", None), ("same", None)]
+
+
+def test_emissions_of_a_dropped_generation_are_unknown(beside: Beside) -> None:
+    beside.promote(beside.new)
+    drop_generation(beside.old.app, beside.old.stream, "drop")
+    third = beside._beside(3)
+    open_generation(beside.old.app, third.pipeline)
+    for seq in range(1, 4):
+        beside.decide(third, seq, [("a", 20)])
+    with pytest.raises(Halted, match="was dropped"):
+        beside.promote(third, is_net=True)
+    beside.promote(third)
+    assert beside.in_charge == 3
+
+
+def test_events_are_facts_that_nothing_takes_back(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, "  - {kind: sql, table: seconds}")
+    for generation in (beside.old, beside.new):
+        text = generation.file.read_text()
+        collecting = "reduce: collect, emit: {on: threshold, count: 2}}"
+        generation.file.write_text(text.replace("reduce: latest, emit: {on: change}}", collecting))
+    beside.fill()
+    with pytest.raises(SettingsInvalid, match="are facts"):
+        beside.promote(beside.new, is_net=True)
+    assert beside.in_charge == 1
+
+
+def test_a_table_of_each_generation_has_no_differences(tmp_path: Path) -> None:
+    beside = filled(tmp_path, "  - {kind: table}")
+    with pytest.raises(SettingsInvalid, match="another one for each generation"):
+        beside.promote(beside.new, is_net=True)
+
+
+def test_a_batch_that_is_planned_goes_first(beside: Beside) -> None:
+    beside.new.compute(4, {})
+    beside.new.held.release()
+    with pytest.raises(Halted, match="Batch 4 of visitors/2 is planned and not decided"):
+        beside.promote(beside.new, is_net=True)
+
+
+def test_interrupted_net_promotion_sends_each_difference_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = filled(tmp_path / "filled")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "none=raise")
+    places = first.copied(tmp_path / "undisturbed").met_by_a_promotion(is_net=True)
+    assert {"promote.write", "manifest.write", "ledger.promote"} <= set(places)
+    for number, (name, action) in enumerate(itertools.product(places, ("raise", "lose"))):
+        beside = first.copied(tmp_path / f"{number}")
+        failpoints._hits.clear()
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")
+        with suppress(failpoints.FailpointRaised, failpoints.ReplyLost, TidegateError):
+            beside.promote(beside.new, "promoter", is_net=True)
+        monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+        is_decided = beside.in_charge == 2
+        assert beside.old.app.ledger.head(beside.new.stream).seq == (4 if is_decided else 3), (name, action)
+        for stream in (beside.old.stream, beside.new.stream):
+            beside.old.app.ledger.acquire(stream, "promoter").release()
+        beside.promote(beside.new, "promoter", is_net=True)
+        assert (beside.in_charge, sent(beside)) == (2, [*NET, GONE]), (name, action)
+
+
+def test_net_promotion_refuses_schemas_and_envelopes() -> None:
+    for format_ in ("avro", "debezium"):
+        pipeline = made(sinks=[{"kind": "kafka", "topic": "out", "format": format_}])
+        with pytest.raises(SettingsInvalid, match=f"out has messages in {format_}.*without --net"):
+            _require_payloads(pipeline, pipeline.stages[0], pa.table({}))
