@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.examples import DEFAULT_EXAMPLES
 from tests.postgres import PostgresServer, postgres_server
 from tests.secured import SecuredBroker
 from tests.world import World
@@ -22,8 +23,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # How long an example takes says nothing about what it shows; in CI the same examples run every time.
-settings.register_profile("tidegate", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.register_profile(
+    "tidegate",
+    max_examples=DEFAULT_EXAMPLES,
+    deadline=None,
+    derandomize="CI" in os.environ,
+    print_blob=True,
+)
 settings.load_profile("tidegate")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a PostgreSQL server as tests that start processes."""
+    for item in items:
+        needs = {*getattr(item, "fixturenames", ())}
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if needs & {"postgres", "postgres_url"} or "postgresql" in map(str, parameters.values()):
+            item.add_marker(pytest.mark.process)
+
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

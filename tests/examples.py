@@ -1,4 +1,4 @@
-"""How many examples a property is tried on."""
+"""The number of examples that a property is tried on: all in `make test`, a share of them in `make check`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 from hypothesis import settings
 
 _ONE_IN = int(os.environ.get("TIDEGATE_TEST_ONE_EXAMPLE_IN", "1"))
-"""`make check`, which is run before each commit, tries a few."""
+
+DEFAULT_EXAMPLES = max(100 // _ONE_IN, 1)
+"""The number of examples of a property that names none."""
 
 
 def examples(number: int) -> settings:
-    """So many, or a share of them; how long one takes says nothing."""
+    """Return settings for a property that is tried on `number` examples. An example has no deadline."""
     return settings(max_examples=max(number // _ONE_IN, 1), deadline=None)

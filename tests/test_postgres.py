@@ -12,6 +12,8 @@ from tidegate.ledger.database import answering
 from tidegate.postgres import is_lost_statement
 from tidegate.sinks.sql.database import Database
 
+pytestmark = pytest.mark.process
+
 MANY = 20
 """More often than the driver, by default, executes a statement before it prepares it."""
 

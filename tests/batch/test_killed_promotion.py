@@ -14,6 +14,8 @@ from tests.batch.two_generations import Beside
 from tests.sampling import sampled
 from tidegate.ledger import Stream
 
+pytestmark = pytest.mark.process
+
 NEW = [
     ("visitors/2", 1, "a", 10),
     ("visitors/2", 1, "b", 10),

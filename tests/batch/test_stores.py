@@ -20,6 +20,8 @@ from tidegate.batch import commit_batch, publish_batch, validate_batch
 from tidegate.cli import cli
 from tidegate.errors import LakeUnavailable, LedgerUnavailable, Transient
 
+pytestmark = pytest.mark.process
+
 TABLE = "  - {kind: table, stage: first}"
 
 

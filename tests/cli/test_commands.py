@@ -14,6 +14,8 @@ import pytest
 from tests.world import NOW_MS, World, key_of
 from tidegate.batch import Trigger, plan_batch
 
+pytestmark = pytest.mark.process
+
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 CASE = """\
 name: {name}

@@ -11,6 +11,8 @@ from tests.batch.committed import Committed
 from tests.cli.test_commands import tidegate
 from tests.spec.files import GOOD, edited
 
+pytestmark = pytest.mark.process
+
 STORES = GOOD.replace("pipeline: levels", "pipeline: stores").replace("suite: availability", "suite: theirs")
 
 

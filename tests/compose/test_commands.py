@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.compose.model import OURS, environment_of, filled, resolved
+
+pytestmark = pytest.mark.process
 
 _BIN = Path(sys.executable).parent
 _PATH = os.pathsep.join([str(_BIN), os.environ.get("PATH", os.defpath)])

@@ -19,6 +19,8 @@ from tests.compose.model import environment_of, filled, resolved
 from tests.postgres import postgres_server
 from tidegate.ledger import Ledger
 
+pytestmark = pytest.mark.process
+
 FILE = resolved(filled())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 

@@ -18,6 +18,8 @@ from tidegate.engine.connect import named_url, names_session
 from tidegate.errors import SetupFailed, SparkLost
 from tidegate.local.processes import free_port
 
+pytestmark = pytest.mark.process
+
 SERVER = "sc://spark.example:15002"
 FAKE_SERVER, SAYS = "tests.engine.fake_server", "there are too many"
 _SILENT = """

@@ -17,6 +17,8 @@ from tidegate.engine.daemon import prefer_installed_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.process
+
 INSTALLED = Path(pyspark.__file__).parent
 
 

@@ -14,6 +14,8 @@ from tests.batch.committed import Committed
 from tests.cli.test_reading import NUMBER, remember
 from tidegate.extras import _EXTRAS, missing_extra
 
+pytestmark = pytest.mark.process
+
 ABSENT = """
 import sys
 class Absent:

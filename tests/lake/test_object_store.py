@@ -35,6 +35,8 @@ from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
 
+pytestmark = pytest.mark.process
+
 LARGE = bytes(range(256)) * 48_000
 """More than one part of an upload."""
 

@@ -16,6 +16,8 @@ from tests.quality.suite_for_tests import NEGATIVE, POSITIVE, audit_of
 from tidegate.errors import QualityLost, SettingsInvalid
 from tidegate.quality import CheckBeside
 
+pytestmark = pytest.mark.process
+
 _STARTED = """\
 import sys
 from tidegate.quality import CheckBeside

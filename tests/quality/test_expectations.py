@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tests.quality.suite_for_tests import audit_of
+
+pytestmark = pytest.mark.process
 
 SELDOM = "altair.vegalite", "scipy.stats._stats_py"
 

@@ -61,6 +61,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+@pytest.mark.simulation
 def test_forty_generation_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]

@@ -306,6 +306,7 @@ def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> Non
 CHECKS = [name for name in vars(Checks) if not name.startswith("_")]
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("number", range(len(CHECKS)), ids=CHECKS)
 def test_ledger_without_a_check_is_detected(both: Callable[[int], Both], number: int) -> None:
     seeds = range(2000 + 1000 * number, 3000 + 1000 * number)

@@ -43,6 +43,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+@pytest.mark.simulation
 def test_thirty_ledger_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]

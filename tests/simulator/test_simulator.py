@@ -110,6 +110,7 @@ def test_a_seed_replays_exactly() -> None:
     assert [each.trace for each in first] == [each.trace for each in second]
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("seed", [7, 1001])
 def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
     assert _shown(seed, hash_seed="1") == _shown(seed, hash_seed="2")
