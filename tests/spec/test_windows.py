@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COUNT, made, refused
-from tidegate.spec import HoppingWindow, SessionWindow, TumblingWindow
+from tidegate import core
 
 
 def window(written: dict[str, Any]) -> Any:
@@ -16,19 +16,19 @@ def window(written: dict[str, Any]) -> Any:
 
 def test_a_tumbling_window_has_size_and_grace() -> None:
     found = window({"tumbling": "1h", "grace": "10m"})
-    assert isinstance(found, TumblingWindow)
+    assert isinstance(found, core.Tumbling)
     assert (found.size_ms, found.grace_ms) == (3_600_000, 600_000)
 
 
 def test_a_hopping_window_starts_every_so_often() -> None:
     found = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
-    assert isinstance(found, HoppingWindow)
+    assert isinstance(found, core.Hopping)
     assert (found.size_ms, found.every_ms, found.grace_ms) == (10, 5, 1000)
 
 
 def test_a_session_has_a_gap() -> None:
     found = window({"session": "15ms"})
-    assert isinstance(found, SessionWindow)
+    assert isinstance(found, core.Session)
     assert (found.gap_ms, found.grace_ms) == (15, 0)
 
 

@@ -28,7 +28,7 @@ from tidegate.core.rows import FIRST, LAST, STATE, TIMER
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
-from tidegate.core.windows import Hopping, Session, Span, Tumbling
+from tidegate.core.windows import Span, Window
 
 _REPETITIONS = ("repeated", "outdated")
 """The fates of records that repeat an earlier one."""
@@ -186,11 +186,11 @@ class Folding:
             return (self._late(),)
         if self._window is None:
             return (self._take(self._entries.at(row, None), row, timestamp, now),)
-        if isinstance(self._window, Session):
+        if self._window.merges:
             return (self._in_session(self._window, row, timestamp, now),)
         return self._in_windows(self._window, row, timestamp, now)
 
-    def _in_windows(self, window: Tumbling | Hopping, row: int, timestamp: int, now: int) -> Sequence[str]:
+    def _in_windows(self, window: Window, row: int, timestamp: int, now: int) -> Sequence[str]:
         fates = []
         for span in window.spans(timestamp):
             if window.is_late(span, now):
@@ -270,7 +270,7 @@ class Folding:
 
     # sessions
 
-    def _in_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
+    def _in_session(self, window: Window, row: int, timestamp: int, now: int) -> str:
         """Open a session with a record, or extend one, or join several into one."""
         joined, span = self._joined(window, row, timestamp)
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
@@ -292,7 +292,7 @@ class Folding:
         self._counts["late-record-drop"] += 1
         return "late"
 
-    def _joined(self, window: Session, row: int, timestamp: int) -> tuple[list[Entry], Span]:
+    def _joined(self, window: Window, row: int, timestamp: int) -> tuple[list[Entry], Span]:
         """Return the sessions that a record belongs to, oldest first, and their common span with it.
 
         A session that is over and only waits for its emission is among them if it has exactly that span:

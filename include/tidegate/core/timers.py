@@ -7,7 +7,7 @@ from itertools import count
 
 from tidegate.core.emit import Emit
 from tidegate.core.entry import NEVER, Entry
-from tidegate.core.windows import Session, Window
+from tidegate.core.windows import Window
 
 
 class Timers:
@@ -15,7 +15,7 @@ class Timers:
 
     def __init__(self, emit: Emit, window: Window | None) -> None:
         self._emit = emit
-        self._sessions = isinstance(window, Session)
+        self._sessions = window is not None and window.merges
         self._heap: list[tuple[int, str, int, int, Entry]] = []
         self._number = count()
         self.next_due = NEVER

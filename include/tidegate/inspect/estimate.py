@@ -14,7 +14,6 @@ from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
-from tidegate.spec.window import HoppingWindow
 
 MEASURED_ROWS = 10_000
 """With fewer rows in files, the files are mostly overhead, and a default size per row is used."""
@@ -88,5 +87,4 @@ def _estimate(
 
 
 def _windows_per_record(stage: Stage) -> int:
-    window = stage.window
-    return math.ceil(window.size_ms / window.every_ms) if isinstance(window, HoppingWindow) else 1
+    return 1 if stage.window is None else stage.window.windows_per_record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -35,5 +35,10 @@ def _as_text(value: Any) -> str:
         return "not there"
     if isinstance(value, str):
         return value
-    plain = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
-    return json.dumps(plain, ensure_ascii=False, default=str)
+    return json.dumps(_plain(value), ensure_ascii=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: part for name, part in asdict(value).items() if part is not None}
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value

@@ -22,9 +22,10 @@ from pydantic import BaseModel
 
 from tidegate.core import RowExpectation
 from tidegate.core.condition import Condition
+from tidegate.core.windows import WINDOWS
 from tidegate.formats.payload import SinkSchema
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
-from tidegate.spec import emit, equal, window
+from tidegate.spec import emit, equal
 from tidegate.spec.columns import Column
 from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
@@ -47,7 +48,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(QuarantineRule, LateRule, RecordBound),
-    *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
+    *WINDOWS,
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
     *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition, RowExpectation),

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.core.options import examples, options_of
+from tidegate.core.windows import WINDOWS
 from tidegate.spec.tree import Route
 
 EXAMPLES = {
@@ -67,11 +69,7 @@ EXAMPLES = {
     "stages.*.name": "name: availability",
     "stages.*.key": "key: [storeId]",
     "stages.*.window": "window: {tumbling: 1h, grace: 10m}",
-    "stages.*.window.tumbling": "tumbling: 1h",
-    "stages.*.window.hopping": "hopping: 1h",
-    "stages.*.window.every": "every: 10m",
-    "stages.*.window.session": "session: 30m",
-    "stages.*.window.grace": "grace: 10m",
+    **examples("stages.*.window", WINDOWS),
     "stages.*.reduce": "reduce: latest",
     "stages.*.reduce.*": 'total: "sum(quantity)"',
     "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
@@ -236,7 +234,7 @@ PIPELINE = Grammar(
         "schedule": (),
         "source.deduplicate": (),
         "stages.*.unchanged": (),
-        "stages.*.window": ("tumbling", "hopping", "session"),
+        "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
         "stages.*.reduce": (),
         "stages.*.emit": ("on",),
         "stages.*.emit.equal": ("within", "sql", "python"),

@@ -31,7 +31,6 @@ from tidegate.spec.reduce import Aggregate
 from tidegate.spec.row_expectations import with_column_types
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.unchanged import UnchangedText
-from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 _KINDS: dict[str, Literal["plain", "text", "time"]] = {
     **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "decimal"), "plain"),
@@ -75,7 +74,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
     kernel = core.Stage(
         reduce=_reduce(stage),
         emit=_emit(pipeline, stage),
-        window=_window(stage),
+        window=stage.window,
         clock=stage.emit.clock,
         where=stage.condition,
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
@@ -183,17 +182,6 @@ def _reduce(stage: Stage) -> core.Latest | core.Collect | core.Aggregates:
 
 def _function(aggregate: Aggregate) -> str:
     return "count_all" if aggregate.argument is None else aggregate.function
-
-
-def _window(stage: Stage) -> core.Tumbling | core.Hopping | core.Session | None:
-    window = stage.window
-    if isinstance(window, TumblingWindow):
-        return core.Tumbling(window.size_ms, window.grace_ms)
-    if isinstance(window, HoppingWindow):
-        return core.Hopping(window.size_ms, window.every_ms, window.grace_ms)
-    if isinstance(window, SessionWindow):
-        return core.Session(window.gap_ms, window.grace_ms)
-    return None
 
 
 def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:

@@ -55,7 +55,6 @@ from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSin
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 from tidegate.spec.trusted import require_trusted, require_trusted_modules
-from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 __all__ = [
     "Pipeline",
@@ -69,9 +68,6 @@ __all__ = [
     "Sequence",
     "Lookup",
     "Stage",
-    "TumblingWindow",
-    "HoppingWindow",
-    "SessionWindow",
     "Aggregate",
     "UpdateEmit",
     "ChangeEmit",

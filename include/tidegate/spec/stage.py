@@ -35,7 +35,7 @@ from tidegate.spec.reduce import Reduce
 from tidegate.spec.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
 from tidegate.spec.sql import check_expression
 from tidegate.spec.unchanged import Unchanged, check_unchanged
-from tidegate.spec.window import SessionWindow, Window
+from tidegate.spec.window import Window
 
 EVENTS = "events"
 """The only column that `reduce: collect` emits."""
@@ -296,7 +296,7 @@ class Stage(Model):
         if isinstance(emit, ChangeEmit) and stage.collects:
             fix = "Use `on: threshold` or `on: update`, or `reduce: latest`."
             raise mistake("events are not compared: `on: change` does not go with `reduce: collect`", fix)
-        if isinstance(emit, ChangeEmit) and isinstance(info.data.get("window"), SessionWindow):
+        if isinstance(emit, ChangeEmit) and (window := info.data.get("window")) is not None and window.merges:
             fix = "Use `on: update`, or a tumbling or hopping window."
             raise mistake("each record changes its session: `on: change` does not go with `session`", fix)
         emitted = tuple(stage.emitted or ())

@@ -22,12 +22,12 @@ from tidegate.core.emit import WindowClose
 from tidegate.core.reduce import Aggregates
 from tidegate.core.rows import TIMER
 from tidegate.core.stage import Batch, Stage
-from tidegate.core.windows import Tumbling
+from tidegate.core.windows import Window
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
     """Return whether this module decides the plain keys of a stage, for records with these columns."""
-    if not isinstance(stage.emit, WindowClose) or not isinstance(stage.window, Tumbling):
+    if not isinstance(stage.emit, WindowClose) or stage.window is None or stage.window.aligned_ms is None:
         return False
     # no pipeline file can request this combination, but tests of the kernel can
     if stage.bound and stage.bound.when_full == "emit_early":
@@ -46,7 +46,7 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     rows = [
         keys.before_epoch(),
         ~keys.times.ascend,
-        _edited(_tumbling(stage), keys),
+        _edited(*_window(stage), keys),
         running.may_overflow(stage.reduce, keys),
         keys.tombstones(),
     ]
@@ -57,12 +57,12 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     return rows
 
 
-def _edited(window: Tumbling, keys: Keys) -> Mask:
+def _edited(window: Window, size_ms: int, keys: Keys) -> Mask:
     """Return state that the stage in its present form would not have left: its strategy or windows have
     changed.
     """
     start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
-    natural = (start % window.size_ms == 0) & (end == start + window.size_ms) & (due == end + window.grace_ms)
+    natural = (start % size_ms == 0) & (end == start + size_ms) & (due == end + window.grace_ms)
     has_contents = mask(keys.column("accumulator").is_valid()) & (ints(keys.column("pending")) > 0)
     fresh = mask(keys.column("emitted").is_null()) & mask(keys.column("window_start").is_valid())
     edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
@@ -76,9 +76,11 @@ def _open(keys: Keys) -> Mask:
     return keys.is_state & mask(keys.column("due_at").is_valid())
 
 
-def _tumbling(stage: Stage) -> Tumbling:
-    assert isinstance(stage.window, Tumbling)
-    return stage.window
+def _window(stage: Stage) -> tuple[Window, int]:
+    """Return the stage's window, and its size in milliseconds."""
+    assert stage.window is not None
+    assert stage.window.aligned_ms is not None
+    return stage.window, stage.window.aligned_ms
 
 
 def decide(
@@ -87,7 +89,7 @@ def decide(
     """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
     BufferFull.
     """
-    windows = _Windows(_tumbling(stage), batch, keys)
+    windows = _Windows(*_window(stage), batch, keys)
     counts["expired-window-record-drop"] += windows.late
     counts["late-record-drop"] += windows.late
     if not windows.order.size:
@@ -115,14 +117,14 @@ def decide(
 class _Windows:
     """Rows of keys, brought together by window; then one element per entry. All times are in epoch ms."""
 
-    def __init__(self, window: Tumbling, batch: Batch, keys: Keys) -> None:
+    def __init__(self, window: Window, size_ms: int, batch: Batch, keys: Keys) -> None:
         self._batch = batch
         start = np.where(
             keys.is_state,
             ints(keys.column("window_start")),
-            keys.timestamp // window.size_ms * window.size_ms,
+            keys.timestamp // size_ms * size_ms,
         )
-        close = start + window.size_ms + window.grace_ms
+        close = start + window.open_ms
         is_late = ~keys.is_state & (close <= np.where(keys.is_state, 0, keys.now))
         self.late = int(is_late.sum())
         """The number of records that come too late."""
@@ -130,7 +132,8 @@ class _Windows:
         """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
         times = keys.times
         self._row_step, self._times = keys.by_row(times.reached(keys.by_place(close))), times
-        self._keys, self._size = keys, window.size_ms
+        self._keys = keys
+        self._size: int = size_ms
         self._row_start, self._row_close = start, close
 
     @cached_property
@@ -156,7 +159,8 @@ class _Windows:
 
     @cached_property
     def end(self) -> Ints:
-        return self.start + self._size
+        end: Ints = self.start + self._size
+        return end
 
     @cached_property
     def close(self) -> Ints:

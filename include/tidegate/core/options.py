@@ -1,0 +1,96 @@
+"""Declare the options of a stage: the fields of a window, a strategy, an equivalence in a pipeline file.
+
+The class of an option is a frozen dataclass beside the rule that uses it. `option` says how a file writes a
+field, and the type says how its text is read: `Duration` reads `10m` as 600,000. From these declarations the
+grammar makes its checks, its messages and the JSON Schema, so that an idea is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any
+
+Check = Callable[[Any, Mapping[str, Any]], None]
+"""Raises Misfit if an option does not go with those before it (by field name; not those with mistakes)."""
+
+
+class Misfit(ValueError):
+    """Options that do not go together. The grammar reports it at the option, with its line."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form in which a file writes an option. The grammar has a reader for each name."""
+
+    name: str
+
+
+Duration = Annotated[int, Form("duration")]
+"""Milliseconds, more than 0."""
+Delay = Annotated[int, Form("delay")]
+"""Milliseconds, 0 or more."""
+
+
+def option(
+    description: str,
+    example: str,
+    *,
+    default: Any = MISSING,
+    written: str | None = None,
+    check: Check | None = None,
+) -> Any:
+    """Return the field of an option.
+
+    Args:
+        description: What it means, for editors and the reference.
+        example: How a file writes it, such as `after: 30s`.
+        default: Its value if a file leaves it out; without a default, a file must have it.
+        written: Its name in the file, if the field has another one: fields have their unit in the name.
+        check: Compares it with the options before it.
+    """
+    metadata = {"description": description, "example": example, "written": written, "check": check}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as a class declares it; see `option`."""
+
+    field: str
+    written: str
+    description: str
+    example: str
+    default: Any
+    check: Check | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a file must have it."""
+        return self.default is MISSING
+
+
+def options_of(declared: type) -> list[Option]:
+    """Return the options of a class, in their order. Fields without `option` are not in a file."""
+    return [
+        Option(
+            part.name,
+            part.metadata["written"] or part.name,
+            part.metadata["description"],
+            part.metadata["example"],
+            part.default,
+            part.metadata["check"],
+        )
+        for part in fields(declared)
+        if "description" in part.metadata
+    ]
+
+
+def examples(place: str, declared: Iterable[type]) -> dict[str, str]:
+    """Return generic path -> example, for the options of classes that stand at a place of the file."""
+    return {f"{place}.{option.written}": option.example for part in declared for option in options_of(part)}
