@@ -26,7 +26,7 @@ COPY spark_jobs spark_jobs
 COPY include include
 RUN pip install --no-deps --no-build-isolation . \
  && rm -r build tidegate.egg-info \
- && python -m tidegate.local.java
+ && python -m tidegate.engine.java
 
 ENV JAVA_HOME=/usr/local/share/tidegate/java \
     PYSPARK_PYTHON=/usr/local/bin/python \

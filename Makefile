@@ -83,9 +83,10 @@ docs: ## Build the documentation as a site into .site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build --quiet
 	@echo "$(CURDIR)/.site/index.html"
 
-dist: ## Build the wheel and the source distribution into dist/
+dist: ## Build the wheel and the source distribution into dist/, and the wheel of tidegate-dev
 	@$(BOOTSTRAP)
 	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --out-dir dist
+	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --wheel --out-dir dist tidegate-dev
 	@ls dist
 
 lock: setup ## Write the lock files anew from pyproject.toml

@@ -9,8 +9,5 @@ setup(
         *find_namespace_packages("include", exclude=_NO_CODE, include=["tidegate*"]),
         *find_namespace_packages("plugins", exclude=_NO_CODE, include=["tidegate_airflow*"]),
         "tidegate_airflow.spark_jobs",
-        "tidegate.demo.project.dags",
-        "tidegate.demo.project.include.expectations",
-        "tidegate.demo.project.include.pipelines",
     ]
 )

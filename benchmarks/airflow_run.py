@@ -33,7 +33,7 @@ from benchmarks.programs import ResultWrong
 from benchmarks.turns import Say
 from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream
-from tidegate.local.stack import Stack
+from tidegate_dev.stack import Stack
 
 _TIMEOUT_S = 600.0
 _AS_IT_COMES = {

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, select
 from benchmarks.place import STEPS
 from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream, schema
-from tidegate.local.airflow_client import AirflowClient
+from tidegate_dev.airflow_client import AirflowClient
 
 MADE, STARTED, SLOT, PROCESS, REST = (
     "until the scheduler makes the run",

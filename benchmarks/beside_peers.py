@@ -15,7 +15,7 @@ from benchmarks.place import SOURCE, Place, create_topics, running, write_pipeli
 from benchmarks.programs import TIDEGATE, Batch, Run, session
 from benchmarks.rivals import KAFKA_STREAMS, Peer, Rival
 from benchmarks.turns import Program, Row, Say, take_turns
-from tidegate.local.spark_server import SparkServer
+from tidegate_dev.spark_server import SparkServer
 
 KEPT_BATCHES = 10
 """A server that is kept has had thousands; from some ten on its JVM has compiled what a batch needs most."""

@@ -18,7 +18,7 @@ from benchmarks.measure import (
     descendants,
     processes,
 )
-from tidegate.local.processes import own_share_bytes
+from tidegate_dev.processes import own_share_bytes
 
 OTHER_PROCESSES = "others on this machine"
 OWN = "the benchmark"

@@ -35,7 +35,7 @@ from benchmarks.programs import ResultWrong, require_equal
 from benchmarks.turns import Say
 from tidegate.errors import SetupFailed
 from tidegate.ledger import Ledger, Stream
-from tidegate.local.stack import Stack
+from tidegate_dev.stack import Stack
 
 KEEPS_UP_S = 120.0
 """So far back the last interval that is published may have ended."""

@@ -17,8 +17,8 @@ from kafka.admin import NewTopic
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.stack import environment
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.stack import environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 PIPELINE, SOURCE, SINK = "availability", "stock", "availability"

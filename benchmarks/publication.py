@@ -27,14 +27,14 @@ from tidegate.broker.messages import message_columns, messages_of
 from tidegate.broker.producer import BATCH_BYTES
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.core.hashing import key_hashes
-from tidegate.demo.topics import committed_records
 from tidegate.lake import Store
 from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
 from tidegate.ledger import Plan, Stream
-from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.demo.topics import committed_records
 
 OURS, WITH_HEADERS, PEER = "tidegate", "tidegate, `headers: true`", "plain"
 _PER_KEY = 4

@@ -18,8 +18,8 @@ from benchmarks.measure import LastingCommand
 from benchmarks.place import PIPELINE, SOURCE, running, write_pipeline
 from benchmarks.programs import session
 from benchmarks.turns import Say
-from tidegate.local.processes import own_share_bytes
-from tidegate.local.spark_server import SparkServer
+from tidegate_dev.processes import own_share_bytes
+from tidegate_dev.spark_server import SparkServer
 
 _WARM = 50
 """Batches after which the server is to grow no more."""

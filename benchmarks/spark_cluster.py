@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyspark
 
-from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import Supervised, free_port
+from tidegate.engine.java import find_java, java_home
+from tidegate_dev.processes import Supervised, free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 

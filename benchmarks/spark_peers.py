@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.measure import run_measured
 from benchmarks.place import PROJECT, Place
 from benchmarks.programs import Run, last_line, require_equal
-from tidegate.local.jars import ensure_jars
+from tidegate_dev.jars import ensure_jars
 
 WITH_STATE, WITH_MERGE = "transformWithState", "foreachBatch + MERGE"
 BARE = "bare Spark job"

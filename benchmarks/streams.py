@@ -11,9 +11,9 @@ from pathlib import Path
 from benchmarks.measure import run_measured
 from benchmarks.place import Place
 from benchmarks.programs import Run, last_line, require_equal
+from tidegate.engine.java import OLDEST, find_java, java_home
 from tidegate.errors import SetupFailed
-from tidegate.local.jars import ensure_jars
-from tidegate.local.java import OLDEST, find_java, java_home
+from tidegate_dev.jars import ensure_jars
 
 STREAMS = "Kafka Streams"
 _FOLDER = Path(__file__).with_name("kafka_streams")

@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("TIDEGATE_HOME") or ROOT / ".tidegate").expanduser().absolute()
 LOG = HOME / "logs" / "setup.log"
+DEV = ROOT / "tidegate-dev"  # the distribution with the local stack and the demo
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INSTALLED = VENV / "tidegate-installed"
@@ -65,7 +66,7 @@ def main(dev: bool) -> None:
             install(kind)
         compiling = start_compiling()
         provide_java()
-        run("Fetching Kafka's jars", [PYTHON, "-m", "tidegate.local.jars", HOME], quick=True)
+        run("Fetching Kafka's jars", [PYTHON, "-m", "tidegate_dev.jars", HOME], quick=True)
         archive_classes()
         if compiling:
             follow("Compiling the packages, for quick starts", compiling)
@@ -80,7 +81,8 @@ def is_installed(kind: str) -> bool:
 
 
 def fingerprint(kind: str) -> str:
-    content = (str(ROOT).encode(), (ROOT / "pyproject.toml").read_bytes(), LOCKS[kind].read_bytes())
+    files = (ROOT / "pyproject.toml", DEV / "pyproject.toml", LOCKS[kind])
+    content = (str(ROOT).encode(), *(file.read_bytes() for file in files))
     return f"{kind}:{hashlib.sha256(b''.join(content)).hexdigest()}"
 
 
@@ -93,7 +95,8 @@ def install(kind: str) -> None:
     INSTALLED.unlink()
     COMPILED.unlink(missing_ok=True)
     install_packages(LOCKS[kind])
-    run("Installing tidegate", pip("--no-index", "--no-deps", "--no-build-isolation", "--editable", ROOT))
+    in_place = ("--no-index", "--no-deps", "--no-build-isolation", "--editable", ROOT, "--editable", DEV)
+    run("Installing tidegate", pip(*in_place))
     # the development set includes the other one
     INSTALLED.write_text("\n".join(fingerprint(name) for name in LOCKS if name in ("runtime", kind)))
 
@@ -152,13 +155,13 @@ def start_compiling() -> subprocess.Popen[bytes] | None:
     """Byte-compile all packages and this one, while the downloads that come next mostly wait."""
     if COMPILED.exists():
         return None
-    sources = [VENV / "lib", *(ROOT / folder for folder in ("include", "plugins", "spark_jobs"))]
+    sources = [VENV / "lib", DEV, *(ROOT / folder for folder in ("include", "plugins", "spark_jobs"))]
     command = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", *map(str, sources)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def provide_java() -> None:
-    ask = [str(PYTHON), "-m", "tidegate.local.java"]
+    ask = [str(PYTHON), "-m", "tidegate.engine.java"]
     if subprocess.run(ask, capture_output=True, check=False).returncode == 0:
         return
     try:
@@ -171,7 +174,7 @@ def provide_java() -> None:
 def archive_classes() -> None:
     """Make what lets Spark start in half the time: once for each Java, also where that cannot be done, since
     nothing else depends on it."""
-    ask = [str(PYTHON), "-m", "tidegate.local.class_archive"]
+    ask = [str(PYTHON), "-m", "tidegate.engine.jvm_options"]
     archive = subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=False).stdout
     with contextlib.suppress(OSError):
         if ARCHIVED.read_text() == archive:

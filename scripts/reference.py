@@ -18,6 +18,7 @@ import click
 from tidegate.cli import cli
 from tidegate.settings import VARIABLES
 from tidegate.spec.json_schema import file_schema
+from tidegate_dev import stack
 
 Schema = Mapping[str, Any]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -36,7 +37,8 @@ def pages() -> Mapping[str, str]:
 
 def settings_page() -> str:
     """A table of the environment's variables."""
-    rows = [(f"`{variable.name}`", variable.meaning, variable.default) for variable in VARIABLES]
+    variables = (*VARIABLES, *stack.VARIABLES)
+    rows = [(f"`{variable.name}`", variable.meaning, variable.default) for variable in variables]
     intro = (
         "Variables of the environment. Nothing secret ever comes from a pipeline file or an argument. Under "
         "Airflow clusters, databases, the ledger and Spark may be "
@@ -54,7 +56,8 @@ def commands_page() -> str:
 def _commands(parent: click.Context, level: int) -> Iterator[str]:
     assert isinstance(parent.command, click.Group)
     for name in parent.command.list_commands(parent):
-        command = parent.command.commands[name]
+        command = parent.command.get_command(parent, name)
+        assert command is not None
         context = click.Context(command, info_name=name, parent=parent)
         yield f"{'#' * level} {context.command_path}"
         yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"

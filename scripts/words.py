@@ -30,6 +30,7 @@ CHECKED = (
     "plugins",
     "scripts",
     "spark_jobs",
+    "tidegate-dev",
 )
 """Paths, relative to the repository, in which each of these words is a mistake."""
 

@@ -17,7 +17,7 @@ from tests.postgres import PostgresServer, postgres_server
 from tests.secured import SecuredBroker
 from tests.world import World
 from tidegate import failpoints
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

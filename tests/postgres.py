@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import URL, create_engine, text
 
-from tidegate.local.processes import Supervised, free_port
+from tidegate_dev.processes import Supervised, free_port
 
 PASSWORD = "hunter2-sink"
 

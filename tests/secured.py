@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 )
 
 from tests.certificates import Authority
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.processes import free_port
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.processes import free_port
 
 CANARY = "canary-7f3e"
 PASSWORD = f'{CANARY} "pass;word"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tidegate.local.airflow import TASKS_IMPORT
+from tidegate_dev.airflow import TASKS_IMPORT
 
 
 def test_forked_garbage_collection_leaves_imports_alone() -> None:

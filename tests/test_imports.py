@@ -22,7 +22,7 @@ LAYERS = [
     {"schemas"},
     {"formats"},
     {"spec"},
-    {"ledger", "broker", "lake", "local"},
+    {"ledger", "broker", "lake"},
     {"settings"},
     {"engine", "sinks", "quality", "scaffold"},
     {"app"},
@@ -30,7 +30,6 @@ LAYERS = [
     {"batch"},
     {"inspect"},
     {"recovery"},
-    {"demo"},
     {"cli"},
 ]
 LAYER_OF = {part: number for number, parts in enumerate(LAYERS) for part in parts}
@@ -124,6 +123,12 @@ def test_lower_layers_never_import_plugins() -> None:
     for path in modules(PACKAGE) + modules(REPOSITORY / "spark_jobs"):
         names = {name.split(".")[0] for name in IMPORTS[path]}
         assert not names & {"tidegate_airflow", "dags", "plugins"}, path
+
+
+def test_the_product_imports_nothing_of_tidegate_dev() -> None:
+    for folder in (PACKAGE, REPOSITORY / "plugins", REPOSITORY / "spark_jobs", REPOSITORY / "dags"):
+        for path in modules(folder):
+            assert "tidegate_dev" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("path", modules(REPOSITORY / "spark_jobs"), ids=lambda path: path.name)

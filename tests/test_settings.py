@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.errors import SettingsInvalid
 from tidegate.settings import VARIABLES, Settings
+from tidegate_dev import stack
 
 INTERNAL = {"TIDEGATE_FAILPOINTS", "TIDEGATE_FAILPOINTS_FIRED", "TIDEGATE_STACK"}
 """Between processes of tidegate, and in its tests."""
@@ -77,10 +78,14 @@ def test_what_is_no_number_of_days_is_refused(text: str) -> None:
 
 def test_described_variables_equal_those_read() -> None:
     root = Path(__file__).resolve().parents[1]
-    code = [path.read_text() for top in ("include", "plugins") for path in (root / top).rglob("*.py")]
-    table = (root / "include" / "tidegate" / "settings.py").read_text().partition("VARIABLES = (")[2]
-    table = table.partition("\n)\n")[0]
-    texts = "\n".join(code).replace(table, "")
+    code = [
+        path.read_text()
+        for top in ("include", "plugins", "tidegate-dev")
+        for path in (root / top).rglob("*.py")
+    ]
+    texts = re.sub(r"^VARIABLES = \(\n.*?^\)\n", "", "\n".join(code), flags=re.DOTALL | re.MULTILINE)
     quoted = set(re.findall(r'"(TIDEGATE_[A-Z_]*[A-Z])"', texts))
     by_connection = {f"TIDEGATE_{kind}_<CONNECTION>" for kind in ("KAFKA", "SQL", "REGISTRY")}
-    assert {variable.name for variable in VARIABLES} == (quoted - INTERNAL) | by_connection
+    assert {variable.name for variable in (*VARIABLES, *stack.VARIABLES)} == (
+        quoted - INTERNAL
+    ) | by_connection

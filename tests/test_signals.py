@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.local.test_processes import wait_for
+from tests.dev.test_processes import wait_for
 from tidegate.app import App
 from tidegate.ledger import Stream
 from tidegate.signals import Terminated

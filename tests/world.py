@@ -16,9 +16,9 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from tidegate import inspect
 from tidegate.app import App, OpenSession, stream_of
 from tidegate.batch import Outcome, Trigger, run_batch
-from tidegate.demo.topics import read_published
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipeline
+from tidegate_dev.demo.topics import read_published
 
 if TYPE_CHECKING:
     pass

@@ -90,19 +90,6 @@ VARIABLES = (
         "TIDEGATE_SPARK_MEMORY", "Java heap of Spark's driver, such as `4g` or `1500m`.", "Spark's own, `1g`"
     ),
     Variable("TIDEGATE_TIME_TRAVEL", "For how many days the state as of a batch can be read.", "30"),
-    Variable(
-        "TIDEGATE_KAFKA_PORT", "Port of the broker that `up` and `demo` start.", "9092, or any if it is taken"
-    ),
-    Variable(
-        "TIDEGATE_AIRFLOW_PORT",
-        "Port of the Airflow that `up` and `demo` start.",
-        "8080, or any if it is taken",
-    ),
-    Variable(
-        "TIDEGATE_SPARK_PORT",
-        "Port of the Spark Connect server that `up` and `demo` start.",
-        "15002, or any if it is taken",
-    ),
 )
 """The variables for people who run tidegate, in the order in which they usually need them."""
 

@@ -238,8 +238,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
 
 def _export_java_options(records: int) -> None:
     """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
-    from tidegate.local.class_archive import submitting_java
-    from tidegate.local.driver import driver_options
+    from tidegate.engine.jvm_options import driver_options, submitting_java
 
     options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options).strip()

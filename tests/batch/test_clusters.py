@@ -17,9 +17,9 @@ from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.cli import cli
-from tidegate.demo.topics import read_published
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.inspect.explain import explain
+from tidegate_dev.demo.topics import read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 MUTUAL, SCRAM = "mutual TLS, texts", "SCRAM-SHA-512 by TLS"

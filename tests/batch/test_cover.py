@@ -21,7 +21,7 @@ from tidegate.batch import (
 )
 from tidegate.errors import TriggerInvalid
 from tidegate.ledger import Attempt, Plan
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

@@ -11,8 +11,8 @@ import yaml
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.batch import ResolutionRequest
-from tidegate.demo.topics import committed_records
 from tidegate.errors import TopicMissing
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -12,7 +12,7 @@ from tests.manifests import manifest_ref
 from tests.world import NOW_MS, World
 from tidegate.batch import Outcome, Trigger, plan_batch
 from tidegate.ledger import Attempt, OffsetRange
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

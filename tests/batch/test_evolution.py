@@ -13,8 +13,8 @@ from tests.world import NOW_MS, World
 from tidegate import inspect, maintenance
 from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
-from tidegate.demo.topics import read_published
 from tidegate.errors import PipelineChanged
+from tidegate_dev.demo.topics import read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 

@@ -21,7 +21,7 @@ from tidegate.broker.progress import read_until
 from tidegate.broker.records import Slice, read_slice
 from tidegate.cli import cli
 from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tests.batch.test_source import Source
 from tidegate.batch import finish_orphaned_streams, orphaned_streams, streams_without_file
 from tidegate.cli import cli
 from tidegate.ledger import Stream, schema
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)], "second": [("1", 11)]}
 

@@ -15,7 +15,7 @@ from tidegate.batch import commit_batch
 from tidegate.broker import log
 from tidegate.errors import BrokerUnavailable, LogTruncated, TopicRecreated
 from tidegate.ledger import Attempt, Head, Plan
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.world import NOW_MS, World
 from tidegate import inspect
-from tidegate.demo.topics import committed_records
+from tidegate_dev.demo.topics import committed_records
 
 RECORDS = int(os.environ.get("TIDEGATE_TEST_RECORDS", "1000000"))
 DEATHS = (

@@ -9,8 +9,8 @@ import yaml
 
 from tests.world import NOW_MS, World
 from tidegate import inspect
-from tidegate.demo.topics import read_published
 from tidegate.errors import RecordFailed
+from tidegate_dev.demo.topics import read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -10,10 +10,10 @@ import pytest
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
 from tidegate.batch import Trigger, plan_batch
-from tidegate.demo.topics import read_published
 from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION
 from tidegate.inspect.explain import explain
+from tidegate_dev.demo.topics import read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

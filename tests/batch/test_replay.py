@@ -17,7 +17,7 @@ import yaml
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import inspect
 from tidegate.batch import Outcome, ResolutionRequest
-from tidegate.demo.topics import committed_records, read_published
+from tidegate_dev.demo.topics import committed_records, read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -25,7 +25,7 @@ from tidegate.errors import (
     TopicRecreated,
 )
 from tidegate.ledger import Attempt
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 HOUR_MS = 3_600_000

@@ -31,7 +31,7 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Attempt, Run
 from tidegate.ledger.stream_condition import ConditionKind
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

@@ -24,8 +24,8 @@ from confluent_kafka import Producer
 
 from benchmarks import spark_peers, stored, streams
 from tidegate.errors import SetupFailed
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.jars import locked_jars
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.jars import locked_jars
 
 _ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('{' + line.strip() + '}', flush=True)"
 

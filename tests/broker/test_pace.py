@@ -23,7 +23,7 @@ from tidegate.broker.pace import Pace
 from tidegate.broker.producer import DeliveryTimedOut, TransactionalProducer
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import BrokerUnavailable, SettingsInvalid
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 KIB = 1024
 

@@ -17,7 +17,7 @@ from tidegate.broker.log import KafkaLog
 from tidegate.broker.producer import DeliveryTimedOut, TransactionalProducer
 from tidegate.broker.progress import committed_reader, read_until
 from tidegate.errors import OutcomeUnknown
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 7

@@ -23,7 +23,7 @@ from tidegate.broker.progress import Progress, committed_reader, end_of, place_o
 from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LedgerMismatch, ProgressLost, ProgressUnreadable
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

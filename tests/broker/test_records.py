@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.records import Slice, read_slice
 from tidegate.errors import BrokerUnavailable, LogTruncated, OffsetsLost, TopicMissing
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

@@ -32,7 +32,7 @@ from tidegate.errors import (
     TidegateError,
     TimestampRefused,
 )
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 HOUR_MS = 3_600_000

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.world import NOW_MS, World, key_of
 from tidegate.batch import Trigger, plan_batch
+from tidegate.cli import cli
 
 pytestmark = pytest.mark.process
 
@@ -67,6 +69,15 @@ def test_unknown_command_exits_with_code_2(folder: Path) -> None:
     result = tidegate(folder, "rnu")
     assert result.returncode == 2
     assert "No such command" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["demo", "up", "down"])
+def test_missing_tidegate_dev_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    result = CliRunner().invoke(cli, [command])
+    assert result.exit_code == 2
+    assert "pip install tidegate-dev" in result.output
+    assert f"  {command} " not in CliRunner().invoke(cli, ["--help"]).stdout
 
 
 def test_validate_lists_mistakes_with_line_and_fix(folder: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.world import World
@@ -16,7 +17,7 @@ from tidegate.cli import cli, commands
 HEAVY = frozenset(
     ("alembic", "confluent_kafka", "deltalake", "great_expectations", "kafka", "numpy", "pandas", "pyarrow")
 ) | {"pydantic", "pyspark", "rich", "sqlalchemy", "sqlglot", "yaml"}
-COMMANDS = sorted(cli.commands)
+COMMANDS = sorted(cli.list_commands(click.Context(cli)))
 PROGRAM = (
     "import sys; from tidegate.cli import cli; cli.main({arguments!r}, standalone_mode=False);"
     "print(*({names!r} & sys.modules.keys()), file=sys.stderr)"

@@ -31,7 +31,7 @@ from tests.compose.model import (
     texts,
 )
 from tidegate.broker.config import KafkaConfig
-from tidegate.local.airflow import TASKS_IMPORT
+from tidegate_dev.airflow import TASKS_IMPORT
 
 NAMES = sorted(services())
 AIRFLOW = [name for name in NAMES if name.startswith("airflow-")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compose.model import OURS, ROOT, environment_of, mounts_of, services
-from tidegate.local import java
+from tidegate.engine import java
 
 Instruction = tuple[str, str]
 

@@ -15,9 +15,9 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import NewTopic
 
 from tests.compose.model import environment_of, filled, resolved
-from tidegate.local.jars import find_jars
-from tidegate.local.java import find_java
-from tidegate.local.processes import Supervised, free_port
+from tidegate.engine.java import find_java
+from tidegate_dev.jars import find_jars
+from tidegate_dev.processes import Supervised, free_port
 
 SERVICES = resolved(filled())["services"]
 

@@ -16,8 +16,8 @@ from urllib.request import urlopen
 import pytest
 
 from tests.compose.model import environment_of, filled, resolved
-from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import Supervised, free_port
+from tidegate.engine.java import find_java, java_home
+from tidegate_dev.processes import Supervised, free_port
 
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 SERVICES = resolved(filled())["services"]

@@ -90,7 +90,10 @@ def test_escaped_pipe_in_code_is_shown_plain() -> None:
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
-        for name, each in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            assert each is not None
             yield f"{path} {name}", each
             yield from commands(each, f"{path} {name}")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.spark_server import SparkServer
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.spark_server import SparkServer
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorial.md").read_text()
 

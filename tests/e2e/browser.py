@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from tidegate.local.processes import Supervised, free_port
+from tidegate_dev.processes import Supervised, free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

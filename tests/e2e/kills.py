@@ -20,10 +20,10 @@ from tests.faults.databases import sqlite_files
 from tests.faults.history import Scene, create_topics
 from tidegate.app import App
 from tidegate.batch import Trigger, run_batch
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.processes import Supervised
-from tidegate.local.stack import environment
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.processes import Supervised
+from tidegate_dev.stack import environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIRST = datetime(2025, 6, 1, tzinfo=timezone.utc)

@@ -17,11 +17,11 @@ from kafka import KafkaProducer
 from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics
 from tidegate.ledger import Ledger, Plan, Stream
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.airflow_client import RunEnd
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.spark_server import SparkServer
-from tidegate.local.stack import environment
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.airflow_client import RunEnd
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.spark_server import SparkServer
+from tidegate_dev.stack import environment
 
 
 @dataclass

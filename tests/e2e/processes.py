@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tidegate.local.warden import living_below
+from tidegate_dev.warden import living_below
 
 Found = TypeVar("Found")
 

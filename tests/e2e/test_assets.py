@@ -18,10 +18,10 @@ from tests.e2e.processes import until
 from tests.faults.history import create_topics
 from tests.plugins.statsd import StatsD, listening
 from tidegate.ledger import Ledger, Stream
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.spark_server import SparkServer
-from tidegate.local.stack import environment
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.spark_server import SparkServer
+from tidegate_dev.stack import environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 

@@ -17,12 +17,12 @@ from kafka.admin import NewTopic
 
 from tests.secured import CANARY, KINDS, PASSWORD, Properties, SecuredBroker
 from tidegate.broker.properties import secrets
-from tidegate.demo.events import stock_events
-from tidegate.demo.expected import expected_availability
-from tidegate.demo.topics import STOCK, create_topics, read_published, send
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.stack import environment
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.demo.events import stock_events
+from tidegate_dev.demo.expected import expected_availability
+from tidegate_dev.demo.topics import STOCK, create_topics, read_published, send
+from tidegate_dev.stack import environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 

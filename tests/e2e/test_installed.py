@@ -13,12 +13,12 @@ import pytest
 from kafka import KafkaProducer
 
 from tests.faults.history import create_topics
-from tests.install.built import Environment, build
-from tidegate.demo.topics import read_published
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.airflow_client import RunEnd
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.stack import environment
+from tests.install.built import Built, Environment, build
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.airflow_client import RunEnd
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.demo.topics import read_published
+from tidegate_dev.stack import environment
 
 pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 
@@ -36,6 +36,7 @@ class Installed:
     servers: str
     environment: Environment
     before: dict[str, str]
+    built: Built
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,8 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     fresh = Environment(home / "venv", installed / "uv-cache")
     fresh.install("apache-airflow")
     before = fresh.versions()
-    wheel, _ = build(home)
-    fresh.install(f"{wheel}[airflow,quality]")
+    built = build(home)
+    fresh.install(f"{built.wheel}[airflow,quality]")
     fresh.compile()
     project = home / "project"
     (project / "dags").mkdir(parents=True)
@@ -70,7 +71,7 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         end.callback(airflow.stop)
         airflow.start()
         airflow.wait_ready(_READY_S)
-        yield Installed(airflow, broker.bootstrap_servers, fresh, before)
+        yield Installed(airflow, broker.bootstrap_servers, fresh, before, built)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,7 @@ def test_the_demo_runs_without_a_checkout(line: Installed, tmp_path: Path, insta
     """In a folder of its own, beside the Airflow above; it proves what comes out by itself."""
     (tmp_path / "jars").symlink_to(installed / "jars", target_is_directory=True)
     java = {"JAVA_HOME": line.airflow.env["JAVA_HOME"], "TIDEGATE_HOME": str(tmp_path)}
+    line.environment.install(f"{line.built.wheel}[airflow,quality]", str(line.built.dev_wheel))
     samples = json.loads(line.environment.run("tidegate", "demo", "--json", **java))
     assert [(sample["pipeline"], sample["equal"]) for sample in samples] == [
         ("availability", True),

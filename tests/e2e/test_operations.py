@@ -18,7 +18,7 @@ from tidegate.app import App
 from tidegate.batch import open_generation
 from tidegate.errors import SetupFailed
 from tidegate.ledger import Stream
-from tidegate.local.airflow_client import RunEnd
+from tidegate_dev.airflow_client import RunEnd
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 

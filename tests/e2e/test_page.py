@@ -26,12 +26,12 @@ from tests.e2e.browser import Browser, browser
 from tests.seeded import Seeded, unusable
 from tidegate.errors import QualityFailed
 from tidegate.ledger import schema
-from tidegate.local.airflow import AirflowStack
-from tidegate.local.airflow_client import RunEnd
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.processes import free_port
-from tidegate.local.stack import environment
 from tidegate_airflow.runs import ledger_run_id
+from tidegate_dev.airflow import AirflowStack
+from tidegate_dev.airflow_client import RunEnd
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.processes import free_port
+from tidegate_dev.stack import environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker]
 

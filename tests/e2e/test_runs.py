@@ -15,7 +15,7 @@ from tests.e2e.line import Line, running_line
 from tests.e2e.processes import until
 from tidegate.errors import SetupFailed
 from tidegate.ledger import Stream
-from tidegate.local.airflow_client import RunEnd
+from tidegate_dev.airflow_client import RunEnd
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 

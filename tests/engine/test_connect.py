@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tidegate.engine import connect
 from tidegate.engine.connect import named_url, names_session
 from tidegate.errors import SetupFailed, SparkLost
-from tidegate.local.processes import free_port
+from tidegate_dev.processes import free_port
 
 pytestmark = pytest.mark.process
 

@@ -23,8 +23,8 @@ from tidegate.engine.source import (
 from tidegate.errors import OffsetsLost
 from tidegate.formats import RecordLayout
 from tidegate.ledger.records import OffsetRange
-from tidegate.local.broker import KafkaBroker
 from tidegate.spec import parse_case_pipeline
+from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

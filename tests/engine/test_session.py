@@ -13,7 +13,7 @@ import pytest
 from tests.engine import two_sessions
 from tidegate.engine.session import OwnSession, changed, open_session
 from tidegate.errors import SettingsInvalid, SparkLost
-from tidegate.local.processes import free_port
+from tidegate_dev.processes import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

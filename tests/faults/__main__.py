@@ -22,8 +22,8 @@ from tests.faults.pool import Pool
 from tests.faults.warm import LONG
 from tests.faults.worker import Result
 from tests.postgres import postgres_server
-from tidegate.local.broker import KafkaBroker
 from tidegate.settings import Settings
+from tidegate_dev.broker import KafkaBroker
 
 
 @click.command()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.pool import Pool
 from tests.postgres import postgres_programs
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 
 @pytest.fixture(scope="package")

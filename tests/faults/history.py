@@ -30,7 +30,7 @@ from tidegate import inspect
 from tidegate.app import App, stream_of
 from tidegate.batch import ResolutionRequest, Trigger, discard_records
 from tidegate.broker.config import PROGRESS_TOPIC
-from tidegate.demo.topics import committed_records
+from tidegate_dev.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED, REPLAYED = "rich", "doctor", "single", "maintained", "replayed"

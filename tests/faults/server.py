@@ -12,7 +12,7 @@ from tests.faults.processes import state_and_parent
 from tests.faults.warm import MASTER
 from tidegate.engine import connect
 from tidegate.engine.session import open_session
-from tidegate.local.spark_server import SparkServer
+from tidegate_dev.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

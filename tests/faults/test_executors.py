@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults import executors
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 

@@ -20,8 +20,8 @@ from tidegate.inspect.lag import current_lags
 from tidegate.inspect.samples import MAX_CHARACTERS
 from tidegate.ledger import Run, Stream
 from tidegate.ledger.stream_condition import ConditionKind
-from tidegate.local.processes import free_port
 from tidegate.settings import Settings
+from tidegate_dev.processes import free_port
 
 AVAILABILITY = Stream("availability", 1)
 

@@ -8,29 +8,41 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.conftest import REPOSITORY
 
 _SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "Makefile")
-_FOLDERS = ("dags", "include", "plugins", "spark_jobs")
+_FOLDERS = ("dags", "include", "plugins", "spark_jobs", "tidegate-dev")
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
 UV = Path(sys.executable).with_name("uv")
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """Wheel and source distribution of this checkout, built from a copy by the command of the Makefile.
+class Built(NamedTuple):
+    """The files of `make dist`."""
+
+    wheel: Path
+    source: Path
+    dev_wheel: Path
+
+
+def build(folder: Path) -> Built:
+    """Build the distributions of this checkout from a copy, by the commands of the Makefile.
 
     The wheel is built from what is in the source distribution.
     """
-    copy, dist = folder / "copy", folder / "dist"
+    copy = folder / "copy"
     for name in _FOLDERS:
-        shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(REPOSITORY / name, copy / name, ignore=_NOT_COPIED)
     for name in _SOURCES:
         shutil.copy(REPOSITORY / name, copy / name)
     makefile = (REPOSITORY / "Makefile").read_text()
-    (command,) = re.findall(r"^\t@\$\(VENV\)/(uv build .*) --out-dir dist$", makefile, re.MULTILINE)
-    arguments = command.replace("$(VENV)/python", sys.executable).split()[1:]
-    run(folder, [UV, *arguments, "--out-dir", dist, "."], copy)
-    return next(dist.glob("*.whl")), next(dist.glob("*.tar.gz"))
+    for command in re.findall(r"^\t@\$\(VENV\)/(uv build .*)$", makefile, re.MULTILINE):
+        arguments = command.replace("$(VENV)/python", sys.executable).split()[1:]
+        run(folder, [UV, *arguments], copy)
+    dist = copy / "dist"
+    (wheel,), (dev_wheel,) = dist.glob("tidegate-*.whl"), dist.glob("tidegate_dev-*.whl")
+    return Built(wheel, next(dist.glob("*.tar.gz")), dev_wheel)
 
 
 def run(log_folder: Path, command: list[str | Path], cwd: Path | None = None, **more: str) -> str:

@@ -14,9 +14,9 @@ import pytest
 from tests.batch.committed import Committed
 from tests.cli.test_reading import NUMBER, remember
 from tests.conftest import REPOSITORY
-from tests.install.built import Environment
+from tests.install.built import Built, Environment
 from tests.install.test_extras import READ
-from tidegate.local.java import find_java, java_home
+from tidegate.engine.java import find_java, java_home
 
 pytestmark = pytest.mark.long
 
@@ -40,10 +40,10 @@ def interpreter(version: str) -> str:
 
 @pytest.mark.parametrize("python", ["3.10", "3.13", "3.14"])
 def test_the_core_reads_state_and_checks_pipelines(
-    python: str, fresh: Fresh, built: tuple[Path, Path], tmp_path: Path
+    python: str, fresh: Fresh, built: Built, tmp_path: Path
 ) -> None:
     environment = fresh(interpreter(python))
-    environment.install(str(built[0]))
+    environment.install(str(built.wheel))
     made = Committed(tmp_path, "  - {kind: table}")
     made.commit(1, {"second": [("a", 1)]})
     remember(made, "second", NUMBER, {"key": "a", "value": {"m": 1}, "updated_seq": 1})
@@ -57,10 +57,10 @@ def test_the_core_reads_state_and_checks_pipelines(
     "packages", [("pyspark==4.1.3",), ("pyspark==4.2.0", "pyspark-client==4.2.0"), ("pyspark==4.3.0",)]
 )
 def test_the_cases_of_all_samples_pass(
-    packages: tuple[str, ...], fresh: Fresh, built: tuple[Path, Path], tmp_path: Path
+    packages: tuple[str, ...], fresh: Fresh, built: Built, tmp_path: Path
 ) -> None:
     environment = fresh(sys.executable)
-    environment.install(f"{built[0]}[spark]", *packages, but=("pyspark", "pyspark-client", "py4j"))
+    environment.install(f"{built.wheel}[spark]", *packages, but=("pyspark", "pyspark-client", "py4j"))
     java = {"JAVA_HOME": str(java_home(find_java())), "TIDEGATE_HOME": str(tmp_path)}
     told = environment.run("tidegate", "test", REPOSITORY / "include" / "pipelines" / "cases", **java)
     passed, _, rest = told.strip().splitlines()[-1].partition(" of ")

@@ -11,22 +11,32 @@ from pathlib import Path
 import pytest
 
 import tidegate
+import tidegate_dev
 from tests.conftest import REPOSITORY
+from tests.install.built import Built
 
 EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "formats", "openlineage"}
 FOLDERS = {
     "tidegate": REPOSITORY / "include" / "tidegate",
     "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",
     "tidegate_airflow/spark_jobs": REPOSITORY / "spark_jobs",
-    "tidegate/demo/project/dags": REPOSITORY / "dags",
-    "tidegate/demo/project/include/expectations": REPOSITORY / "include" / "expectations",
-    "tidegate/demo/project/include/pipelines": REPOSITORY / "include" / "pipelines",
+}
+DEV_FOLDERS = {
+    "tidegate_dev": REPOSITORY / "tidegate-dev" / "tidegate_dev",
+    "tidegate_dev/demo/project/dags": REPOSITORY / "dags",
+    "tidegate_dev/demo/project/include/expectations": REPOSITORY / "include" / "expectations",
+    "tidegate_dev/demo/project/include/pipelines": REPOSITORY / "include" / "pipelines",
 }
 
 
 @pytest.fixture(scope="module")
-def wheel(built: tuple[Path, Path]) -> zipfile.ZipFile:
-    return zipfile.ZipFile(built[0])
+def wheel(built: Built) -> zipfile.ZipFile:
+    return zipfile.ZipFile(built.wheel)
+
+
+@pytest.fixture(scope="module")
+def dev_wheel(built: Built) -> zipfile.ZipFile:
+    return zipfile.ZipFile(built.dev_wheel)
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +45,28 @@ def requirements(wheel: zipfile.ZipFile) -> list[str]:
     return Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
 
 
-def test_wheel_has_every_file_of_both_packages(wheel: zipfile.ZipFile) -> None:
-    files = {
+def files_of(folders: dict[str, Path]) -> set[str]:
+    return {
         f"{package}/{path.relative_to(folder)}"
-        for package, folder in FOLDERS.items()
+        for package, folder in folders.items()
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_wheel_has_every_file_of_both_packages(wheel: zipfile.ZipFile) -> None:
+    files = files_of(FOLDERS)
     assert files == {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert "tidegate_airflow/spark_jobs/compute.py" in files
-    assert "tidegate/local/jars.lock" in files
+
+
+def test_dev_wheel_has_local_stack_and_demo(dev_wheel: zipfile.ZipFile) -> None:
+    files = files_of(DEV_FOLDERS)
+    assert files == {name for name in dev_wheel.namelist() if ".dist-info/" not in name}
+    assert "tidegate_dev/jars.lock" in files
+    (name,) = [name for name in dev_wheel.namelist() if name.endswith("METADATA")]
+    asked = Parser().parsestr(dev_wheel.read(name).decode()).get_all("Requires-Dist")
+    assert asked == [f"tidegate[airflow,quality]=={tidegate.__version__}"]
 
 
 def test_it_has_its_licence_and_its_entry_points(wheel: zipfile.ZipFile) -> None:
@@ -95,4 +117,4 @@ def test_all_that_it_asks_for_is_locked(requirements: list[str]) -> None:
 
 
 def test_its_version_is_that_of_the_package() -> None:
-    assert version("tidegate") == tidegate.__version__
+    assert version("tidegate") == version("tidegate-dev") == tidegate.__version__ == tidegate_dev.__version__

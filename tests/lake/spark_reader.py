@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidegate.local.java import find_java, java_home
+from tidegate.engine.java import find_java, java_home
 
 OPTIONS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

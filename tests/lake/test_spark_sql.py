@@ -36,7 +36,7 @@ from tests.lake.tables_for_tests import (
 )
 from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, newest_rows_sql
-from tidegate.local.jars import ensure_jars
+from tidegate_dev.jars import ensure_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

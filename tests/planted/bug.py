@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent / "bugs"
 COPIED = (
     "include",
+    "tidegate-dev",
     "plugins",
     "spark_jobs",
     "dags",
@@ -98,7 +99,7 @@ def run_tests(checkout: Path, tests: tuple[str, ...]) -> subprocess.CompletedPro
 
     The broker's jars are those of the installed checkout.
     """
-    path = os.pathsep.join(str(checkout / name) for name in (".", "include", "plugins"))
+    path = os.pathsep.join(str(checkout / name) for name in (".", "include", "plugins", "tidegate-dev"))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", *tests]
     return subprocess.run(
         command,

@@ -25,7 +25,7 @@ from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.statsd import StatsD, listening
 from tidegate.errors import BrokerUnavailable, BufferFull, LedgerUnavailable
 from tidegate.ledger import OffsetRange
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.airflow
 

@@ -58,8 +58,8 @@ def test_a_field_that_was_left_empty_says_nothing(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.broker
 def test_the_form_s_button_asks_the_broker(broker: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.local.broker import KafkaBroker
     from tidegate_airflow.hook import KafkaHook
+    from tidegate_dev.broker import KafkaBroker
 
     assert isinstance(broker, KafkaBroker)
     stored = {"conn_type": "tidegate_kafka", "extra": {"bootstrap.servers": broker.bootstrap_servers}}

@@ -19,8 +19,8 @@ from tidegate.app import App
 from tidegate.batch import Trigger, run_batch
 from tidegate.errors import TopicRecreated
 from tidegate.inspect import read_state
-from tidegate.local.broker import KafkaBroker
 from tidegate.recovery.move import lower_positions
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

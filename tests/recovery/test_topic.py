@@ -12,7 +12,7 @@ from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tidegate.batch import check_progress
 from tidegate.errors import LakeDamaged, TopicRecreated
 from tidegate.failpoints import FailpointRaised
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

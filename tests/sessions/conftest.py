@@ -23,9 +23,9 @@ from tests.secured import SecuredBroker, with_all_secrets
 from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
 from tests.sessions.submitting import Submission, SubmittingWorld
-from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import free_port
-from tidegate.local.spark_server import SparkServer
+from tidegate.engine.java import find_java, java_home
+from tidegate_dev.processes import free_port
+from tidegate_dev.spark_server import SparkServer
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 _LOG = """\

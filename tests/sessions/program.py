@@ -27,10 +27,10 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.before import left_before
 from tidegate.cli import cli
 from tidegate.engine.batch import Computation
+from tidegate.engine.java import find_java, java_home
 from tidegate.engine.session import open_session
 from tidegate.engine.source import KafkaSource
 from tidegate.errors import OffsetsLost
-from tidegate.local.java import find_java, java_home
 
 PLANTED = "planted-83ac"
 CASES = Path("include/pipelines/cases/rate_limited")

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.sessions import flushed
 from tests.sessions.system_calls import Call, calls, traced
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 

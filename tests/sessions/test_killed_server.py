@@ -15,9 +15,9 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.world import World, key_of, stock_event
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.spark_server import SparkServer
-from tidegate.local.warden import living_below
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.spark_server import SparkServer
+from tidegate_dev.warden import living_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.sessions import named
-from tidegate.local.spark_server import SparkServer
+from tidegate_dev.spark_server import SparkServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

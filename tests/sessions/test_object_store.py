@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.sessions import object_store
 from tests.sessions.object_store import TABLES, WRITES
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 

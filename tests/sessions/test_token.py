@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tidegate.local.spark_server import SparkServer
 from tidegate.spark_token import read_token, remove_token, write_token
+from tidegate_dev.spark_server import SparkServer
 
 CLIENT = """
 import sys

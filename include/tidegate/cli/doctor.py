@@ -13,6 +13,7 @@ from tidegate.app import App
 from tidegate.batch import streams_of_broken_files, streams_without_file
 from tidegate.cli.references import missing_suites
 from tidegate.cli.show import show, steps_shown
+from tidegate.engine.java import find_java
 from tidegate.errors import Permanent, SetupFailed, Transient
 from tidegate.extras import check_spark_packages
 from tidegate.inspect.examine import (
@@ -27,7 +28,6 @@ from tidegate.inspect.examine import (
 )
 from tidegate.lake import Store
 from tidegate.lake.probe import puts_if_absent
-from tidegate.local.java import find_java
 from tidegate.settings import Settings
 from tidegate.spec import load_pipelines
 

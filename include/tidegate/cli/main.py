@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 import click
 
 from tidegate import __version__
 from tidegate.arrow import keep_pandas_out
-from tidegate.cli.commands.batches import compact, drain, plan, run, status, validate
-from tidegate.cli.commands.cases import simulate, test
-from tidegate.cli.commands.generations import generation
-from tidegate.cli.commands.local import demo, down, up
-from tidegate.cli.commands.operating import doctor, migrate
-from tidegate.cli.commands.quality import check, quality
-from tidegate.cli.commands.quarantine import quarantine
-from tidegate.cli.commands.reading import emissions, explain, history, state
-from tidegate.cli.commands.recovering import recover
-from tidegate.cli.commands.writing import init, schema
+from tidegate.cli.commands import COMMANDS
 
-_COMMANDS = (
-    *(demo, up, down, init, schema, test, simulate, validate, plan, run, drain, status, history),
-    *(state, emissions, quarantine, explain, check, quality, generation, compact, doctor),
-    *(recover, migrate),
-)
+_IN_TIDEGATE_DEV = ("demo", "up", "down")
+"""The commands that another distribution adds; without it, the message says which one."""
 
 
-class _Commands(click.Group):
-    """Lists its commands in the order in which they were given."""
+class LazyGroup(click.Group):
+    """A group that imports the module of a command when it is called, or when its help is shown.
+
+    See https://click.palletsprojects.com/en/stable/complex/#lazily-loading-subcommands. Other distributions
+    add commands by an entry point of the group `tidegate.commands`: a mapping of names to modules, as
+    `tidegate.cli.commands.COMMANDS` is. A command has the same name in its module.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [name for modules in (*_extensions(), COMMANDS) for name in modules]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # The entry points are read last: that takes longer than the import of a command.
+        module = COMMANDS.get(cmd_name) or next(
+            (modules[cmd_name] for modules in _extensions() if cmd_name in modules), None
+        )
+        if module is not None:
+            command: click.Command = getattr(import_module(module), cmd_name)
+            return command
+        if cmd_name in _IN_TIDEGATE_DEV:
+            ctx.fail(
+                f"`tidegate {cmd_name}` needs the package tidegate-dev, which is not installed here: "
+                "pip install tidegate-dev."
+            )
+        return None
 
 
-@click.command(cls=_Commands, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+def _extensions() -> Iterator[Mapping[str, str]]:
+    """Yield the commands of each other distribution, as name -> module."""
+    from importlib.metadata import entry_points  # late: few calls need it
+
+    for entry in entry_points(group="tidegate.commands"):
+        yield entry.load()
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
     """Micro-batch ETL for Kafka that emits only real changes, exactly once.

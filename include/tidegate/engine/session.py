@@ -17,10 +17,10 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidegate.engine import connect
+from tidegate.engine.java import find_java, java_home
+from tidegate.engine.jvm_options import driver_options
 from tidegate.errors import SettingsInvalid, SetupFailed, SparkLost
 from tidegate.extras import check_spark_packages
-from tidegate.local.driver import driver_options
-from tidegate.local.java import find_java, java_home
 from tidegate.signals import same_interrupt
 
 _CORES_UNKNOWN = 8

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from tidegate.broker.records import Slice
 from tidegate.engine.batch import Before, compute_batch
+from tidegate.engine.java import find_java, probe
+from tidegate.engine.jvm_options import archive_path, training_options
 from tidegate.engine.session import open_session
 from tidegate.engine.source import RecordSlice
 from tidegate.errors import SetupFailed, TidegateError
 from tidegate.formats import Records
 from tidegate.lake import Lake
 from tidegate.ledger import OffsetRange, Plan, Stream
-from tidegate.local.class_archive import archive_path, training_options
-from tidegate.local.java import find_java, probe
 from tidegate.spec import compile_pipeline, parse_pipeline
 
 _RECORDS = 1_000

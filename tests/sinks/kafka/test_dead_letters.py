@@ -19,13 +19,13 @@ from tests.sampling import sampled
 from tests.sinks.kafka.sending import Sending
 from tidegate import inspect
 from tidegate.batch import check_progress
-from tidegate.demo.topics import committed_records
 from tidegate.errors import SinkRefused, TopicMissing, TopicRecreated
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.lake.quarantine import QUARANTINE
 from tidegate.ledger import Plan
-from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.dead_letters import OpenDeadLetters
+from tidegate_dev.broker import KafkaBroker
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = pytest.mark.broker
 FAULTS = (

@@ -16,7 +16,7 @@ from tidegate.app import stream_of
 from tidegate.batch import Trigger, draft, old_record_warnings
 from tidegate.cli import cli
 from tidegate.inspect import sink_warnings
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 DAY_MS = 86_400_000

@@ -22,8 +22,8 @@ from tidegate.errors import LedgerMismatch, ProgressLost, TopicMissing
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.inspect.examine import examine_progress_topics
 from tidegate.ledger import Stream
-from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.topic_progress import find_progress
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 NOW = Trigger("now", clock_ms=0)

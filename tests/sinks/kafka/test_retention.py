@@ -10,7 +10,7 @@ import pytest
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tidegate.batch import validate_batch
 from tidegate.errors import TimestampRefused
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 WEEK_MS = 7 * 86_400_000

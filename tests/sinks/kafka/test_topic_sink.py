@@ -25,7 +25,7 @@ from tidegate.broker.producer import TransactionalProducer
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 POINTS = ("begin", "send", "send_progress", "flush", "commit")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sinks.kafka.sending import Sending
 from tidegate.errors import BrokerUnavailable
-from tidegate.local.broker import KafkaBroker
+from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "messages.md"

@@ -1,0 +1,78 @@
+"""The two samples that the demo runs: their input, and the proof of their output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from tidegate.app import App
+from tidegate.ledger import Plan, Stream
+from tidegate_dev.demo.events import WAVES, Event, stock_events
+from tidegate_dev.demo.expected import History, expected_availability
+from tidegate_dev.demo.expected_batches import expected_batches, faults
+from tidegate_dev.demo.tables import read_batches
+from tidegate_dev.demo.topics import STOCK, VISITS, read_published
+from tidegate_dev.demo.visits import visit_events, visit_interval
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The output that consumers see, and the expected one: per key, in order.
+
+    `faults` has problems that hold whatever the expected output is, such as a batch with too many events.
+    """
+
+    actual: History
+    expected: History
+    faults: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether the output is exactly the expected one, and has no faults."""
+        return self.actual == self.expected and not self.faults
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A pipeline of the demo.
+
+    Args:
+        pipeline: The name of the pipeline, which is also the DAG's.
+        topic: The input topic.
+        events: Returns the events of a wave (0 or 1).
+        prove: Reads the output, and compares it with the expected output for the given plans.
+        interval: Returns the data interval of a wave's DAG run. None: the clock is the time of the trigger.
+    """
+
+    pipeline: str
+    topic: str
+    events: Callable[[int], Iterator[Event]]
+    prove: Callable[[App, Sequence[Plan]], Proof]
+    interval: Callable[[int], tuple[datetime, datetime]] | None = None
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of the sample's only generation."""
+        return Stream(self.pipeline, 1)
+
+
+def _prove_availability(app: App, plans: Sequence[Plan]) -> Proof:
+    published = read_published(app.settings.kafka().servers)
+    return Proof(published, expected_availability(_all(stock_events)))
+
+
+def _prove_batches(app: App, plans: Sequence[Plan]) -> Proof:
+    actual = read_batches(app, plans[0].stream)
+    expected = expected_batches(_all(visit_events), plans)
+    return Proof(actual, expected, tuple(faults(actual, _all(visit_events))))
+
+
+def _all(events: Callable[[int], Iterator[Event]]) -> Iterator[Event]:
+    return chain.from_iterable(map(events, range(len(WAVES))))
+
+
+AVAILABILITY = Sample("availability", STOCK, stock_events, _prove_availability)
+VISITOR_BATCHES = Sample("visitor_batches", VISITS, visit_events, _prove_batches, visit_interval)
+SAMPLES = (AVAILABILITY, VISITOR_BATCHES)
