@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.batch.committed import Committed
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.lake.writer import ROW_GROUP_ROWS
 
 REASONS = (

@@ -18,9 +18,8 @@ from tidegate.formats.reasons import Reason
 
 if TYPE_CHECKING:
     from tidegate.app import App
-    from tidegate.batch import ResolutionRequest
-    from tidegate.inspect import QuarantineFilter
     from tidegate.ledger import Stream
+    from tidegate.quarantine import QuarantineFilter, ReplayedRecords
 
 _SECTION = "Replay of quarantine"
 REPLAY = "replay"
@@ -88,7 +87,7 @@ def _instant(title: str, description: str) -> Param:
 
 @dataclass(frozen=True)
 class Replay:
-    """The open records to replay (see `inspect.QuarantineFilter`), their edits, and the reason."""
+    """The open records to replay (see `quarantine.QuarantineFilter`), their edits, and the reason."""
 
     reasons: tuple[str, ...] = ()
     first_batch: int | None = None
@@ -101,7 +100,7 @@ class Replay:
     @property
     def where(self) -> QuarantineFilter:
         """The filter of the records. Raises SettingsInvalid for a reason that does not exist."""
-        from tidegate.inspect import QuarantineFilter
+        from tidegate.quarantine import QuarantineFilter
 
         since_ms, until_ms = (
             None if at is None else round(at.timestamp() * 1000) for at in (self.since, self.until)
@@ -114,29 +113,29 @@ class Replay:
             until_ms=until_ms,
         )
 
-    def request(self, app: App, stream: Stream, run: Any) -> ResolutionRequest:
+    def request(self, app: App, stream: Stream, run: Any) -> ReplayedRecords:
         """Return the resolution that the plan of a run (Airflow's `DagRun`) stores, unless the run has a plan
         already.
 
         The decision is recorded for the person who triggered the run. Raises SettingsInvalid for an edit that
         cannot be read.
         """
-        from tidegate import inspect
-        from tidegate.batch import ResolutionRequest
+        from tidegate import quarantine
+        from tidegate.quarantine import ReplayedRecords
 
-        rows = partial(inspect.iter_open, app, stream, self.where)
-        edit = inspect.ValueEdit.parse(self.edits)
+        rows = partial(quarantine.iter_open, app, stream, self.where)
+        edit = quarantine.ValueEdit.parse(self.edits)
         by = getattr(run, "triggering_user_name", None) or f"Airflow's run {run.run_id}"
-        return ResolutionRequest((lambda: map(edit.apply, rows())) if self.edits else rows, by, self.because)
+        return ReplayedRecords((lambda: map(edit.apply, rows())) if self.edits else rows, by, self.because)
 
     def count_open(self, app: App, stream: Stream) -> int:
         """Return how many records it would replay now. Raises SettingsInvalid if an edit does not fit one of
         them.
         """
-        from tidegate import inspect
+        from tidegate import quarantine
 
-        edit = inspect.ValueEdit.parse(self.edits)
-        tables = inspect.iter_open(app, stream, self.where)
+        edit = quarantine.ValueEdit.parse(self.edits)
+        tables = quarantine.iter_open(app, stream, self.where)
         return sum((edit.apply(rows) if self.edits else rows).num_rows for rows in tables)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 import time
 
-from tidegate import inspect
+from tidegate import quarantine
 from tidegate.app import App, stream_of
-from tidegate.batch import ResolutionRequest, Trigger, run_batch
+from tidegate.batch import Trigger, run_batch
 from tidegate.engine.session import OwnSession
+from tidegate.quarantine import ReplayedRecords
 
 EDIT = "$.quantity = integer($.quantity)"
 
@@ -20,9 +21,9 @@ def main(run_id: str) -> None:
     """The same run, however often it is begun."""
     app = App.from_environment()
     pipeline = app.pipeline("availability")
-    stream, edit = stream_of(pipeline), inspect.ValueEdit.parse([EDIT])
-    request = ResolutionRequest(
-        lambda: map(edit.apply, inspect.iter_open(app, stream, inspect.QuarantineFilter())), "ada"
+    stream, edit = stream_of(pipeline), quarantine.ValueEdit.parse([EDIT])
+    request = ReplayedRecords(
+        lambda: map(edit.apply, quarantine.iter_open(app, stream, quarantine.QuarantineFilter())), "ada"
     )
     now_ms = time.time_ns() // 1_000_000
     began = time.monotonic()

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tests.world import NOW_MS, World
-from tidegate import inspect
-from tidegate.batch import ResolutionRequest
+from tidegate import quarantine
 from tidegate.errors import TopicMissing
+from tidegate.quarantine import ReplayedRecords
 from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -83,8 +83,8 @@ def test_dead_letters_hold_records_of_all_stages(
     ]
     assert letters(world, dead) == expected
 
-    where = inspect.QuarantineFilter(reasons=["malformed"])
-    request = ResolutionRequest(lambda: inspect.iter_open(world.app, world.stream, where), "ada", "in vain")
+    where = quarantine.QuarantineFilter(reasons=["malformed"])
+    request = ReplayedRecords(lambda: quarantine.iter_open(world.app, world.stream, where), "ada", "in vain")
     world.run(replay=request)
     assert letters(world, dead) == [*expected, (2, *expected[2][1:])]
     assert world.app.ledger.publications(world.stream, 2)[f"dead-letters:{dead}"] == 1

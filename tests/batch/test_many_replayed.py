@@ -13,7 +13,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.world import NOW_MS, World
-from tidegate import inspect
+from tidegate import quarantine
 from tidegate_dev.demo.topics import committed_records
 
 RECORDS = int(os.environ.get("TIDEGATE_TEST_RECORDS", "1000000"))
@@ -63,7 +63,7 @@ def test_million_records_replay_once_under_kills(
     world.run()
     assert world.counts(1)["quarantined"] == RECORDS
     began = time.monotonic()
-    [page] = inspect.list_quarantine(world.app, world.stream, limit=50)
+    [page] = quarantine.list_quarantine(world.app, world.stream, limit=50)
     print(f"listed in {time.monotonic() - began:.2f} s")
     assert page.num_rows == 50
 
@@ -74,7 +74,7 @@ def test_million_records_replay_once_under_kills(
     sent = Counter(record.key for record in committed_records(world.servers, world.sink))
     assert len(sent) == RECORDS
     assert set(sent.values()) == {1}
-    statuses = inspect.count_by_status(world.app, world.stream, inspect.QuarantineFilter())
-    assert statuses[inspect.Status.REPLAYED] == RECORDS
+    statuses = quarantine.count_by_status(world.app, world.stream, quarantine.QuarantineFilter())
+    assert statuses[quarantine.Status.REPLAYED] == RECORDS
     [resolution] = world.app.ledger.resolutions(world.stream)
     assert resolution.manifest.file_rows == RECORDS

@@ -26,10 +26,11 @@ import pyarrow as pa
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
-from tidegate import inspect
+from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
-from tidegate.batch import ResolutionRequest, Trigger, discard_records
+from tidegate.batch import Trigger
 from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate_dev.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
@@ -145,7 +146,7 @@ class Scene:
         """What starts the run that is to make a batch: always at one instant, so that time is no input."""
         trigger = Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
         if self.history == REPLAYED and batch == 2:
-            request = ResolutionRequest(lambda: map(corrected, self.opened()), "somebody")
+            request = quarantine.ReplayedRecords(lambda: map(corrected, self.opened()), "somebody")
             return replace(trigger, replay=request)
         return trigger
 
@@ -159,8 +160,8 @@ class Scene:
     def opened(self, *partitions: int) -> Iterator[pa.Table]:
         """What nobody has decided of yet."""
         app = App.from_environment({**os.environ, **self.environment})
-        where = inspect.QuarantineFilter(partitions=partitions)
-        return inspect.iter_open(app, stream_of(app.pipeline(self.name)), where)
+        where = quarantine.QuarantineFilter(partitions=partitions)
+        return quarantine.iter_open(app, stream_of(app.pipeline(self.name)), where)
 
     def create(self) -> None:
         """The output topics, and what else this history needs."""

@@ -12,14 +12,14 @@ import pytest
 
 from tests.seeded import Seeded, unusable
 from tests.world import World
-from tidegate import inspect
+from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
 from tidegate.inspect import catalog as catalog_module
 from tidegate.inspect.lag import current_lags
-from tidegate.inspect.samples import MAX_CHARACTERS
 from tidegate.ledger import Run, Stream
 from tidegate.ledger.stream_condition import ConditionKind
+from tidegate.quarantine.page import MAX_CHARACTERS
 from tidegate.settings import Settings
 from tidegate_dev.processes import free_port
 
@@ -166,7 +166,7 @@ def test_samples_are_cut_whatever_bytes_they_are(seeded: Seeded) -> None:
     seeded.batch(pipeline, 1, {"used": 998}, rows)
     seeded.batch(pipeline, 2, {"used": 1000})
     recent = inspect.details(seeded.app, AVAILABILITY).recent
-    (long, short), error = inspect.samples_of(seeded.app, AVAILABILITY, recent)
+    (long, short), error = quarantine.samples_of(seeded.app, AVAILABILITY, recent)
     assert error is None
     assert long.value is not None
     assert long.value.startswith("\\xff<script>xxx")
@@ -179,7 +179,7 @@ def test_no_more_samples_than_requested_are_read(seeded: Seeded) -> None:
     for seq in (1, 2, 3):
         seeded.batch(pipeline, seq, {"used": 990}, [unusable(seq * 10 + n, b"{") for n in range(9)])
     recent = inspect.details(seeded.app, AVAILABILITY).recent
-    samples, _ = inspect.samples_of(seeded.app, AVAILABILITY, recent, limit=12)
+    samples, _ = quarantine.samples_of(seeded.app, AVAILABILITY, recent, limit=12)
     assert [sample.seq for sample in samples] == [3] * 9 + [2] * 3
 
 
@@ -189,7 +189,7 @@ def test_samples_of_a_missing_lake_give_a_reason(seeded: Seeded) -> None:
     for path in (seeded.home / "lake").rglob("*.parquet"):
         path.unlink()
     recent = inspect.details(seeded.app, AVAILABILITY).recent
-    samples, error = inspect.samples_of(seeded.app, AVAILABILITY, recent)
+    samples, error = quarantine.samples_of(seeded.app, AVAILABILITY, recent)
     assert samples == []
     assert error is not None
     assert "parquet" in error.what

@@ -12,17 +12,18 @@ from click.testing import CliRunner
 
 from tests.batch.aged import DAY, NOW
 from tests.quarantines import Quarantined, quarantined
-from tidegate import inspect, maintenance
-from tidegate.batch import ResolutionRequest, Trigger, discard_records, plan_batch, resolve
+from tidegate import maintenance, quarantine
+from tidegate.batch import Trigger, plan_batch, resolve
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.maintenance import expiry
 from tidegate.maintenance.expiry import expire_quarantine
 from tidegate.maintenance.notes import note_in_ledger
+from tidegate.quarantine import ReplayedRecords, discard_records
 
 AGE = timedelta(hours=24)
-ALL = inspect.QuarantineFilter()
+ALL = quarantine.QuarantineFilter()
 
 
 class Kept(Quarantined):
@@ -55,7 +56,7 @@ class Kept(Quarantined):
         """Of which there is something to read."""
         return [
             seq
-            for table in inspect.iter_quarantine(self.app, self.stream)
+            for table in quarantine.iter_quarantine(self.app, self.stream)
             for seq in table["seq"].to_pylist()
         ]
 
@@ -64,9 +65,9 @@ class Kept(Quarantined):
         found = lake.store.listed(lake.table("quarantine"))
         return sorted({file.path.split("/")[-2] for file in found})
 
-    def request(self, *seqs: int, is_listed: bool = False) -> ResolutionRequest:
+    def request(self, *seqs: int, is_listed: bool = False) -> ReplayedRecords:
         rows = pa.Table.from_pylist([quarantined(seq, seq) for seq in seqs], QUARANTINE)
-        return ResolutionRequest(lambda: iter([rows]), "ada", "no use", is_listed)
+        return ReplayedRecords(lambda: iter([rows]), "ada", "no use", is_listed)
 
     def replay(self, *seqs: int) -> Any:
         trigger = Trigger("test", 9_000, now_ms=9_000, replay=self.request(*seqs))
@@ -169,7 +170,9 @@ def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
     assert discarded in world.clean(0.6).names
     (decided,) = world.app.ledger.resolutions(world.stream)
     assert (decided.decided_by, decided.reason) == ("ada", "no use"), "the ledger still tells"
-    assert inspect.count_by_status(world.app, world.stream, ALL)[inspect.Status.OPEN] == len(world.batches())
+    assert quarantine.count_by_status(world.app, world.stream, ALL)[quarantine.Status.OPEN] == len(
+        world.batches()
+    )
 
 
 def test_request_for_expired_quarantine_says_so(world: Kept) -> None:

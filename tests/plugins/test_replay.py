@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.quarantines import Quarantined, quarantined
-from tidegate.lake.quarantine import QUARANTINE, RowCondition, row_groups
+from tidegate.lake.quarantine_files import QUARANTINE, RowCondition, row_groups
 from tidegate.ledger import Attempt, Plan
 
 pytestmark = pytest.mark.airflow

@@ -22,11 +22,9 @@ from tidegate import batch
 from tidegate.app import LONG_DONE, leased, planned_for
 from tidegate.batch import (
     Outcome,
-    ResolutionRequest,
     Trigger,
     batches_of_run,
     compute_batch,
-    discard_records,
     has_more_batches,
     plan_batch,
     run_batch,
@@ -47,6 +45,7 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Snapshot, Stream
 from tidegate.maintenance.history import remove_history
+from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate.recovery import Situation
 from tidegate.recovery.accept_gap import accept_gap
 from tidegate.recovery.drop_plan import drop_plan

@@ -203,9 +203,9 @@ REPLACED: dict[str, Any] = {
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
     "tidegate.batch.compute.check_tables": lambda *_: None,
-    "tidegate.batch.discard.uuid4": _attempt_id,
-    "tidegate.batch.discard.written_resolution": replays.written_resolution,
-    "tidegate.batch.replay.written_resolution": replays.written_resolution,
+    "tidegate.quarantine.resolve.uuid4": _attempt_id,
+    "tidegate.quarantine.resolve.written_resolution": replays.written_resolution,
+    "tidegate.quarantine.replay.written_resolution": replays.written_resolution,
     "tidegate.batch.drop.remove_files": lambda app, stream: app.places.world.effect(
         "drop.delete", lambda: app.places.lake.remove(stream), LakeUnavailable
     ),

@@ -24,7 +24,7 @@ from tidegate.engine.batch import Before, Computed
 from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
 from tidegate.lake import LedgerMark, Store
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.ledger import ManifestRef, Plan, Stream
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline

@@ -17,7 +17,7 @@ PLANTED["a_dropped_plan_leaves_its_resolution"] = partial(
 )
 
 
-PLANTED["a_refused_value_is_replayed"] = partial(patch, "tidegate.batch.replay.EMISSION", -99)
+PLANTED["a_refused_value_is_replayed"] = partial(patch, "tidegate.quarantine.replay.EMISSION", -99)
 
 
 @planted((SimLeased, "add_plan"))

@@ -17,11 +17,11 @@ from zlib import crc32
 import pyarrow as pa
 
 from tests.simulator.broker import Record
-from tidegate.batch import ResolutionRequest
-from tidegate.batch.resolve import Skipped
 from tidegate.formats import EMISSION
 from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import Resolution
+from tidegate.quarantine import ReplayedRecords
+from tidegate.quarantine.resolve import Skipped
 
 BAD, CORRECTED, REFUSED = b"bad", b"corrected", b"refused"
 ALL, SOME = "all", "some"
@@ -56,13 +56,13 @@ def is_refused(record: Record) -> bool:
     return (record.value or b"").startswith(REFUSED)
 
 
-def request(how_many: str) -> ResolutionRequest:
+def request(how_many: str) -> ReplayedRecords:
     """Of whoever replays or discards; the fake below reads the reason."""
-    return ResolutionRequest(lambda: iter(()), "somebody", how_many)
+    return ReplayedRecords(lambda: iter(()), "somebody", how_many)
 
 
 def written_resolution(
-    app: Any, lease: Any, request: ResolutionRequest, seq: int | None, unfit: Any = None
+    app: Any, lease: Any, request: ReplayedRecords, seq: int | None, unfit: Any = None
 ) -> tuple[Resolution | None, Skipped]:
     """As `protocol.resolve.written_resolution`: what is open, at this instant."""
     places, stream = app.places, lease.stream

@@ -147,7 +147,7 @@ class App:
 
         Raises SettingsInvalid if the connection is not set, LakeDamaged, LakeUnavailable.
         """
-        from tidegate.engine.replayed import ReplaySource
+        from tidegate.engine.replay_source import ReplaySource
         from tidegate.engine.source import KafkaSource
 
         if plan.replay is None:

@@ -5,7 +5,6 @@ from tidegate.batch.commit import check_source, commit_batch
 from tidegate.batch.compute import check_still_there, compute_batch
 from tidegate.batch.connections import connections
 from tidegate.batch.cover import batches_of_run, has_more_batches, noted_batches, run_of_batch
-from tidegate.batch.discard import discard_records
 from tidegate.batch.drop import drop_generation
 from tidegate.batch.dry_run import describe_next_batch
 from tidegate.batch.edits import require_compatible
@@ -28,18 +27,17 @@ from tidegate.batch.promotion import (
     rollback,
 )
 from tidegate.batch.publish import publish_batch
-from tidegate.batch.resolve import ResolutionRequest
 from tidegate.batch.run import run_batch
 from tidegate.batch.sink_progress import check_progress, published_sinks
 from tidegate.batch.stalled import stalled_transactions
-from tidegate.batch.trigger import Trigger
+from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.batch.validate import validate_batch
 
 __all__ = [
     "Approval",
     "Outcome",
     "Promoted",
-    "ResolutionRequest",
+    "ReplayRequest",
     "Trigger",
     "begin_from",
     "batches_of_run",
@@ -50,7 +48,6 @@ __all__ = [
     "commit_batch",
     "compute_batch",
     "connections",
-    "discard_records",
     "draft",
     "drop_generation",
     "finish_orphaned_streams",

@@ -18,13 +18,11 @@ from tidegate.batch.lookups import pinned_lookups
 from tidegate.batch.old_records import old_record_warnings
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.ranges import limit_ends, limit_span, plan_ranges, standing_still
-from tidegate.batch.replay import with_replay
-from tidegate.batch.resolve import ResolutionRequest
 from tidegate.batch.schemas import with_writers
 from tidegate.batch.stalled import stalled_in
 from tidegate.batch.start_over import require_start_over
 from tidegate.batch.suites import pinned
-from tidegate.batch.trigger import Trigger
+from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -98,14 +96,14 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
 
 
 def _plan_replay(
-    app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ResolutionRequest
+    app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ReplayRequest
 ) -> Outcome:
     began = time.monotonic()
     head = lease.head(lease.stream)
     if head.seq == 0:
         return _no_batch(lease, trigger, "nothing was read yet, so nothing is in quarantine")
     plan, _ = _draft(app, pipeline, head, trigger, may_register=True)
-    plan, resolution, skipped = with_replay(app, lease, pipeline, head, plan, request)
+    plan, resolution, skipped = request.planned(app, lease, pipeline, head, plan)
     if resolution is None:
         return _no_batch(lease, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
     lease.add_plan(plan, resolution)

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App
 from tidegate.errors import LateExceeded, Permanent, QuarantineExceeded
-from tidegate.lake.quarantine import RowCondition, reason_codes, row_groups
+from tidegate.lake.quarantine_files import RowCondition, reason_codes, row_groups
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
-from tidegate.spec.quarantine import LateRule, QuarantineRule
+from tidegate.spec.quarantine_rules import LateRule, QuarantineRule
 
 log = logging.getLogger(__name__)
 Alert = Callable[[str], object]

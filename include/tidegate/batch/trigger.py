@@ -5,14 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Protocol
 
-from tidegate.batch.resolve import ResolutionRequest
+from tidegate.app.root import App
 from tidegate.core import FUTURE_MS
 from tidegate.errors import TriggerInvalid
+from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
+from tidegate.spec import Pipeline
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset that is not read any more."""
+
+
+class ReplayRequest(Protocol):
+    """Records in quarantine that a batch reads again, in place of what Kafka has.
+
+    `quarantine.ReplayedRecords` implements it: a batch knows no more of quarantine than this.
+    """
+
+    def planned(
+        self, app: App, lease: LeasedLedger, pipeline: Pipeline, head: Head, plan: Plan
+    ) -> tuple[Plan, Resolution | None, str]:
+        """Return the plan of a batch that reads these records, and the resolution that is stored with it.
+
+        The resolution is None if none of the records is open. The text says which records were left out, and
+        why; it is empty if none was.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ class Trigger:
     until_offsets: Offsets | None = None
     max_records: int | None = None
     interval_start_ms: int | None = None
-    replay: ResolutionRequest | None = None
+    replay: ReplayRequest | None = None
     any_clock: bool = False
     from_start: bool = False
 

@@ -12,7 +12,7 @@ from tidegate import inspect
 from tidegate.app import App, stream_of
 from tidegate.batch import (
     Outcome,
-    ResolutionRequest,
+    ReplayRequest,
     Trigger,
     draft,
     old_record_warnings,
@@ -232,7 +232,7 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
 
 
 def trigger_now(
-    run_id: str, options: RunOptions, drain: bool = False, replay: ResolutionRequest | None = None
+    run_id: str, options: RunOptions, drain: bool = False, replay: ReplayRequest | None = None
 ) -> Trigger:
     """Return the trigger of a batch that a user starts by hand.
 

@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate import inspect
+from tidegate import quarantine
 from tidegate.app import App
 from tidegate.cli.options import epoch_ms
 from tidegate.cli.reading import open_stream
 from tidegate.cli.show import out, show, show_cut, show_lines
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect import CountedBy, QuarantineFilter
 from tidegate.ledger import Stream
+from tidegate.quarantine import CountedBy, QuarantineFilter
 
 _CUT = ("reason", "key", "value")
 _CUT_BYTES = 1000
@@ -30,16 +30,16 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
     `opened`.
     """
     app, stream, where = opened(**which)
-    decisions = inspect.Decisions(app, stream)
+    decisions = quarantine.Decisions(app, stream)
     if as_json:
-        for rows in inspect.list_quarantine(app, stream, where, limit):
-            objects = inspect.exported_objects(inspect.exported(rows))
+        for rows in quarantine.list_quarantine(app, stream, where, limit):
+            objects = quarantine.exported_objects(quarantine.exported(rows))
             show_lines(
                 record | {"status": str(decision)}
                 for record, decision in zip(objects, decisions.decisions_on(rows), strict=True)
             )
         return
-    tables = inspect.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
+    tables = quarantine.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
     records = [
         _row(record, decision)
         for rows in tables
@@ -50,7 +50,7 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
     show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
 
 
-def _row(record: dict[str, Any], decision: inspect.Decision) -> dict[str, Any]:
+def _row(record: dict[str, Any], decision: quarantine.Decision) -> dict[str, Any]:
     """Return a record for people."""
     return {
         "batch": record["seq"],
@@ -64,7 +64,7 @@ def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
     """Show the number of records per reason, topic or batch. `which`: the arguments of `opened`."""
     app, stream, where = opened(**which)
     by = by or ("reason",)
-    counts = [dataclasses.asdict(count) for count in inspect.count_quarantine(app, stream, where, by)]
+    counts = [dataclasses.asdict(count) for count in quarantine.count_quarantine(app, stream, where, by)]
     if not as_json:
         _say_expired(app, stream, where)
     unused = {name for name in ("reason", "topic", "batch") if name not in by}
@@ -73,7 +73,7 @@ def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
 
 def show_statuses(as_json: bool, **which: Any) -> None:
     """Show how many records are open, replayed and discarded. `which`: the arguments of `opened`."""
-    counts = inspect.count_by_status(*opened(**which))
+    counts = quarantine.count_by_status(*opened(**which))
     show([{"status": status.value, "records": records} for status, records in counts.items()], as_json)
 
 
@@ -92,7 +92,7 @@ def show_history(pipeline: str, generation: int | None, position: str, as_json: 
         )
     app, stream = open_stream(pipeline, generation)
     place = match["topic"], int(match["partition"]), int(match["offset"])
-    events = [vars(event) for event in inspect.record_history(app, stream, *place)]
+    events = [vars(event) for event in quarantine.record_history(app, stream, *place)]
     if not as_json:
         events = [
             {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
@@ -119,7 +119,7 @@ def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
         which: The arguments of `opened`.
     """
     app, stream, where = opened(**which)
-    count = inspect.export_quarantine(app, stream, path, where, force, open_only)
+    count = quarantine.export_quarantine(app, stream, path, where, force, open_only)
     out.print(f"{count} records of {stream} are in {path}", markup=False, highlight=False, soft_wrap=True)
 
 

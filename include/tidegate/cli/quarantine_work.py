@@ -11,9 +11,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidegate import inspect
+from tidegate import quarantine
 from tidegate.app import App, stream_of
-from tidegate.batch import ResolutionRequest, discard_records
 from tidegate.cli.batches import report_object, run_trigger, trigger_now
 from tidegate.cli.options import RunOptions, login_name
 from tidegate.cli.quarantine import opened, record_filter
@@ -39,7 +38,7 @@ def replay(
 
     Args:
         file: An exported, possibly edited file with the records; None replays the records of the filters.
-        edits: Edits of each record; see `inspect.ValueEdit`.
+        edits: Edits of each record; see `quarantine.ValueEdit`.
         by: The user who decides; None for the login name.
         which: The filters; see `quarantine.record_filter`.
 
@@ -53,7 +52,7 @@ def replay(
             f"The file of {loaded.pipeline} is of generation {stream.generation}",
             "A batch can only be made of the generation that its file has.",
         )
-    request = ResolutionRequest(
+    request = quarantine.ReplayedRecords(
         _requested(app, stream, file, edits, which), by or login_name(), reason, file is not None
     )
     run_id = f"replay__{uuid4().hex[:12]}"
@@ -91,8 +90,8 @@ def discard(
     app = App.from_environment()
     _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
     rows = _requested(app, stream, file, (), which)
-    request = ResolutionRequest(rows, by or login_name(), reason, file is not None)
-    count, skipped = discard_records(app, stream, request)
+    request = quarantine.ResolutionRequest(rows, by or login_name(), reason, file is not None)
+    count, skipped = quarantine.discard_records(app, stream, request)
     if as_json:
         print(json.dumps({"discarded": count, "resolved_before": skipped.resolved}))
     else:
@@ -103,18 +102,18 @@ def _requested(
     app: App, stream: Stream, file: Path | None, edits: Sequence[str], which: dict[str, Any]
 ) -> Rows:
     where = record_filter(**which)
-    if file is not None and where != inspect.QuarantineFilter((), (), ()):
+    if file is not None and where != quarantine.QuarantineFilter((), (), ()):
         raise SettingsInvalid(
             "A file says itself which records are meant", "Give filters to `export`, or none beside --from."
         )
     rows: Rows = (
-        partial(inspect.iter_exported, file)
+        partial(quarantine.iter_exported, file)
         if file is not None
-        else partial(inspect.iter_open, app, stream, where)
+        else partial(quarantine.iter_open, app, stream, where)
     )
     if not edits:
         return rows
-    edit = inspect.ValueEdit.parse(edits)
+    edit = quarantine.ValueEdit.parse(edits)
     return lambda: map(edit.apply, rows())
 
 

@@ -22,12 +22,12 @@ from tidegate.core.entries import Entries
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.gate import Gate
 from tidegate.core.outcome import Outcome
-from tidegate.core.quarantine import RECORD_ERRORS, at_record, reason_of
 from tidegate.core.reduce import Collect, Latest
 from tidegate.core.rows import FIRST, LAST, STATE, TIMER
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
+from tidegate.core.unusable import RECORD_ERRORS, at_record, reason_of
 from tidegate.core.windows import Span, Window
 
 _REPETITIONS = ("repeated", "outdated")

@@ -15,9 +15,9 @@ from tidegate.core.folding import Folding
 from tidegate.core.grouping import group_ends, whole_groups
 from tidegate.core.ordering import in_order, merge_partitions
 from tidegate.core.prior_state import NO_STATE, PriorState, with_state
-from tidegate.core.quarantine import pass_through, without_unreadable
 from tidegate.core.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, fill, output_schema
 from tidegate.core.stage import Batch, Stage, groups
+from tidegate.core.unusable import pass_through, without_unreadable
 
 _WHOLE_BATCH = Batch()
 

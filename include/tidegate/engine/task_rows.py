@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.formats import INPUT, unpack_headers
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """The values of records in columns that did not travel through the shuffle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core import quarantine as core
+from tidegate.core import unusable as core
 from tidegate.formats.explained import Explained
 
 

@@ -22,26 +22,9 @@ from tidegate.inspect.overview import (
     condition_metric,
     details,
     overviews,
-    samples_of,
     stage_metrics,
     standing_metrics,
-    summary_of,
 )
-from tidegate.inspect.quarantine import QuarantineFilter, iter_quarantine
-from tidegate.inspect.quarantine_count import CountedBy, QuarantineCount, count_quarantine
-from tidegate.inspect.quarantine_edit import ValueEdit
-from tidegate.inspect.quarantine_export import export_quarantine, exported, exported_objects
-from tidegate.inspect.quarantine_history import (
-    Decision,
-    Decisions,
-    RecordEvent,
-    Status,
-    count_by_status,
-    iter_open,
-    record_history,
-)
-from tidegate.inspect.quarantine_import import iter_exported
-from tidegate.inspect.quarantine_list import list_quarantine
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
 from tidegate.inspect.sinks import check_sinks, sink_warnings
 from tidegate.inspect.verify import damaged_files
@@ -61,24 +44,6 @@ __all__ = [
     "first_failing",
     "kept_states",
     "requested_checks",
-    "Decision",
-    "Decisions",
-    "RecordEvent",
-    "Status",
-    "ValueEdit",
-    "count_by_status",
-    "iter_exported",
-    "iter_open",
-    "record_history",
-    "CountedBy",
-    "QuarantineCount",
-    "QuarantineFilter",
-    "count_quarantine",
-    "export_quarantine",
-    "exported",
-    "exported_objects",
-    "list_quarantine",
-    "iter_quarantine",
     "CatalogEntry",
     "HistoryEntry",
     "Lags",
@@ -103,8 +68,6 @@ __all__ = [
     "read_emissions",
     "read_quarantine",
     "read_state",
-    "samples_of",
-    "summary_of",
     "sink_warnings",
     "stage_metrics",
     "standing_metrics",

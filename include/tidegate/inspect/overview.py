@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.app.root import App
-from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.inspect.conditions import stream_condition
 from tidegate.inspect.lag import Lags, current_lags
-from tidegate.inspect.quarantine_summary import ReasonSummary, quarantine_summary
-from tidegate.inspect.samples import QuarantineSample, quarantine_samples
-from tidegate.ledger import Head, ManifestRef, Stream, StreamStatus
+from tidegate.ledger import Head, Stream, StreamStatus
 from tidegate.ledger.report import HistoryEntry, batch_history
 from tidegate.ledger.stream_condition import StreamCondition
 from tidegate.spec.document import source_connection
 
 CHARTED_BATCHES = 100
-SAMPLES = 10
 _HELD_BACK = ("suppression-buffer-records", "suppression-buffer-bytes")
 
 
@@ -130,45 +127,6 @@ def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, s
 def condition_metric(condition: StreamCondition) -> dict[tuple[str, str], float]:
     """Return the metric `condition` of a stream, as `standing_metrics` returns metrics."""
     return {("", "condition"): float(condition.condition.urgency)}
-
-
-def samples_of(
-    app: App, stream: Stream, entries: Iterable[HistoryEntry], limit: int = SAMPLES
-) -> tuple[list[QuarantineSample], TidegateError | None]:
-    """Return some quarantined records of these batches, in order, and the error if the lake cannot be
-    read.
-    """
-    try:
-        return quarantine_samples(app, stream, _quarantines(app, stream, entries), limit), None
-    except (LakeDamaged, LakeUnavailable) as error:
-        return [], error
-
-
-def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> list[ReasonSummary] | None:
-    """Return the quarantine of these batches by reason; None if it is too large or the lake cannot be
-    read.
-    """
-    try:
-        return quarantine_summary(app, stream, _quarantines(app, stream, entries))
-    except (LakeDamaged, LakeUnavailable):
-        return None  # `samples_of` returns the error
-
-
-def _quarantines(
-    app: App, stream: Stream, entries: Iterable[HistoryEntry]
-) -> Iterator[tuple[int, ManifestRef]]:
-    """Yield the manifests of committed batches whose quarantine still exists and is not empty."""
-    expired = app.ledger.expired_quarantine(stream).seq
-    for entry in entries:
-        if (
-            entry.seq > expired
-            and entry.report
-            and entry.report.quarantined
-            and entry.committed_at_ms is not None
-        ):
-            attempt = app.ledger.attempt(stream, entry.seq)
-            if attempt is not None:
-                yield entry.seq, attempt.manifest
 
 
 def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags) -> StreamOverview:

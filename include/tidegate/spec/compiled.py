@@ -34,7 +34,7 @@ from tidegate.spec.lookup import Lookup
 from tidegate.spec.payload import SinkRegistry
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
-from tidegate.spec.quarantine import LateRule, QuarantineRule, RecordBound
+from tidegate.spec.quarantine_rules import LateRule, QuarantineRule, RecordBound
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry

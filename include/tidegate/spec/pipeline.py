@@ -15,13 +15,12 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec import names
 from tidegate.spec.airflow import AirflowSettings
 from tidegate.spec.connection import Connection
-from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.durations import Duration
 from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.quality import AnyCheck, Quality, QualityCheck
-from tidegate.spec.quarantine import LateRule, QuarantineRule
+from tidegate.spec.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, require_filled, scope_of
 from tidegate.spec.sinks import Sink, SinkModel

@@ -18,7 +18,6 @@ from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
-from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.defaults import Defaults, load_defaults
 from tidegate.spec.emit import (
@@ -48,6 +47,7 @@ from tidegate.spec.payload import BY_REGISTRY
 from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
+from tidegate.spec.quarantine_rules import DeadLetterTopic
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sequence import Sequence

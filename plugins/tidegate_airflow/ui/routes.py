@@ -13,7 +13,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tidegate import inspect
+from tidegate import inspect, quarantine
 from tidegate.app import App
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
@@ -93,8 +93,8 @@ def pipeline(
         return render(request, "pipeline.html", stream=None, **shown)
     stream = _stream(entry, generation)
     details = inspect.details(access.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
-    samples, no_samples = inspect.samples_of(app, stream, details.recent) if reads_logs else ([], None)
-    summary = inspect.summary_of(app, stream, details.recent) if reads_logs else None
+    samples, no_samples = quarantine.samples_of(app, stream, details.recent) if reads_logs else ([], None)
+    summary = quarantine.summary_of(app, stream, details.recent) if reads_logs else None
     runs = access.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
     return render(
         request,
@@ -129,7 +129,7 @@ def batch(
         raise HTTPException(404, f"{stream} has no batch {seq}.")
     (entry,) = entries
     reads_logs = access.may_read_logs(user, dag_id)
-    samples, no_samples = inspect.samples_of(app, stream, entries, 50) if reads_logs else ([], None)
+    samples, no_samples = quarantine.samples_of(app, stream, entries, 50) if reads_logs else ([], None)
     return render(
         request,
         "batch.html",

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.quarantines import HEADERS, Quarantined, quarantined
 from tidegate.broker.messages import Message, chunks, messages_of, sizes_of
 from tidegate.formats import EMISSION
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.sinks.kafka import letters as module
 from tidegate.sinks.kafka.letters import letters
 from tidegate.sinks.outbox import Outbox

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.broker.config import MAX_RECORD_BYTES
 from tidegate.broker.messages import BROUGHT, sizes_of
 from tidegate.formats import EMISSION
-from tidegate.lake.quarantine import POSITION
+from tidegate.lake.quarantine_files import POSITION
 from tidegate.ledger import Plan
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import TimestampBounds

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.quarantine_export import EXPORTED
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
+from tidegate.quarantine.export import EXPORTED
 
 _LINES = 4_096
 _BYTES = 16 * 1024 * 1024

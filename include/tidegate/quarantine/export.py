@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.quarantine import ALL, QuarantineFilter, iter_quarantine
-from tidegate.inspect.quarantine_history import iter_open
-from tidegate.lake.quarantine import QUARANTINE, reason_codes, reason_details
+from tidegate.lake.quarantine_files import QUARANTINE, reason_codes, reason_details
 from tidegate.ledger import Stream
+from tidegate.quarantine.history import iter_open
+from tidegate.quarantine.store import ALL, QuarantineFilter, iter_quarantine
 
 EXPORTED = pa.schema(
     [

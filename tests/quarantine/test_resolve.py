@@ -14,22 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quarantines import Quarantined, quarantined, random_rows
-from tidegate import inspect
-from tidegate.batch import Outcome, ResolutionRequest, Trigger, discard_records, plan_batch
+from tidegate import inspect, quarantine
+from tidegate.batch import Outcome, Trigger, plan_batch
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine import IDENTITY, QUARANTINE
-from tidegate.lake.sorting import sorted_by_position
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.ledger import OffsetRange
+from tidegate.quarantine import ReplayedRecords, discard_records
+from tidegate.quarantine.sorting import sorted_by_position
 
-ALL = inspect.QuarantineFilter()
-
-
-def request(rows: Any, is_listed: bool = False) -> ResolutionRequest:
-    return ResolutionRequest(rows, "ada", "no use", is_listed)
+ALL = quarantine.QuarantineFilter()
 
 
-def opened(world: Quarantined, where: inspect.QuarantineFilter = ALL) -> Iterator[pa.Table]:
-    return inspect.iter_open(world.app, world.stream, where)
+def request(rows: Any, is_listed: bool = False) -> ReplayedRecords:
+    return ReplayedRecords(rows, "ada", "no use", is_listed)
+
+
+def opened(world: Quarantined, where: quarantine.QuarantineFilter = ALL) -> Iterator[pa.Table]:
+    return quarantine.iter_open(world.app, world.stream, where)
 
 
 def identities(tables: Any) -> list[tuple[Any, ...]]:
@@ -84,9 +85,9 @@ def test_open_records_equal_a_naive_model(tmp_path: Path) -> None:
         assert discard(world, lambda again=again: iter([again, again.slice(3)])) == 15
         model -= chosen
         assert set(identities(opened(world))) == model
-    statuses = inspect.count_by_status(world.app, world.stream, ALL)
-    assert statuses[inspect.Status.OPEN] == len(identities(opened(world)))
-    assert statuses[inspect.Status.DISCARDED] == 180 - statuses[inspect.Status.OPEN]
+    statuses = quarantine.count_by_status(world.app, world.stream, ALL)
+    assert statuses[quarantine.Status.OPEN] == len(identities(opened(world)))
+    assert statuses[quarantine.Status.DISCARDED] == 180 - statuses[quarantine.Status.OPEN]
 
 
 def test_replay_plan_names_input_by_position(
@@ -117,7 +118,7 @@ def test_planned_or_emitted_records_are_not_replayed(world: Quarantined) -> None
     world.held.drop_plan()
     assert len(identities(opened(world))) == 7, "a plan that is dropped has resolved nothing"
     assert discard(world, lambda: opened(world)) == 7
-    outcome = planned(world, lambda: inspect.iter_quarantine(world.app, world.stream))
+    outcome = planned(world, lambda: quarantine.iter_quarantine(world.app, world.stream))
     assert outcome.plan is None
     assert "7 were replayed or discarded before" in outcome.note
 
@@ -153,8 +154,8 @@ def test_replay_applies_no_clock_over_unread_records(world: Quarantined) -> None
 def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None:
     path = world.folder / f"a{ending}"
     world.batch(3, random_rows(3, 200, random.Random(3)))
-    assert inspect.export_quarantine(world.app, world.stream, path) == 207
-    back = pa.concat_tables(inspect.iter_exported(path))
+    assert quarantine.export_quarantine(world.app, world.stream, path) == 207
+    back = pa.concat_tables(quarantine.iter_exported(path))
     whole = inspect.read_quarantine(world.app, world.stream)
     names = [name for name in QUARANTINE.names if name != "reason"]
 
@@ -177,11 +178,11 @@ def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None
 )
 def test_invalid_exported_line_is_named(world: Quarantined, change: dict[str, Any], why: str) -> None:
     path = world.folder / "a.jsonl"
-    inspect.export_quarantine(world.app, world.stream, path)
+    quarantine.export_quarantine(world.app, world.stream, path)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]) | change)]))
     with pytest.raises(SettingsInvalid, match=rf"Line 2 of .*{why}"):
-        list(inspect.iter_exported(path))
+        list(quarantine.iter_exported(path))
 
 
 POSITIONS = st.tuples(
@@ -211,8 +212,8 @@ def test_rows_are_sorted_by_position_whatever_memory_has(
         for table in tables
     ]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidegate.lake.sorting._BLOCK_ROWS", block_rows)
-        patched.setattr("tidegate.lake.sorting._RUN_ROWS", run_rows)
+        patched.setattr("tidegate.quarantine.sorting._BLOCK_ROWS", block_rows)
+        patched.setattr("tidegate.quarantine.sorting._RUN_ROWS", run_rows)
         found = identities(sorted_by_position(rows))
     expected = [position for table in tables for position in table]
     assert found == sorted(expected, key=lambda row: tuple(2**31 if part is None else part for part in row))

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
 
 Place = tuple[str | int, ...]
 _EDIT = re.compile(r"\s*(?P<place>key|\$[^=]*?)\s*=\s*(?P<source>.*?)\s*", re.DOTALL)

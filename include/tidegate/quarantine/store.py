@@ -12,7 +12,7 @@ from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.reasons import Reason
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine import QUARANTINE, RowCondition, RowGroup, row_groups
+from tidegate.lake.quarantine_files import QUARANTINE, RowCondition, RowGroup, row_groups
 from tidegate.ledger import Stream
 
 
@@ -70,7 +70,7 @@ ALL = QuarantineFilter()
 
 
 def iter_quarantine(app: App, stream: Stream, where: QuarantineFilter = ALL) -> Iterator[pa.Table]:
-    """Yield all matching records with all columns of `lake.quarantine.QUARANTINE`, a row group at a time.
+    """Yield all matching records with all columns of `QUARANTINE`, a row group at a time.
 
     The oldest batch comes first; the records of a batch are in no particular order.
 

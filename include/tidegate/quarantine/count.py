@@ -11,9 +11,9 @@ import pyarrow as pa
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.quarantine import ALL, QuarantineFilter, groups_of, quarantine_batches
-from tidegate.lake.quarantine import reason_codes
+from tidegate.lake.quarantine_files import reason_codes
 from tidegate.ledger import Stream
+from tidegate.quarantine.store import ALL, QuarantineFilter, groups_of, quarantine_batches
 
 CountedBy = Literal["reason", "topic", "batch"]
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.damage import batch_named, needed_by
-from tidegate.app.resolutions import OPEN, ResolvedRecords
 from tidegate.app.root import App
-from tidegate.inspect.quarantine import QuarantineFilter, groups_of, iter_quarantine, quarantine_batches
-from tidegate.lake.quarantine import IDENTITY, RowCondition
+from tidegate.lake.quarantine_files import IDENTITY, RowCondition
 from tidegate.ledger import Resolution, Stream
+from tidegate.quarantine.resolutions import OPEN, ResolvedRecords
+from tidegate.quarantine.store import QuarantineFilter, groups_of, iter_quarantine, quarantine_batches
 
 
 class Status(str, Enum):

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.resolutions import OPEN, ResolvedRecords
+from tidegate.app.lease import leased
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.layout import resolution_name
 from tidegate.lake.manifest import manifest_of
-from tidegate.lake.quarantine import IDENTITY, QUARANTINE
-from tidegate.lake.sorting import sorted_by_position
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.lake.writer import RowWriter
-from tidegate.ledger import LeasedLedger, Resolution
+from tidegate.ledger import LeasedLedger, Resolution, Stream
+from tidegate.quarantine.resolutions import OPEN, ResolvedRecords
+from tidegate.quarantine.sorting import sorted_by_position
 
 Unfit = Callable[[pa.Table], pa.ChunkedArray]
 """Of rows of a quarantine, which of them cannot be decided of so."""
@@ -30,7 +32,7 @@ Unfit = Callable[[pa.Table], pa.ChunkedArray]
 class ResolutionRequest:
     """The records to replay or discard, by whom and why.
 
-    `rows` gives tables with the columns of `lake.quarantine.QUARANTINE`, in any order; a replay uses the rows
+    `rows` gives tables with the columns of `QUARANTINE`, in any order; a replay uses the rows
     as they are. `is_listed`: a person has listed the records one by one, so each must be in quarantine, and
     be listed once.
     """
@@ -85,6 +87,20 @@ def written_resolution(
     manifest = app.write_manifest(stream, manifest_of(name, seq or 0, [writer.file]))
     by = (request.decided_by, request.reason)
     return Resolution(stream, number, seq, manifest, batches[0], batches[-1], *by), skipped
+
+
+def discard_records(app: App, stream: Stream, request: ResolutionRequest) -> tuple[int, Skipped]:
+    """Discard the open records that are asked for; says how many, and how many were decided of before.
+
+    Nothing is deleted: they stay readable as long as quarantine is kept. Raises LeaseHeld while a run is at
+    work, Fenced, and what `written_resolution` raises.
+    """
+    with leased(app, stream, f"discard__{uuid4().hex[:12]}") as lease:
+        resolution, skipped = written_resolution(app, lease, request, None)
+        if resolution is not None:
+            lease.add_resolution(resolution)
+        lease.release()
+    return (0 if resolution is None else resolution.manifest.file_rows), skipped
 
 
 def _open_rows(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.quarantines import quarantined
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect import ValueEdit
-from tidegate.lake.quarantine import QUARANTINE
+from tidegate.lake.quarantine_files import QUARANTINE
+from tidegate.quarantine import ValueEdit
 
 
 def applied(edits: list[str], **row: Any) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.quarantines import HEADERS, Quarantined, quarantined, random_rows
-from tidegate import inspect
+from tidegate import inspect, quarantine
 from tidegate.errors import LakeDamaged, SettingsInvalid
 from tidegate.formats.reasons import Reason
-from tidegate.inspect import QuarantineFilter
-from tidegate.inspect.quarantine import ALL
-from tidegate.inspect.quarantine_export import EXPORTED
 from tidegate.lake import writer
+from tidegate.quarantine import QuarantineFilter
+from tidegate.quarantine.export import EXPORTED
+from tidegate.quarantine.store import ALL
 
 Rows = list[dict[str, Any]]
 
@@ -78,7 +78,7 @@ def passes(row: dict[str, Any], where: QuarantineFilter) -> bool:
 
 
 def listed(world: Quarantined, where: QuarantineFilter = ALL, limit: int = 50) -> Rows:
-    tables = inspect.list_quarantine(world.app, world.stream, where, limit)
+    tables = quarantine.list_quarantine(world.app, world.stream, where, limit)
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -121,7 +121,7 @@ def test_counts_equal_a_naive_filter(
         seqs = [row["seq"] for row in rows]
         times = [row["timestamp"] for row in rows if row["timestamp"] is not None] or [None]
         expected.add((*group, len(rows), min(seqs), max(seqs), min(times), max(times)))
-    counts = inspect.count_quarantine(random_quarantine.app, random_quarantine.stream, where, by)
+    counts = quarantine.count_quarantine(random_quarantine.app, random_quarantine.stream, where, by)
     assert {tuple(vars(count).values()) for count in counts} == expected
     assert len(counts) == len(expected)
 
@@ -131,7 +131,7 @@ def test_both_exports_equal_a_naive_filter(random_quarantine: Quarantined, where
     expected = as_set([exported_row(row) for row in naive(random_quarantine, where)])
     for name, read in (("all.parquet", from_parquet), ("all.jsonl", from_lines)):
         path = random_quarantine.folder / name
-        count = inspect.export_quarantine(
+        count = quarantine.export_quarantine(
             random_quarantine.app, random_quarantine.stream, path, where, overwrite=True
         )
         assert (count, as_set(read(path))) == (expected.total(), expected)
@@ -211,7 +211,7 @@ def test_row_groups_outside_an_interval_are_skipped(
 def test_counting_reads_neither_keys_nor_values(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
-    (count,) = inspect.count_quarantine(large.app, large.stream)
+    (count,) = quarantine.count_quarantine(large.app, large.stream)
     assert (count.reason, count.records) == ("malformed", 12 * writer.ROW_GROUP_ROWS)
     assert (count.first_batch, count.last_batch, count.first_timestamp_ms) == (1, 2, 0)
     assert with_values(read_groups) == []
@@ -221,7 +221,7 @@ def test_export_reads_only_row_groups_with_records(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
     where = QuarantineFilter(reasons={"null_key"})
-    assert inspect.export_quarantine(large.app, large.stream, large.folder / "a.jsonl", where) == 0
+    assert quarantine.export_quarantine(large.app, large.stream, large.folder / "a.jsonl", where) == 0
     assert with_values(read_groups) == []
 
 
@@ -236,7 +236,7 @@ def small(tmp_path: Path) -> Quarantined:
 
 def test_exported_line_names_its_encoding_and_headers(small: Quarantined) -> None:
     path = small.folder / "a.jsonl"
-    inspect.export_quarantine(small.app, small.stream, path)
+    quarantine.export_quarantine(small.app, small.stream, path)
     assert json.loads(path.read_text()) == {
         "batch": 1,
         "topic": "events",
@@ -263,9 +263,9 @@ def test_export_keeps_an_existing_file_by_default(small: Quarantined) -> None:
     path = small.folder / "a.jsonl"
     path.write_text("mine")
     with pytest.raises(SettingsInvalid, match=r"already exists\. Name another file, or give --force"):
-        inspect.export_quarantine(small.app, small.stream, path)
+        quarantine.export_quarantine(small.app, small.stream, path)
     assert path.read_text() == "mine"
-    assert inspect.export_quarantine(small.app, small.stream, path, overwrite=True) == 1
+    assert quarantine.export_quarantine(small.app, small.stream, path, overwrite=True) == 1
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
@@ -278,7 +278,7 @@ def test_failed_export_leaves_the_existing_file(small: Quarantined, tmp_path: Pa
     folder.mkdir()
     (folder / name).write_text("mine")
     with pytest.raises(LakeDamaged, match="Batch 2 of visitors/1 needs it"):
-        inspect.export_quarantine(small.app, small.stream, folder / name, overwrite=True)
+        quarantine.export_quarantine(small.app, small.stream, folder / name, overwrite=True)
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
 
 
@@ -291,8 +291,8 @@ def test_changed_page_is_damage_to_each_reader(small: Quarantined) -> None:
     store.write(file.path, bytes(content))
     readers: list[Callable[[], object]] = [
         lambda: listed(small),
-        lambda: inspect.count_quarantine(small.app, small.stream),
-        lambda: inspect.export_quarantine(small.app, small.stream, small.folder / "a.jsonl"),
+        lambda: quarantine.count_quarantine(small.app, small.stream),
+        lambda: quarantine.export_quarantine(small.app, small.stream, small.folder / "a.jsonl"),
     ]
     for read in readers:
         with pytest.raises(LakeDamaged, match="Batch 1 of visitors/1 needs it"):
@@ -302,12 +302,12 @@ def test_changed_page_is_damage_to_each_reader(small: Quarantined) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.JSONL"])
 def test_unknown_file_ending_lists_the_existing_ones(small: Quarantined, name: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"does not end with \.jsonl or \.parquet"):
-        inspect.export_quarantine(small.app, small.stream, small.folder / name)
+        quarantine.export_quarantine(small.app, small.stream, small.folder / name)
 
 
 def test_a_folder_that_is_not_there_is_told(small: Quarantined) -> None:
     with pytest.raises(SettingsInvalid, match="No such file or directory"):
-        inspect.export_quarantine(small.app, small.stream, small.folder / "no" / "a.jsonl")
+        quarantine.export_quarantine(small.app, small.stream, small.folder / "no" / "a.jsonl")
 
 
 def test_unknown_reason_lists_all_reasons() -> None:
@@ -319,7 +319,7 @@ def test_unknown_reason_lists_all_reasons() -> None:
 def test_what_it_cannot_be_counted_by_is_refused(small: Quarantined) -> None:
     by: Any = ("key",)
     with pytest.raises(SettingsInvalid, match=r"by key\. It is counted by: reason, topic, batch"):
-        inspect.count_quarantine(small.app, small.stream, by=by)
+        quarantine.count_quarantine(small.app, small.stream, by=by)
 
 
 def test_a_list_of_nothing_is_refused(small: Quarantined) -> None:
@@ -328,5 +328,5 @@ def test_a_list_of_nothing_is_refused(small: Quarantined) -> None:
 
 
 def test_keys_and_values_are_cut_on_request(small: Quarantined) -> None:
-    (rows,) = inspect.list_quarantine(small.app, small.stream, max_bytes=2)
+    (rows,) = quarantine.list_quarantine(small.app, small.stream, max_bytes=2)
     assert rows["value"].to_pylist() == [b"{o"]

@@ -12,7 +12,7 @@ from tests.examples import examples
 from tests.spec.files import GOOD, good
 from tidegate.errors import PipelineInvalid
 from tidegate.spec import Connection, parse_pipeline
-from tidegate.spec.quarantine import RecordBound
+from tidegate.spec.quarantine_rules import RecordBound
 
 LAST = "  on_failure: stop\n"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.lake.quarantine import IDENTITY, QUARANTINE, RowCondition, row_groups
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowCondition, row_groups
 from tidegate.ledger import LedgerReader, Resolution, Stream
 
 OPEN = 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.lake.quarantine import IDENTITY
+from tidegate.lake.quarantine_files import IDENTITY
 
 _RUN_BYTES = 64 * 1024 * 1024
 _RUN_ROWS = 131_072
@@ -21,7 +21,7 @@ _LAST = 2**31 - 1
 
 
 def sorted_by_position(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield all rows, sorted by `IDENTITY`. The tables have the columns of `lake.quarantine.QUARANTINE`.
+    """Yield all rows, sorted by `IDENTITY`. The tables have the columns of `QUARANTINE`.
 
     Memory has a run of 131,072 rows or 64 MiB, or a block of 4,096 rows of each run.
     """

@@ -11,13 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictI
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
-from tidegate.spec.connection import qualified
-from tidegate.spec.dead_letters import DeadLetterTopic
+from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.durations import Duration
 from tidegate.spec.equal import Amount
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.scope import Model, Topic, scope_of
-from tidegate.spec.sinks import not_a_source
+from tidegate.spec.sinks import SinkModel, not_a_source
 
 
 def _read_share(written: Any) -> Amount:
@@ -73,6 +72,32 @@ def _of_its_own(topic: str | None, info: Info) -> str | None:
     if f"kafka:{qualified(connection, topic)}" in scope_of(info).sinks:
         raise mistake(f"`{topic}` is also a sink: its consumers expect emissions", "Use another topic.")
     return topic
+
+
+class DeadLetterTopic(SinkModel):
+    """The topic that `quarantine` declares. It is published to like a sink, and gets quarantined records of
+    all stages.
+
+    The fields `stage` and `with_key` of a sink have no effect on it.
+    """
+
+    connection: str | None
+    topic: str
+
+    @property
+    def name(self) -> str:
+        """A name that is unique in the pipeline: no kind of sink begins with `dead-letters`."""
+        return f"dead-letters:{self.target}"
+
+    @property
+    def target(self) -> str:
+        """The topic, with its connection if it has one."""
+        return qualified(self.connection, self.topic)
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connection of the Kafka cluster."""
+        return (Connection("kafka", self.connection),)
 
 
 class QuarantineRule(Model):

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from tests.world import NOW_MS, World, key_of, stock_event
-from tidegate import inspect
-from tidegate.batch import Outcome, ResolutionRequest
+from tidegate import quarantine
+from tidegate.batch import Outcome
+from tidegate.quarantine import ReplayedRecords
 from tidegate_dev.demo.topics import committed_records, read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -26,20 +27,20 @@ def replay(world: World, rows: Any = None, **trigger: Any) -> Outcome:
     """All that is open, or these rows, through all steps."""
 
     def opened() -> Iterator[pa.Table]:
-        return inspect.iter_open(world.app, world.stream, inspect.QuarantineFilter())
+        return quarantine.iter_open(world.app, world.stream, quarantine.QuarantineFilter())
 
-    request = ResolutionRequest(rows or opened, "ada", "a bad release", rows is not None)
+    request = ReplayedRecords(rows or opened, "ada", "a bad release", rows is not None)
     return world.run(replay=request, **trigger)
 
 
 def edited(world: World, path: Path, **values: Any) -> Any:
     """What is open, exported, with other values by offset, and read back."""
-    inspect.export_quarantine(world.app, world.stream, path, overwrite=True, open_only=True)
+    quarantine.export_quarantine(world.app, world.stream, path, overwrite=True, open_only=True)
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for record in records:
         record["value"] = values.get(f"at_{record['offset']}", record["value"])
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    return lambda: inspect.iter_exported(path)
+    return lambda: quarantine.iter_exported(path)
 
 
 def test_replayed_record_is_new_and_drops_none_later(world: World) -> None:
@@ -62,14 +63,16 @@ def test_replayed_record_is_new_and_drops_none_later(world: World) -> None:
     world.stock(0)
     world.run()
     assert world.published() == {key_of(): [True, False, True, False]}
-    assert [event.what for event in inspect.record_history(world.app, world.stream, world.source, 0, 1)] == [
+    assert [
+        event.what for event in quarantine.record_history(world.app, world.stream, world.source, 0, 1)
+    ] == [
         "quarantined",
         "replayed",
     ]
     second = replay(world)
     assert second.plan is not None
     assert second.plan.most_records == 1, "what is unusable again is open again"
-    events = inspect.record_history(world.app, world.stream, world.source, 0, 2)
+    events = quarantine.record_history(world.app, world.stream, world.source, 0, 2)
     assert [(event.what, event.batch, event.by) for event in events] == [
         ("quarantined", 1, None),
         ("replayed", 2, "ada"),
@@ -130,7 +133,7 @@ def test_command_edits_replays_and_reports(world: World) -> None:
     assert refused.returncode == 2
     assert f"does not fit {world.source}/0/1: its value is no JSON" in refused.stderr
     path = world.folder / "one.jsonl"
-    inspect.export_quarantine(world.app, world.stream, path)
+    quarantine.export_quarantine(world.app, world.stream, path)
     lines = [line for line in path.read_text().splitlines() if json.loads(line)["offset"] == 0]
     path.write_text("\n".join(lines))
     done = run("--from", str(path))

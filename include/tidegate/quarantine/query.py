@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.quarantine import ALL, QuarantineFilter, quarantine_batches
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine import POSITION, QUARANTINE, RowCondition, RowGroup, row_groups
+from tidegate.lake.quarantine_files import POSITION, QUARANTINE, RowCondition, RowGroup, row_groups
 from tidegate.lake.store import Store
 from tidegate.ledger import Stream
+from tidegate.quarantine.store import ALL, QuarantineFilter, quarantine_batches
 
 _PLACE = ("file", "group", "row")
 _PLACES = pa.schema(
@@ -31,7 +31,7 @@ def list_quarantine(
     """Yield at most `limit` records, the newest batch first; the records of a batch are sorted by
     position.
 
-    Each table has rows of one batch, with the columns of `lake.quarantine.QUARANTINE`. Positions are read
+    Each table has rows of one batch, with the columns of `QUARANTINE`. Positions are read
     first; values are read only from row groups with a chosen record, and older batches only if the newer ones
     have too few records.
 

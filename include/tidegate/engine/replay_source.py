@@ -14,7 +14,7 @@ from tidegate.engine.source import RecordSlice
 from tidegate.formats import Header, Records
 from tidegate.formats.replayed import replayed_topic
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine import RowCondition, row_groups
+from tidegate.lake.quarantine_files import RowCondition, row_groups
 from tidegate.lake.store import Store
 
 _COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")

@@ -1,0 +1,166 @@
+"""The quarantine of some batches for a page: counts by reason, and a few records, cut to a bounded size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.root import App
+from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
+from tidegate.lake.datafile import data_errors, open_data
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowCondition, reason_codes, row_groups
+from tidegate.lake.store import Store
+from tidegate.ledger import Stream
+from tidegate.ledger.report import HistoryEntry
+from tidegate.quarantine.history import Decisions
+
+MOST_RECORDS = 200_000
+"""The most records that are counted while somebody waits for a page."""
+SAMPLES = 10
+MAX_CHARACTERS = 300
+_COLUMNS = ("topic", "partition", "offset", "part", "seq", "timestamp", "reason", "key", "value")
+_IDENTIFIED = pa.schema([QUARANTINE.field(name) for name in IDENTITY])
+
+
+@dataclass(frozen=True)
+class ReasonSummary:
+    """The number of records with a reason. `open` of them are neither replayed nor discarded."""
+
+    reason: str
+    records: int
+    open: int
+
+
+@dataclass(frozen=True)
+class QuarantineSample:
+    """A record, or an emission, that could not be used.
+
+    Args:
+        key: Text of at most MAX_CHARACTERS characters; None if there is none. Bytes that are not UTF-8 are
+            escaped.
+        value: As `key`.
+        value_size: The length of the whole value: bytes, or characters of a text.
+        status: Open, or how it was resolved.
+    """
+
+    seq: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    reason: str
+    key: str | None
+    value: str | None
+    value_size: int
+    status: str
+
+
+def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> list[ReasonSummary] | None:
+    """Return the quarantine of these batches by reason, the most frequent reason first.
+
+    None if there are more than MOST_RECORDS records, or the lake cannot be read. Neither keys nor values are
+    read.
+    """
+    try:
+        files = [file for _, files in _quarantines(app, stream, entries) for file in files]
+        if sum(file.rows for file in files) > MOST_RECORDS:
+            return None
+        return _summary(app, stream, files)
+    except (LakeDamaged, LakeUnavailable):
+        return None  # `samples_of` returns the error
+
+
+def _summary(app: App, stream: Stream, files: Iterable[DataFile]) -> list[ReasonSummary]:
+    store, decisions = app.lake(stream).store, Decisions(app, stream)
+    records, opened = Counter[str](), Counter[str]()
+    for file in files:
+        for group in row_groups(store, file, RowCondition()):
+            rows = group.read([*IDENTITY, "reason"])
+            codes = reason_codes(rows["reason"])
+            records.update(codes.to_pylist())
+            opened.update(pc.filter(codes, decisions.open_mask(rows)).to_pylist())
+    return [ReasonSummary(reason, count, opened[reason]) for reason, count in records.most_common()]
+
+
+def samples_of(
+    app: App, stream: Stream, entries: Iterable[HistoryEntry], limit: int = SAMPLES
+) -> tuple[list[QuarantineSample], TidegateError | None]:
+    """Return the first `limit` quarantined records of these batches, batch by batch.
+
+    No more files are opened than necessary. The error says why the lake cannot be read; None if it can.
+    """
+    store, samples = app.lake(stream).store, list[QuarantineSample]()
+    try:
+        decisions = Decisions(app, stream)
+        for seq, files in _quarantines(app, stream, entries):
+            with needed_by(batch_named(stream, seq)):
+                rows = list(_first_rows(store, files, limit - len(samples)))
+                decided = decisions.decisions_on(pa.Table.from_pylist(rows, _IDENTIFIED))
+            samples += [_sample(seq, row, str(decision)) for row, decision in zip(rows, decided, strict=True)]
+            if len(samples) >= limit:
+                break
+    except (LakeDamaged, LakeUnavailable) as error:
+        return [], error
+    return samples, None
+
+
+def _quarantines(
+    app: App, stream: Stream, entries: Iterable[HistoryEntry]
+) -> Iterator[tuple[int, Sequence[DataFile]]]:
+    """Yield the files of committed batches whose quarantine still exists and is not empty."""
+    expired = app.ledger.expired_quarantine(stream).seq
+    for entry in entries:
+        quarantined = entry.report and entry.report.quarantined
+        if entry.seq > expired and quarantined and entry.committed_at_ms is not None:
+            attempt = app.ledger.attempt(stream, entry.seq)
+            if attempt is not None:
+                with needed_by(batch_named(stream, entry.seq)):
+                    files = app.manifest(stream, attempt.manifest).files_of("quarantine")
+                yield entry.seq, files
+
+
+def _first_rows(store: Store, files: Sequence[DataFile], limit: int) -> Iterator[dict[str, Any]]:
+    for file in files:
+        if limit <= 0:
+            return
+        with open_data(store, file) as parquet, data_errors(store, file):
+            columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(batch_size=limit, columns=columns):
+                rows = batch.slice(0, limit).to_pylist()
+                limit -= len(rows)
+                yield from rows
+                if limit <= 0:
+                    return
+
+
+def _sample(seq: int, row: dict[str, Any], status: str) -> QuarantineSample:
+    value = row.get("value")
+    return QuarantineSample(
+        seq=seq,
+        topic=row["topic"],
+        partition=row["partition"],
+        offset=row["offset"],
+        timestamp_ms=row.get("timestamp"),
+        reason=_cut(row["reason"]) or "",
+        key=_cut(row.get("key")),
+        value=_cut(value),
+        value_size=0 if value is None else len(value),
+        status=status,
+    )
+
+
+def _cut(value: str | bytes | None) -> str | None:
+    """Return text of a bounded length. The part that is cut off is not decoded."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        # a character of UTF-8 has at most four bytes
+        value = value[: 4 * MAX_CHARACTERS].decode(errors="backslashreplace")
+    return value if len(value) <= MAX_CHARACTERS else value[: MAX_CHARACTERS - 1] + "…"
