@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from tests.batch.aged import DAY, NOW
 from tests.quarantines import Quarantined, quarantined
 from tidegate import maintenance, quarantine
-from tidegate.batch import Trigger, plan_batch, resolve
+from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.maintenance import expiry
 from tidegate.maintenance.expiry import expire_quarantine
 from tidegate.maintenance.notes import note_in_ledger
-from tidegate.quarantine import ReplayedRecords, discard_records
+from tidegate.quarantine import ReplayedRecords, discard_records, resolve
 
 AGE = timedelta(hours=24)
 ALL = quarantine.QuarantineFilter()
