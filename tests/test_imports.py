@@ -28,7 +28,7 @@ LAYERS = [
     {"app"},
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
     {"batch"},
-    {"inspect", "quarantine"},
+    {"inspect", "generations", "quarantine"},
     {"recovery"},
     {"cli"},
 ]

@@ -21,7 +21,7 @@ from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.tasks import connected, run_step
 
 if TYPE_CHECKING:
-    from tidegate.inspect import GenerationDifference
+    from tidegate.generations import GenerationDifference
 
 log = logging.getLogger(__name__)
 _EXAMPLES = 10
@@ -91,16 +91,15 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
     params = context["params"]
 
     def work() -> dict[str, Any]:
-        from tidegate import inspect
         from tidegate.app import App
-        from tidegate.batch import replaced_stream
+        from tidegate.generations import compare_generations, replaced_stream
         from tidegate.ledger import Stream
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
         after = len(app.ledger.charge(pipeline).promotions)
         old = replaced_stream(app, new, _run_id(context))
-        comparison = inspect.compare_generations(app, old, new)
+        comparison = compare_generations(app, old, new)
         behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
         for sink in comparison.sinks:
             for example in sink.examples(_EXAMPLES):
@@ -123,7 +122,7 @@ def promote(pipeline: str, **context: Any) -> str:
 
     def work() -> str:
         from tidegate.app import App
-        from tidegate.batch import Approval, promote
+        from tidegate.generations import Approval, promote
         from tidegate.ledger import Stream
 
         app = App.from_environment()

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from tests.batch.aged import DAY, STAGE, Aged
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tidegate import inspect, maintenance
 from tidegate.app import App, leased
 from tidegate.app.owner import check_owner, claim_folder
 from tidegate.app.tables import catch_up_tables
-from tidegate.batch import Trigger, drop_generation, plan_batch
+from tidegate.batch import Trigger, plan_batch
 from tidegate.errors import Halted, LakeDamaged, LedgerMismatch
+from tidegate.generations import drop_generation
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
 from tidegate.lake import LedgerMark, attempt_name
 

@@ -23,8 +23,8 @@ from tests.core.test_against_model import by_key, counted, filled
 from tests.examples import examples
 from tests.manifests import manifest_ref
 from tidegate import core, errors
+from tidegate.batch.offsets import plan_ranges
 from tidegate.batch.plan import clock_may_fire
-from tidegate.batch.ranges import plan_ranges
 from tidegate.broker.log import TopicView
 from tidegate.ledger import Attempt, Head, OffsetRange, Plan, Stream
 

@@ -18,7 +18,7 @@ from tests.batch.committed import Committed
 from tidegate import core, maintenance
 from tidegate.app import App
 from tidegate.batch import Trigger, compute_batch, draft, plan_batch
-from tidegate.batch.edits import head_plan
+from tidegate.batch.pipeline_files import head_plan
 from tidegate.cli import cli
 from tidegate.errors import (
     Halted,

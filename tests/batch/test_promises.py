@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.world import NOW_MS, World
-from tidegate.app.stage_facts import stage_facts
+from tidegate.batch.suites import stage_facts
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.builtin import BUILTIN_TYPES, needs_of, provide_facts
 from tidegate.quality.builtin.types import FINALS, NEIGHBOURS

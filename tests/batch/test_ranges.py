@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.batch.ranges import check_planned, limit_span, plan_ranges
+from tidegate.batch.offsets import check_planned, limit_span, plan_ranges
 from tidegate.broker.log import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
 from tidegate.ledger import Head, OffsetRange, Plan, Stream

@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
 from tests.batch.committed import Committed
-from tidegate.batch import Outcome, Trigger, plan_batch, stalled, stalled_transactions
+from tidegate.batch import Outcome, Trigger, plan_batch, stalled_transactions, warnings
 from tidegate.broker import log
 from tidegate.cli import cli
 from tidegate.errors import (
@@ -128,7 +128,7 @@ def test_open_transaction_is_reported_with_its_producer(
     producer.send(source.topic, b"{}", partition=0).get(10)
     source.decide()
     assert "can be read only up to" not in caplog.text, "it is open for a moment only"
-    monkeypatch.setattr(stalled, "STALLED_MS", -1)
+    monkeypatch.setattr(warnings, "STALLED_MS", -1)
     source.plan()
     told = f"{source.topic}[0] can be read only up to offset 1: the producer upstream-{source.topic} (id "
     assert told in caplog.text

@@ -9,7 +9,7 @@ import pytest
 
 from tests.batch.committed import Committed
 from tidegate.batch import Trigger, draft
-from tidegate.batch.start_over import require_start_over
+from tidegate.batch.pipeline_files import require_start_over
 from tidegate.errors import StartOverRefused
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 

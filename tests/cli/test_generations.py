@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
 from tidegate.spec import load_pipeline

@@ -15,8 +15,8 @@ import pytest
 from tests.e2e.line import Line, running_line
 from tests.e2e.processes import until
 from tidegate.app import App
-from tidegate.batch import open_generation
 from tidegate.errors import SetupFailed
+from tidegate.generations import open_generation
 from tidegate.ledger import Stream
 from tidegate_dev.airflow_client import RunEnd
 

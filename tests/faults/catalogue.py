@@ -81,7 +81,7 @@ OF_GENERATIONS = {
     "ledger.promote.noted",
     "promote.write",
 }
-"""A history has one generation: `tests/batch/test_promotion.py` meets these, and the simulator."""
+"""A history has one generation: `tests/generations/test_promotion.py` meets these, and the simulator."""
 
 OF_RETENTION = {"ledger.expire_quarantine"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""

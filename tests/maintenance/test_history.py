@@ -12,7 +12,7 @@ from sqlalchemy import Engine, delete, func, select
 from tests.batch.aged import AT_ONCE, Aged
 from tidegate.app import LONG_DONE, planned_for
 from tidegate.batch import Outcome, Trigger, plan_batch, publish
-from tidegate.batch.edits import head_plan
+from tidegate.batch.pipeline_files import head_plan
 from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.inspect.explain import explain
 from tidegate.ledger import Failure, Run, Stream, schema

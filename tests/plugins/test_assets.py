@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.batch.committed import Committed
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.plugins.runs import CREATED, SUFFIX
 
 pytestmark = pytest.mark.airflow

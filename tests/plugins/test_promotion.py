@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.plugins.runs import CREATED, SUFFIX
-from tidegate.batch import Approval
+from tidegate.generations import Approval
 
 pytestmark = pytest.mark.airflow
 Ask = Callable[..., None]

@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy import update
 
 from tests.app.test_owner import Restorable
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.recovery.commands import recover
 from tests.recovery.test_generations import NEW, OLD
 from tidegate import failpoints
 from tidegate.app import App
 from tidegate.app.owner import check_owner, claim_promotions
-from tidegate.batch import Approval
 from tidegate.errors import Fenced, LedgerMismatch
 from tidegate.failpoints import FailpointRaised
+from tidegate.generations import Approval
 from tidegate.lake.store import Store
 from tidegate.ledger import Stream, schema
 from tidegate.recovery import Situation, carry_out

@@ -8,13 +8,13 @@ import pytest
 from deltalake import DeltaTable
 from sqlalchemy import update
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.recovery.commands import recover
 from tidegate import failpoints
 from tidegate.app import leased
 from tidegate.app.owner import is_marked_dropped
-from tidegate.batch import open_generation
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
+from tidegate.generations import open_generation
 from tidegate.ledger import Stream, schema
 
 OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from tests.batch.committed import Committed
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.recovery.commands import recover
 from tidegate.batch import check_progress
 from tidegate.errors import Halted, LedgerMismatch, ProgressLost, SettingsInvalid

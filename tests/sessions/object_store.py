@@ -25,7 +25,7 @@ from tests.world import World
 from tidegate import inspect, maintenance
 from tidegate.app import App
 from tidegate.app.tables import catch_up_tables
-from tidegate.batch.before import left_before
+from tidegate.batch.compute import left_before
 from tidegate.cli import cli
 from tidegate.engine.session import open_session
 from tidegate.errors import Fenced, Transient

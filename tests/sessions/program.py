@@ -24,7 +24,7 @@ from tests.sessions import pages, whole_batch
 from tests.world import NOW_MS, World
 from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
-from tidegate.batch.before import left_before
+from tidegate.batch.compute import left_before
 from tidegate.cli import cli
 from tidegate.engine.batch import Computation
 from tidegate.engine.java import find_java, java_home

@@ -25,8 +25,9 @@ from tests.simulator.generations import PIPELINE, Generations, run_seeds
 from tests.simulator.ledger import Store
 from tests.simulator.simulate import HORIZON_SECONDS, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World
-from tidegate.batch import Outcome, Trigger, drop_generation, run_batch
+from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.errors import Fenced, Halted, LedgerMismatch, Transient
+from tidegate.generations import drop_generation
 from tidegate.ledger import Span, Stream
 from tidegate.sinks import shard_name
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulator.planted import planted
-from tidegate.batch import cover
+from tidegate.batch import intervals
 
-_trigger_of_batch = cover._trigger_of_batch
+_trigger_of_batch = intervals._trigger_of_batch
 
 
-@planted((cover, "_goes_on"))
+@planted((intervals, "_goes_on"))
 def a_run_is_over_after_its_first_batch(*_: Any) -> bool:
     """Whatever that has left unread."""
     return False
 
 
-@planted((cover, "_trigger_of_batch"))
+@planted((intervals, "_trigger_of_batch"))
 def a_later_batch_forgets_how_far_the_interval_goes(
     ledger: Any, stream: Any, trigger: Any, before: Any
 ) -> Any:

@@ -15,7 +15,7 @@ from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
-from tidegate.batch import plan, ranges
+from tidegate.batch import offsets, plan
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import history
@@ -115,7 +115,7 @@ def an_interval_without_records_has_no_clock(held: Any, trigger: Any, note: str,
 @planted((plan, "standing_still"))
 def a_drained_batch_does_not_know_what_is_cut(head: Head, *_: Any) -> tuple[OffsetRange, ...]:
     """And applies its clock there."""
-    return ranges.standing_still(head, ())
+    return offsets.standing_still(head, ())
 
 
 # drained batches

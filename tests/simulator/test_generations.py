@@ -14,7 +14,7 @@ import pytest
 from tests.simulator.app import here, simulated
 from tests.simulator.generations import simulate
 from tests.simulator.ledger import Checks
-from tidegate.batch import net_outbox, promotion
+from tidegate.generations import net, promotion
 from tidegate.ledger import Charge
 
 FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(40), range(40, 240), range(3000)
@@ -29,7 +29,7 @@ PER_THOUSAND = {
     "went back": 100,
 }
 """How many seeds of a thousand must have had it."""
-_publish_decided, _consumed_feeds = promotion.publish_decided, net_outbox.consumed_feeds
+_publish_decided, _consumed_feeds = promotion.publish_decided, net.consumed_feeds
 
 
 def _only_after_the_switch(app: Any, held: Any) -> None:
@@ -55,9 +55,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         patch.multiple, Charge, goes_out=lambda *_: True, withholds=lambda *_: False
     ),
     "a_generation_begins_anew_each_time": partial(patch.object, Charge, "released", lambda *_: 0),
-    "what_was_sent_before_is_no_difference": partial(
-        patch.object, net_outbox, "consumed_feeds", _of_the_last_span
-    ),
+    "what_was_sent_before_is_no_difference": partial(patch.object, net, "consumed_feeds", _of_the_last_span),
 }
 
 

@@ -1,45 +1,28 @@
-"""The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
+"""The steps of a batch: plan, compute, validate, commit, publish. Each step can be run again at any time."""
 
-from tidegate.batch.approval import Approval, needs_approval
 from tidegate.batch.commit import check_source, commit_batch
 from tidegate.batch.compute import check_still_there, compute_batch
-from tidegate.batch.connections import connections
-from tidegate.batch.cover import batches_of_run, has_more_batches, noted_batches, run_of_batch
-from tidegate.batch.drop import drop_generation
-from tidegate.batch.dry_run import describe_next_batch
-from tidegate.batch.edits import require_compatible
-from tidegate.batch.generations import (
+from tidegate.batch.intervals import batches_of_run, has_more_batches, noted_batches, run_of_batch
+from tidegate.batch.pipeline_files import (
+    broken_stream,
+    explain_broken_file,
     finish_orphaned_streams,
     orphaned_streams,
+    require_compatible,
     streams_of_broken_files,
     streams_without_file,
 )
-from tidegate.batch.last_good import broken_stream, explain_broken_file
-from tidegate.batch.old_records import old_record_warnings
-from tidegate.batch.origin import begin_from
-from tidegate.batch.plan import Outcome, draft, plan_batch
-from tidegate.batch.promotion import (
-    Promoted,
-    open_generation,
-    promote,
-    replaced_stream,
-    require_generation,
-    rollback,
-)
-from tidegate.batch.publish import publish_batch
-from tidegate.batch.run import run_batch
-from tidegate.batch.sink_progress import check_progress, published_sinks
-from tidegate.batch.stalled import stalled_transactions
+from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
+from tidegate.batch.publish import check_progress, publish_batch, published_sinks
+from tidegate.batch.run import connections, run_batch
 from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.batch.validate import validate_batch
+from tidegate.batch.warnings import old_record_warnings, stalled_transactions
 
 __all__ = [
-    "Approval",
     "Outcome",
-    "Promoted",
     "ReplayRequest",
     "Trigger",
-    "begin_from",
     "batches_of_run",
     "broken_stream",
     "check_progress",
@@ -49,24 +32,17 @@ __all__ = [
     "compute_batch",
     "connections",
     "draft",
-    "drop_generation",
     "finish_orphaned_streams",
-    "open_generation",
     "describe_next_batch",
     "explain_broken_file",
     "has_more_batches",
-    "needs_approval",
     "noted_batches",
     "old_record_warnings",
     "orphaned_streams",
     "plan_batch",
-    "promote",
     "publish_batch",
     "published_sinks",
-    "replaced_stream",
     "require_compatible",
-    "require_generation",
-    "rollback",
     "run_batch",
     "run_of_batch",
     "stalled_transactions",

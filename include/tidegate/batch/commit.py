@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
-from tidegate.batch.identity import check_still_the_same
+from tidegate.batch.offsets import check_still_the_same
 from tidegate.errors import Halted
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from tidegate import core
 from tidegate.app.lease import leased_for, timed
+from tidegate.app.manifests import state_after
 from tidegate.app.root import App, OpenSession
 from tidegate.app.tables import check_tables
-from tidegate.batch.before import left_before
-from tidegate.batch.identity import check_ends_are_there, planned_epochs
-from tidegate.batch.lookups import check_lookup_tables
-from tidegate.batch.ranges import check_planned
+from tidegate.batch.lookups import check_lookup_tables, pinned_tables
+from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
 from tidegate.lake import attempt_name
-from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
 from tidegate.maintenance.compaction import compact_overdue
@@ -75,3 +74,20 @@ def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: B
             files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
             metrics["state-bytes"] = sum(file.bytes for file in files)
         lease.set_metrics(plan.seq, stage, metrics)
+
+
+def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
+    """State, times and counts after the batch before `plan`'s, and what its lookups read.
+
+    Raises StateGivenUp when that is no longer kept, LakeDamaged, LakeUnavailable.
+    """
+    from tidegate.engine.batch import Before  # late: only this needs Spark
+
+    stream = plan.stream
+    last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
+    return Before(
+        state=state_after(app, stream, ledger.state_manifests(stream, plan.seq - 1)),
+        times=last.times if last is not None else {},
+        counts=last.counts if last is not None else {},
+        lookups=pinned_tables(app, ledger, plan),
+    )

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 
 from tidegate.app.lease import failures_noted, leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
-from tidegate.batch.covered import describe_cover
-from tidegate.batch.edits import head_plan, require_compatible
-from tidegate.batch.generations import finish_orphaned_streams
-from tidegate.batch.identity import check_head_epochs, with_epochs
-from tidegate.batch.instants import check_partitions, first_starts, interval_ends
+from tidegate.batch.intervals import describe_cover
 from tidegate.batch.lookups import pinned_lookups
-from tidegate.batch.old_records import old_record_warnings
+from tidegate.batch.offsets import (
+    check_head_epochs,
+    check_partitions,
+    first_starts,
+    interval_ends,
+    limit_ends,
+    limit_span,
+    plan_ranges,
+    standing_still,
+    with_epochs,
+)
+from tidegate.batch.pipeline_files import (
+    finish_orphaned_streams,
+    head_plan,
+    require_compatible,
+    require_start_over,
+)
 from tidegate.batch.publish import publish_decided
-from tidegate.batch.ranges import limit_ends, limit_span, plan_ranges, standing_still
 from tidegate.batch.schemas import with_writers
-from tidegate.batch.stalled import stalled_in
-from tidegate.batch.start_over import require_start_over
 from tidegate.batch.suites import pinned
 from tidegate.batch.trigger import ReplayRequest, Trigger
+from tidegate.batch.warnings import old_record_warnings, stalled_in
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -30,7 +41,6 @@ from tidegate.sinks.port import TimestampBounds
 from tidegate.spec import Pipeline, compile_pipeline
 
 logger = logging.getLogger(__name__)
-
 _BUFFERED = ("held", "suppression-buffer-records")
 """Counts of a stage; either is the number of keys with a buffered value."""
 
@@ -286,3 +296,31 @@ def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks |
     lease.add_run(Run(trigger.run_id, None, note), clocks)
     lease.release()
     return Outcome(None, note)
+
+
+def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Iterator[str]:
+    """Yield what a run would plan now, or the open plan that goes first. Raises what `draft` raises."""
+    stream = stream_of(pipeline)
+    waiting = app.ledger.open_plan(stream)
+    if waiting is not None:
+        yield f"batch {waiting.seq} of {stream} is planned already, by {waiting.run_id}, and goes first:"
+        yield from _lines(waiting)
+    else:
+        plan = draft(app, pipeline, app.ledger.head(stream), trigger)
+        yield f"batch {plan.seq} of {stream} would be:"
+        yield from _lines(plan)
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    clock = datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat()
+    yield f"  clock {clock}, {plan.span} offsets" + (", emits what is buffered" if plan.drain else "")
+    yield from (f"  {_range(range_)}" for range_ in plan.ranges)
+    yield from (f"  lookup {table}: {pin}" for table, pin in plan.lookups.items())
+
+
+def _range(offsets: OffsetRange) -> str:
+    place = f"{offsets.topic}[{offsets.partition}]"
+    if not offsets.span:
+        return f"{place}: nothing from {offsets.start} on" + (", some is left" if offsets.is_cut else "")
+    left = ", not to the interval's end: its clock waits there" if offsets.is_cut else ""
+    return f"{place}: {offsets.start} to {offsets.end - 1}{left}"

@@ -1,7 +1,7 @@
-"""Step 5, publish: the outbox of a decided batch goes to the sinks, each exactly once.
+"""Step 5, publish: send the outbox of a decided batch to the sinks, each record exactly once.
 
-Of a generation that is not in charge of its pipeline nothing goes out; once it is, all that it has withheld
-does, in order.
+Nothing of a generation that is not in charge of its pipeline is sent. Once it is in charge, all that it has
+withheld is sent, in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks import OpenSink
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
@@ -90,7 +90,7 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
     charge = ledger.charge(stream.pipeline)  # after the head: see `LedgerReader.charge`
     if charge.withholds(stream.generation):
         if head.seq:
-            log.info("%s is not in charge: what it decides is withheld until it is promoted", stream)
+            logger.info("%s is not in charge: what it decides is withheld until it is promoted", stream)
         return
     first = head.seq
     if charge.promotions:
@@ -125,11 +125,23 @@ def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: A
         if outbox.emitted:
             sink.publish(lease, outbox, lease.last_published(plan.stream, sink.name))
     except SinkAhead:  # sinks get batches in order; one whom a newer try has overtaken cannot note it
-        log.info("%s has batch %d of %s already, and later ones", sink.name, plan.seq, plan.stream)
+        logger.info("%s has batch %d of %s already, and later ones", sink.name, plan.seq, plan.stream)
     except LakeDamaged as error:
         instead = f"If it is lost for good: {plan.stream.recover_command('give-up')}"
         raise LakeDamaged(error.what, f"{error.fix} {instead}") from error
     return outbox.emitted
 
 
-__all__ = ["lacking_batches", "publish_batch", "publish_decided"]
+def check_progress(app: App, stream: Stream) -> None:
+    """Find out whether each sink still knows what was published to it. Sends nothing.
+
+    Raises TopicMissing, TopicRecreated, ProgressLost, Fenced, and what keeps it from asking.
+    """
+    for sink in published_sinks(app, stream):
+        sink.check_progress()
+
+
+def published_sinks(app: App, stream: Stream) -> list[OpenSink[Any]]:
+    """Return the sinks of the last committed batch; none before the first."""
+    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
+    return app.sinks(stream, planned_pipeline(plan)) if plan is not None else []

@@ -1,4 +1,4 @@
-"""All five steps in one process: what `tidegate run` and the tests do, in the order that Airflow does."""
+"""Run all five steps in one process, in the order of Airflow. `tidegate run` and the tests use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tidegate.batch.plan import Outcome, plan_batch
 from tidegate.batch.publish import publish_batch
 from tidegate.batch.trigger import Trigger
 from tidegate.batch.validate import Check, validate_batch
-from tidegate.spec import Pipeline
+from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
+from tidegate.spec import Connection, Pipeline
 
 
 def run_batch(
@@ -41,3 +43,16 @@ def run_batch(
     progress("publish")
     publish_batch(app, plan, trigger.run_id)
     return outcome
+
+
+def connections(ledger: LedgerReader, stream: Stream, *more: Pipeline) -> set[Connection]:
+    """Return the connections of the pipelines of a stream's last and planned batches, and of `more`.
+
+    If batches may have been withheld, those of all pipelines that batches were planned with.
+    """
+    head = ledger.head(stream).seq
+    plans = [ledger.plan(stream, seq) for seq in (head, head + 1)]
+    pipelines = [*more, *(planned_pipeline(plan) for plan in plans if plan is not None)]
+    if ledger.charge(stream.pipeline).promotions:
+        pipelines += planned_pipelines(ledger, stream)
+    return {connection for pipeline in pipelines for connection in pipeline.connections}

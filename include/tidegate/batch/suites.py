@@ -1,34 +1,54 @@
-"""The suites of a pipeline's checks: pinned when a batch is planned, so that each try of it meets the same.
+"""Find the quality suites of a batch, and the numbers and facts that they compare the batch with.
 
-But for one: after a try that a suite has stopped, a person has looked, and may have corrected the file. So
-the next try takes the file as it then is. See docs/decisions.
+Suites are pinned when a batch is planned, so that each try of it meets the same. There is one exception: if
+a suite has stopped a try, a person has looked, and may have corrected the file. So the next try takes the
+file as it then is (see docs/decisions).
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
+from tidegate import core
+from tidegate.app.damage import batch_named, needed_by, state_named
+from tidegate.app.manifests import state_after
 from tidegate.app.root import App
-from tidegate.ledger import QualityResult
-from tidegate.quality.builtin.types import BUILTIN_TYPES
+from tidegate.errors import StateGivenUp
+from tidegate.lake import DataFile
+from tidegate.ledger import Attempt, Plan, QualityResult
+from tidegate.quality.builtin.facts import BatchCounts, StageFacts, batch_counts
+from tidegate.quality.builtin.types import BUILTIN_TYPES, Needs
 from tidegate.quality.suite import Severity, Suite, parse_suite
 from tidegate.spec import (
     Pipeline,
     QualityCheck,
+    Stage,
     suite_text,
     with_checkpoints,
     with_digests,
     with_suites,
 )
+from tidegate.spec.kernel import kernel_stage
 
 log = logging.getLogger(__name__)
-
 _DEFAULT_SEVERITIES = {"warn": Severity.WARNING}
+MOST_BATCHES = 20
+"""How many batches before it a batch is compared with."""
+COUNTS = {
+    "read": "records that were read",
+    "used": "records that were used",
+    "quarantined": "records in quarantine",
+    "deduplicated": "records that were dropped as repetitions",
+    "late": "records that came too late for their window",
+    "emitted": "emissions of the stage that is looked at, deletions included",
+}
+"""What is counted of a batch, and what each counts."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +103,101 @@ def _parsed(check: QualityCheck, text: str, folder: Path) -> Suite:
     default = _DEFAULT_SEVERITIES.get(check.on_failure, Severity.CRITICAL)
     place = f"The suite {folder / check.suite}.json"
     return parse_suite(text, place, default, additional_types=None if check.modules else BUILTIN_TYPES)
+
+
+def suite_parameters(app: App, plan: Plan, attempt: Attempt, stages: tuple[str, str]) -> dict[str, float]:
+    """Name -> value. `stages`: the first one, which reads, and the one that is looked at.
+
+    Of the batches before: `previous_read` of the last one, `mean_read`, `min_read` and `max_read` of at most
+    20. Before there is any they are not there.
+    """
+    values: dict[str, float] = {"batch": plan.seq, "clock": plan.clock_ms}
+    values |= _batch_counts(attempt, stages)
+    before = [
+        _batch_counts(facts.attempt, stages)
+        for facts in app.ledger.batches(plan.stream, plan.seq, MOST_BATCHES)
+        if facts.attempt is not None
+    ]
+    for name in COUNTS if before else ():
+        numbers = [counts[name] for counts in before]
+        values |= {
+            f"previous_{name}": numbers[0],
+            f"mean_{name}": fmean(numbers),
+            f"min_{name}": min(numbers),
+            f"max_{name}": max(numbers),
+        }
+    return values
+
+
+def _batch_counts(attempt: Attempt, stages: tuple[str, str]) -> Mapping[str, float]:
+    whole, (reading, audited) = attempt.stage_counts(""), map(attempt.stage_counts, stages)
+    return {
+        "read": whole.get("read", 0),
+        "used": reading.get("used", 0),
+        "quarantined": reading.get("quarantined", 0),
+        "deduplicated": reading.get("deduplicated", 0),
+        "late": reading.get("late-record-drop", 0),
+        "emitted": core.outgoing(audited),
+    }
+
+
+def stage_facts(
+    app: App, plan: Plan, attempt: Attempt, pipeline: Pipeline, stage: Stage, needs: Needs
+) -> StageFacts | None:
+    """Return the facts of one stage in a batch, committed or only computed; None if `needs` is empty.
+
+    `needs` are those of the suite's built-in expectations: nothing else is read. `state_before` is None if
+    that state is no longer kept; batches whose counts have left the ledger are not in the history. Raises
+    LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
+    if not needs.is_any:
+        return None
+    with needed_by(batch_named(plan.stream, plan.seq)):
+        outbox = app.manifest(plan.stream, attempt.manifest).files_of("outbox", stage.name)
+    return StageFacts(
+        logic=kernel_stage(pipeline, stage),
+        counts=_stage_counts(attempt, pipeline, stage),
+        store=app.lake(plan.stream).store,
+        outbox=outbox,
+        history=tuple(_history(app, plan, pipeline, stage, needs.history)),
+        outboxes_before=tuple(_outboxes_before(app, plan, stage, needs.outboxes)),
+        state_before=_state_before(app, plan, stage) if needs.has_state else None,
+    )
+
+
+def _stage_counts(attempt: Attempt, pipeline: Pipeline, stage: Stage) -> BatchCounts:
+    explodes = pipeline.source.explode is not None
+    return batch_counts(attempt.counts, pipeline.stages[0].name, stage.name, explodes)
+
+
+def _history(app: App, plan: Plan, pipeline: Pipeline, stage: Stage, batches: int) -> Iterator[BatchCounts]:
+    """Yield the counts of the committed batches before this one, newest first.
+
+    A batch from before the stage existed is skipped.
+    """
+    if not batches:
+        return
+    for past in app.ledger.batches(plan.stream, plan.seq, batches):
+        if past.attempt is not None and past.committed_at is not None and stage.name in past.attempt.counts:
+            yield _stage_counts(past.attempt, pipeline, stage)
+
+
+def _outboxes_before(app: App, plan: Plan, stage: Stage, batches: int) -> Iterator[tuple[DataFile, ...]]:
+    """Yield the outbox files of the batches before this one, newest first."""
+    if not batches:
+        return
+    committed = app.ledger.committed(plan.stream, max(0, plan.seq - 1 - batches))
+    for seq, manifest in reversed(committed):
+        if seq < plan.seq:
+            with needed_by(batch_named(plan.stream, seq)):
+                yield app.manifest(plan.stream, manifest).files_of("outbox", stage.name)
+
+
+def _state_before(app: App, plan: Plan, stage: Stage) -> tuple[DataFile, ...] | None:
+    before = plan.seq - 1
+    try:
+        manifests = app.ledger.state_manifests(plan.stream, before)
+    except StateGivenUp:
+        return None
+    with needed_by(state_named(plan.stream, before)):
+        return state_after(app, plan.stream, manifests).get(stage.name, ())

@@ -5,26 +5,41 @@ it so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+
+import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
-from tidegate.batch.checks import prepared_checks
-from tidegate.batch.record_rules import Alert, apply_record_rules
-from tidegate.errors import Halted, QualityFailed
+from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
+from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.lake.quarantine_files import RowCondition, reason_codes, row_groups
+from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.audit import Audit
+from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.quality.audit import Audit, PagePlace
+from tidegate.quality.audited import AuditedRows, audited_rows
+from tidegate.quality.builtin import needs_of
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import page_place, verdict_table
 from tidegate.quality.verdict import Verdict
-from tidegate.spec import Pipeline, require_trusted_modules
+from tidegate.spec import Pipeline, QualityCheck, require_trusted_modules
+from tidegate.spec.quarantine_rules import LateRule, QuarantineRule
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 Report = Callable[[Verdict], object]
 Check = Callable[[Audit], Verdict]
 """See `quality.gate.check`."""
+Alert = Callable[[str], object]
+"""A function that gets a sentence about a batch that passes a bound."""
+QUARANTINE_ALERT = "quarantine.alert"
+"""The metric: 1 where the batch is beyond `quarantine.alert`, else 0."""
+LATE_ALERT = "late.alert"
+"""The metric: 1 where the batch is beyond `late.alert`, else 0."""
 
 
 def validate_batch(
@@ -100,9 +115,9 @@ def _checked_here(audit: Audit) -> Verdict:
 
 
 def _tell(verdict: Verdict, docs: str) -> None:
-    """A table for people, in the log; louder where something is not as it should be."""
+    """Log a table for people; louder where something is not as it should be."""
     level = logging.INFO if verdict.passed else logging.WARNING
-    log.log(level, "%s", verdict_table(verdict, docs))
+    logger.log(level, "%s", verdict_table(verdict, docs))
 
 
 def _reason(verdict: Verdict, docs: str) -> str:
@@ -117,3 +132,233 @@ def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> 
         outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """Records that a rule of the pipeline file bounds: how many there are of those that came in."""
+
+    rule: QuarantineRule | LateRule
+    metric: str
+    records: int
+    came_in: int
+    finding: str
+    error: Permanent
+
+    @property
+    def stops(self) -> bool:
+        return self.rule.stop is not None and self.rule.stop.passed_by(self.records, self.came_in)
+
+    @property
+    def alerts(self) -> bool:
+        alert = self.rule.alert
+        return self.stops or (alert is not None and alert.passed_by(self.records, self.came_in))
+
+
+def apply_record_rules(
+    app: App, lease: LeasedLedger, plan: Plan, attempt: Attempt, alert: Alert | None = None
+) -> None:
+    """Log what became of the batch's records. Warn of the batch, or stop it, if too many of them are in
+    quarantine or late. Counts are of records, not of emissions. The ledger gets the quarantine's reasons.
+
+    `alert` is called once for each bound: again in another try only where this one dies before the ledger has
+    the metric.
+
+    Raises QuarantineExceeded, LateExceeded, LakeDamaged, LakeUnavailable. A person has just looked at what a
+    replay has, so that is not bounded.
+    """
+    reasons = _reasons(app, plan, attempt)
+    if reasons:
+        lease.set_metrics(plan.seq, "", {f"{REASON}{reason}": float(n) for reason, n in reasons.items()})
+    why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    _log_records(plan, attempt, why)
+    _log_columns(plan, attempt)
+    if plan.replay is not None:
+        return
+    excesses = list(_bounded(plan, attempt, why))
+    for excess in excesses:
+        before = lease.metrics(plan.stream, plan.seq).get(("", excess.metric))
+        if excess.alerts and alert is not None and not before:
+            alert(excess.finding)
+        lease.set_metrics(plan.seq, "", {excess.metric: float(excess.alerts)})
+    for excess in excesses:
+        if excess.stops:
+            raise excess.error
+        if excess.alerts:
+            logger.warning("%s, which is more than `%s` allows", excess.finding, excess.metric)
+
+
+def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
+    pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
+    came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
+    of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
+    excesses = []
+    if pipeline.quarantine is not None:
+        quarantined = int(counts.get("quarantined", 0))
+        finding = f"{quarantined} {of_batch} cannot be used: {why}"
+        error: Permanent = QuarantineExceeded(
+            f"{finding}, which is more than `quarantine.stop` allows",
+            "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
+            "`quarantine.stop`.",
+        )
+        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, finding, error))
+    if pipeline.late is not None:
+        late = int(counts.get("expired-window-record-drop", 0))
+        finding = f"{late} {of_batch} are late, and were dropped"
+        error = LateExceeded(
+            f"{finding}, which is more than `late.stop` allows",
+            "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "
+            "`generation`; or, to let it through, raise `late.stop`.",
+        )
+        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, finding, error))
+    return excesses
+
+
+def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
+    """A warning where nothing of what came in could be used, whatever the bounds are; else a note."""
+    whole = attempt.stage_counts("")
+    first = attempt.stage_counts(planned_pipeline(plan).stages[0].name)
+    came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(first.get("used", 0))
+    quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
+    lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
+    if came_in and not used and (quarantined or late):
+        logger.warning(
+            "No record of batch %d of %s could be used: %d came in, %s. See that topics, columns, key and "
+            "timestamp of the source are right",
+            *(plan.seq, plan.stream, came_in, lost),
+        )
+    else:
+        logger.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, came_in, lost)
+
+
+def _log_columns(plan: Plan, attempt: Attempt) -> None:
+    """Log hints at a typo in `columns`, as a warning if a column has no value and another field exists, or no
+    column has a value.
+    """
+    columns, fields = attempt.stage_counts(SOURCE_COLUMNS), attempt.stage_counts(SOURCE_FIELDS)
+    missing = [name for name, records in columns.items() if not records]
+    undeclared = [name for name in fields if name]
+    if not missing and not undeclared:
+        return
+    is_suspicious = bool(missing) and (bool(undeclared) or len(missing) == len(columns))
+    logger.log(
+        logging.WARNING if is_suspicious else logging.INFO,
+        "Batch %d of %s: no record has a value of the declared columns: %s. Fields that are not declared, in "
+        "%d sampled records: %s",
+        *(plan.seq, plan.stream, ", ".join(missing) or "none", int(fields.get("", 0))),
+        ", ".join(undeclared) or "none",
+    )
+
+
+def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
+    """Return the number of records in quarantine by reason."""
+    store, counts = app.lake(plan.stream).store, Counter[str]()
+    for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
+        for group in row_groups(store, file, RowCondition()):
+            codes = reason_codes(group.read(["reason"])["reason"])
+            counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
+    return counts
+
+
+@dataclass(frozen=True)
+class PreparedCheck:
+    """A check, ready to be evaluated. `number`: its place among the pipeline's, from 1 on."""
+
+    number: int
+    check: QualityCheck
+    target: str
+    suite: CheckedSuite
+    audit: Audit
+    try_number: int
+
+    def results(self, verdict: Verdict, attempt: Attempt) -> list[QualityResult]:
+        """The verdict, as the ledger keeps it."""
+        return [
+            QualityResult(
+                attempt=attempt.name,
+                try_number=self.try_number,
+                check_number=self.number,
+                expectation=result.number,
+                suite=self.check.suite,
+                suite_digest=self.suite.digest,
+                target=self.target,
+                type=result.type,
+                column_names=result.columns,
+                severity=result.severity.value,
+                passed=result.passed,
+                observed=result.observed,
+                evaluated_rows=result.rows,
+                unexpected_rows=result.unexpected,
+                unexpected_share=result.share,
+                failing=result.failing,
+                error=result.error,
+                note=result.note,
+                page=verdict.page,
+            )
+            for result in verdict.expectations
+        ]
+
+
+def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> Iterator[PreparedCheck]:
+    """Yield the checks in their order, ready to be evaluated. Raises SettingsInvalid, LakeDamaged,
+    LakeUnavailable.
+    """
+    earlier = app.ledger.quality(plan.stream, plan.seq) if pipeline.checks else []
+    try_number = max((result.try_number for result in earlier), default=0) + 1
+    for number, check in enumerate(pipeline.checks, start=1):
+        yield _prepared(app, plan, pipeline, attempt, (number, check), earlier, try_number)
+
+
+def target_of(pipeline: Pipeline, check: QualityCheck) -> str:
+    """Return the name of the data that a check evaluates.
+
+    Example: `the emissions of latest`, or `the state of the sink table`.
+    """
+    if check.sink is not None:
+        return f"the {check.rows} of the sink {check.sink}"
+    return f"the {check.rows} of {pipeline.checked_stage(check).name}"
+
+
+def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
+    """Return the rows that a check evaluates. Raises LakeDamaged, LakeUnavailable."""
+    stage = pipeline.checked_stage(check)
+    if check.rows == "state":
+        files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)
+    else:
+        files = app.outbox(plan, stage, attempt).files
+    with failpoint("validate.read"):
+        return audited_rows(pipeline, check, app.lake(plan.stream).store, files)
+
+
+def _prepared(
+    app: App,
+    plan: Plan,
+    pipeline: Pipeline,
+    attempt: Attempt,
+    numbered: tuple[int, QualityCheck],
+    earlier: Sequence[QualityResult],
+    try_number: int,
+) -> PreparedCheck:
+    number, check = numbered
+    suite = checked_suite(check, app.settings.expectations, earlier)
+    target = target_of(pipeline, check)
+    parameters = {}
+    if any(spec.parameters for spec in suite.suite.expectations):
+        stages = pipeline.stages[0].name, pipeline.checked_stage(check).name
+        parameters = suite_parameters(app, plan, attempt, stages)
+    place = PagePlace(
+        app.settings.data_docs,
+        plan.stream.pipeline,
+        plan.stream.generation,
+        datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).date(),
+        plan.seq,
+        number,
+        try_number,
+    )
+    rows, facts = audited(app, plan, pipeline, check, attempt), None
+    needs = needs_of(asdict(spec) for spec in suite.suite.expectations)
+    if needs.is_any:
+        facts = stage_facts(app, plan, attempt, pipeline, pipeline.checked_stage(check), needs)
+    title = f"{check.suite} on {target}"
+    audit = Audit(title, suite.suite, rows, parameters, check.modules, facts, place)
+    return PreparedCheck(number, check, target, suite, audit, try_number)

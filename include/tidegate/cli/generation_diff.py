@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate import inspect
 from tidegate.app import App
-from tidegate.batch import require_generation
 from tidegate.cli.generations import name_of
 from tidegate.cli.show import show
+from tidegate.generations import GenerationDifference, SinkDifference, compare_generations, require_generation
 from tidegate.ledger import Stream
 
 
@@ -26,7 +25,7 @@ def diff(pipeline: str, generation: int, against: int | None, examples: int, as_
     old = Stream(new.pipeline, against or app.ledger.charge(new.pipeline).generation or 0)
     for stream in (old, new):
         require_generation(app, stream)
-    comparison = inspect.compare_generations(app, old, new)
+    comparison = compare_generations(app, old, new)
     if as_json:
         print(json.dumps(_difference(comparison, examples), ensure_ascii=False))
         return
@@ -36,7 +35,7 @@ def diff(pipeline: str, generation: int, against: int | None, examples: int, as_
         show(sink.examples(examples), False, sink.sink, empty=f"{sink.sink}: no difference.")
 
 
-def _difference(comparison: inspect.GenerationDifference, examples: int) -> dict[str, Any]:
+def _difference(comparison: GenerationDifference, examples: int) -> dict[str, Any]:
     sinks = [
         {
             **{name: value for name, value in _summary(sink).items() if not name.startswith("emissions")},
@@ -54,7 +53,7 @@ def _difference(comparison: inspect.GenerationDifference, examples: int) -> dict
     }
 
 
-def _summary(sink: inspect.SinkDifference) -> dict[str, Any]:
+def _summary(sink: SinkDifference) -> dict[str, Any]:
     old, new = sink.emissions
     return {
         "sink": sink.sink,

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import click
 
-from tidegate import batch
+from tidegate import generations
 from tidegate.app import App, stream_of
-from tidegate.batch import Approval, Promoted, begin_from, drop_generation, open_generation
 from tidegate.cli.show import out, show
+from tidegate.generations import Approval, Promoted, begin_from, drop_generation, open_generation
 from tidegate.ledger import Charge, Stream
 from tidegate.spec import Pipeline, load_pipelines, parse_pipeline
 
@@ -91,7 +91,9 @@ def promote(pipeline: str, generation: int, is_net: bool, approved_by: str | Non
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
     approval = Approval(approved_by) if approved_by else None
-    _print_result(batch.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json)
+    _print_result(
+        generations.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json
+    )
 
 
 def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
@@ -101,7 +103,7 @@ def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
         is_net: First send consumers the net differences.
     """
     app = App.from_environment()
-    _print_result(batch.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
+    _print_result(generations.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
 
 
 def drop(pipeline: str, generation: int) -> None:

@@ -6,13 +6,6 @@ from tidegate.inspect.bisect import Bisection, first_broken, first_failing
 from tidegate.inspect.catalog import CatalogEntry, catalog_entries
 from tidegate.inspect.check import Checked, Checker, committed_seqs, kept_states, requested_checks
 from tidegate.inspect.conditions import Tried, stream_condition, troubled_streams
-from tidegate.inspect.generations import (
-    NO_WINDOW,
-    Difference,
-    GenerationDifference,
-    SinkDifference,
-    compare_generations,
-)
 from tidegate.inspect.lag import Lags
 from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
@@ -31,7 +24,6 @@ from tidegate.inspect.verify import damaged_files
 from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
 
 __all__ = [
-    "NO_WINDOW",
     "BatchReport",
     "Bisection",
     "Checked",
@@ -54,13 +46,9 @@ __all__ = [
     "TopicRead",
     "batch_history",
     "batch_lineage",
-    "Difference",
-    "GenerationDifference",
-    "SinkDifference",
     "batch_report",
     "catalog_entries",
     "check_sinks",
-    "compare_generations",
     "damaged_files",
     "details",
     "lag",

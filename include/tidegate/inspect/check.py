@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from tidegate.app.damage import batch_named, needed_by, state_named
 from tidegate.app.manifests import StateFiles, state_after
 from tidegate.app.root import App
-from tidegate.app.stage_facts import stage_facts
-from tidegate.batch.suite_parameters import suite_parameters
-from tidegate.batch.suites import checked_suite
+from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.lake import Manifest, Store
 from tidegate.ledger import Stream

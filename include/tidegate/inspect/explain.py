@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.manifests import read_manifests, state_after
 from tidegate.app.root import App, OpenSession
-from tidegate.batch.before import left_before
-from tidegate.batch.identity import is_truncated, planned_epochs
+from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
+from tidegate.batch.offsets import is_truncated, planned_epochs
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.lake.datafile import read_files
 from tidegate.lake.manifest import Manifest

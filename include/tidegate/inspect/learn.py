@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
-from tidegate.app.stage_facts import stage_facts
+from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
 from tidegate.lake import DataFile, Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.batch.ranges import first_start
+from tidegate.batch.offsets import first_start
 from tidegate.errors import Halted
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipeline

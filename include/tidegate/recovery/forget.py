@@ -8,9 +8,9 @@ from uuid import uuid4
 from tidegate.app import App, leased
 from tidegate.app.owner import forget_promotions, is_marked_dropped, mark_dropped
 from tidegate.batch import streams_without_file
-from tidegate.batch.drop import files_of, remove_files, require_not_looked_up
 from tidegate.batch.publish import lacking_batches
 from tidegate.errors import Halted
+from tidegate.generations.lifecycle import files_of, remove_files, require_not_looked_up
 from tidegate.ledger import Stream
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidegate import core
-from tidegate.batch.net import still_plan
 from tidegate.batch.publish import publish_decided
+from tidegate.batch.still_batch import decide_still_batch, still_plan
 from tidegate.core.lowered import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
-from tidegate.recovery.still_batch import decide_still_batch
 
 LATE = ("late-record-drop", "expired-window-record-drop")
 

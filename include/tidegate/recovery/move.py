@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
-from tidegate.batch.net import still_plan
 from tidegate.batch.publish import publish_decided
+from tidegate.batch.still_batch import decide_still_batch, still_plan
 from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.broker.mirrored import (
     MOST_SCANNED,
@@ -27,7 +27,6 @@ from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
-from tidegate.recovery.still_batch import decide_still_batch
 from tidegate.spec import Pipeline
 
 Checkpoints = Mapping[tuple[int, int], int]

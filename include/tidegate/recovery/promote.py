@@ -5,9 +5,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 from tidegate.app import App, leased
-from tidegate.batch import Approval, promote, rollback
-from tidegate.batch.approval import require_approval
-from tidegate.batch.promotion import require_ready
+from tidegate.generations import Approval, promote, rollback
+from tidegate.generations.promotion import require_approval, require_ready
 from tidegate.ledger import Stream
 from tidegate.recovery.give_up import give_up_unsent
 from tidegate.recovery.remedy import Proposal

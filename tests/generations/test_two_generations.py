@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.world import NOW_MS, World, key_of
-from tidegate.batch import Outcome, Trigger, check_progress, promote, rollback, run_batch
+from tidegate.batch import Outcome, Trigger, check_progress, run_batch
 from tidegate.cli import cli
-from tidegate.inspect import compare_generations
+from tidegate.generations import compare_generations, promote, rollback
 from tidegate.ledger import Stream
 from tidegate.spec import load_pipeline
 

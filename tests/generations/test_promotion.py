@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tidegate import failpoints, inspect
 from tidegate.app import leased
-from tidegate.batch import (
+from tidegate.batch import publish
+from tidegate.batch.lookups import _readable
+from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
+from tidegate.generations import (
     Approval,
     drop_generation,
     open_generation,
     promote,
-    publish,
     replaced_stream,
     rollback,
 )
-from tidegate.batch.lookups import _readable
-from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.stream_condition import ConditionKind

@@ -1,7 +1,7 @@
-"""What consumers hold: the newest emission of each key, and window, of many batches.
+"""Fold what consumers have: the newest emission of each key (and window) of many batches.
 
-A generation's outboxes are folded batch by batch, so that memory is needed for keys, not for history. An
-outbox never leaves the lake but by `generation drop`.
+A generation's outboxes are folded batch by batch, so that memory is needed for keys, not for history. Only
+`generation drop` removes an outbox from the lake.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Decide a batch that reads and emits nothing, through which a remedy changes the state of a stream."""
+"""Decide a batch that reads and emits nothing: a recovery changes state by it.
+
+Net differences, and the first batch of a generation that begins with a state, are planned and counted in the
+same way.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,50 @@ from functools import partial
 import pyarrow as pa
 
 from tidegate import core
-from tidegate.app import App
 from tidegate.app.damage import needed_by, state_named
 from tidegate.app.manifests import state_after
-from tidegate.batch.net import running_counts
+from tidegate.app.root import App
+from tidegate.batch.offsets import standing_still
 from tidegate.lake import DataFile, attempt_name
 from tidegate.lake.compaction import FoldRule, fold, of_batch
 from tidegate.lake.manifest import manifest_of
-from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.ledger import Attempt, Head, LeasedLedger, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.ledger.records import Times
 from tidegate.spec.kernel import state_stages
 
+_RUNNING = ("state-rows", "held", "suppression-buffer-records", "suppression-buffer-bytes")
+"""Counts that say what there is, which a batch that changes nothing passes on."""
 Change = Callable[[str, core.Stage, pa.Table], pa.Table]
 """A function of a stage's name, the stage and its state rows; it returns the rows that change, changed."""
+
+
+def still_plan(head: Head, before: Plan, run_id: str) -> Plan:
+    """Return a plan that reads nothing, with all that the batch before it was planned with."""
+    ranges: tuple[OffsetRange, ...] = standing_still(head, before.cut_partitions)
+    return Plan(
+        stream=head.stream,
+        seq=head.seq + 1,
+        run_id=run_id,
+        clock_ms=before.clock_ms,
+        believed_until_ms=before.believed_until_ms,
+        ranges=ranges,
+        topic_ids=head.topic_ids,
+        spec_text=before.spec_text,
+        spec_compiled=before.spec_compiled,
+        lookups=before.lookups,
+        clocks=head.clocks_of((planned.topic, planned.partition) for planned in ranges),
+        timestamps=before.timestamps,
+    )
+
+
+def running_counts(last: Attempt) -> dict[str, dict[str, float]]:
+    """Return the counts that a batch that reads and changes nothing takes over from the previous one."""
+    counts: dict[str, dict[str, float]] = {"": {"read": 0}}
+    for stage, stage_counts in last.counts.items():
+        if stage:
+            counts[stage] = {name: stage_counts[name] for name in _RUNNING if name in stage_counts}
+    return counts
 
 
 def decide_still_batch(

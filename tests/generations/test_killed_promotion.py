@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.sampling import sampled
 from tidegate.ledger import Stream
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.batch.two_generations import SINKS, Beside
+from tests.generations.two_generations import SINKS, Beside
 from tests.spec.files import made
 from tidegate import failpoints, inspect
-from tidegate.batch import drop_generation, open_generation
-from tidegate.batch.net_outbox import _require_payloads
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
+from tidegate.generations import drop_generation, open_generation
+from tidegate.generations.net import _require_payloads
 
 NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
 GONE = ("visitors/2", 4, "gone", None)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from tests.batch.committed import Committed, Row
 from tidegate import failpoints
 from tidegate.app import App
-from tidegate.batch import Approval, Promoted, open_generation, promote, rollback
+from tidegate.generations import Approval, Promoted, open_generation, promote, rollback
 from tidegate.ledger import Stream
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: table, path: firsts, stage: first}"

@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.batch.two_generations import Beside
+from tests.generations.two_generations import Beside
 from tests.lake.files_for_tests import SCHEMA, row
 from tidegate.app.manifests import state_after
-from tidegate.batch import begin_from
 from tidegate.errors import Halted, PipelineChanged
-from tidegate.inspect import compare_generations
+from tidegate.generations import begin_from, compare_generations
 from tidegate.lake.datafile import read_files
 
 

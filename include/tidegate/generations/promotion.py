@@ -11,21 +11,77 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidegate.app.lease import leased
-from tidegate.app.root import App, stream_of
+from tidegate.app.root import App
 from tidegate.app.tables import catch_up_tables
-from tidegate.batch.approval import Approval, require_approval
-from tidegate.batch.edits import head_plan
-from tidegate.batch.generations import streams_without_file
-from tidegate.batch.net import net_batch
+from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.publish import publish_decided
 from tidegate.errors import Halted, SettingsInvalid
+from tidegate.generations.lifecycle import require_generation
+from tidegate.generations.net import net_batch
 from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
-from tidegate.ledger.planned import lacking_sinks, planned_pipeline
-from tidegate.spec import Pipeline
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import AirflowSettings, load_defaults, load_pipelines, stream_in_broken_file
 
+_KEY = "approve_promotion"
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """The approval of a promotion by a person.
+
+    `after` is the number of the newest promotion when the person saw the difference; None if that is unknown.
+    """
+
+    approved_by: str
+    after: int | None = None
+
+
+def needs_approval(app: App, pipeline: str) -> bool:
+    """Return whether `defaults.yaml`, or a file of any generation of the pipeline, requires approvals.
+
+    A file with mistakes requires them if it contains the key at all. Raises PipelineInvalid for mistakes in
+    `defaults.yaml`.
+    """
+    folder = app.settings.pipelines
+    defaults = load_defaults(folder).airflow
+    pipelines, errors = load_pipelines(folder)
+    own = [pipeline_.airflow for pipeline_ in pipelines.values() if pipeline_.pipeline == pipeline]
+    if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
+        return True
+    files = {error.problems[0].file for error in errors}
+    return any(_is_of(file, pipeline) and _KEY in Path(file).read_text(errors="replace") for file in files)
+
+
+def require_approval(app: App, stream: Stream, charge: Charge, approval: Approval | None) -> None:
+    """Raise SettingsInvalid if an approval is needed and missing.
+
+    Raises Halted if a promotion or a rollback was decided since the approval was given.
+    """
+    if approval is None:
+        if needs_approval(app, stream.pipeline):
+            dag_id = load_defaults(app.settings.pipelines).promotion_dag_id(stream.pipeline)
+            raise SettingsInvalid(
+                f"Promotions of {stream.pipeline} have to be approved: a pipeline file has `{_KEY}: true`",
+                f"Trigger the DAG {dag_id} with the generation {stream.generation}, and approve it there; or "
+                "name who has approved it: `--approved-by NAME`.",
+            )
+    elif approval.after not in (None, len(charge.promotions)):
+        raise Halted(
+            f"{approval.approved_by} has approved that {stream} takes charge after promotion "
+            f"{approval.after} of {stream.pipeline}, but promotion {len(charge.promotions)} has since put "
+            f"generation {charge.generation} in charge",
+            "Trigger the promotion again, and look at what changes now.",
+        )
+
+
+def _is_of(file: str, pipeline: str) -> bool:
+    """Return whether a file with mistakes belongs to a pipeline."""
+    stream = stream_in_broken_file(file)
+    return stream is not None and stream[0] == pipeline
 
 
 @dataclass(frozen=True)
@@ -34,18 +90,6 @@ class Promoted:
 
     promotion: Promotion
     is_new: bool
-
-
-def open_generation(app: App, pipeline: Pipeline) -> int:
-    """Make the generation of a pipeline file beside the one in charge, which is returned. It begins empty.
-
-    From the first time on that this is done for a pipeline, only its generation in charge publishes. Raises
-    SettingsInvalid where there is no generation to stand beside, several publish, or the number was used.
-    """
-    stream = stream_of(pipeline)
-    in_charge = _in_charge(app, stream)
-    app.ledger.open_generation(stream, in_charge)
-    return in_charge
 
 
 @dataclass(frozen=True)
@@ -204,52 +248,3 @@ def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) 
     for sink in app.sinks(head.stream, planned_pipeline(plan)):
         sink.check_settings()
         sink.check_target()
-
-
-def require_generation(app: App, stream: Stream) -> None:
-    """Raise SettingsInvalid where there is no such generation."""
-    if stream not in app.ledger.streams():
-        raise SettingsInvalid(
-            f"The ledger has no generation {stream.generation} of a pipeline {stream.pipeline}",
-            "`tidegate generation list` shows them all.",
-        )
-
-
-def _in_charge(app: App, stream: Stream) -> int:
-    """The generation that a new one is to stand beside."""
-    siblings = [
-        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
-    ]
-    charge = app.ledger.charge(stream.pipeline)
-    if charge.generation is not None:
-        return charge.generation
-    if not siblings:
-        raise SettingsInvalid(
-            f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
-            f"Run this one: tidegate run {stream.pipeline}.",
-        )
-    *older, newest = siblings
-    without_file = streams_without_file(app)
-    still_open = [other for other in older if other not in without_file or _is_unpublished(app, other)]
-    if still_open:
-        raise SettingsInvalid(
-            f"{', '.join(map(str, still_open))} and {newest} publish, and only one can be in charge",
-            "Let the older one publish what it has decided, and remove its pipeline file.",
-        )
-    return newest.generation
-
-
-def _is_unpublished(app: App, stream: Stream) -> bool:
-    plan = head_plan(app, app.ledger.head(stream))
-    return plan is not None and bool(lacking_sinks(app.ledger, plan))
-
-
-__all__ = [
-    "Promoted",
-    "open_generation",
-    "promote",
-    "replaced_stream",
-    "require_generation",
-    "require_ready",
-    "rollback",
-]

@@ -1,4 +1,9 @@
-"""The emissions of a batch of net differences: from what consumers hold, and what the new generation has."""
+"""Promote by net differences: send the emissions after which consumers have what the new generation has.
+
+They are a batch of their own, the next one of the generation that takes charge. It reads nothing and changes
+no state. Its outbox is computed here, written as that of any attempt, and decided in the transaction of the
+promotion. From then on it is published as any batch: exactly once.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.batch.difference import difference
-from tidegate.batch.outputs import (
+from tidegate.batch.pipeline_files import head_plan
+from tidegate.batch.still_batch import running_counts, still_plan
+from tidegate.engine.keys import KeyColumns
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.failpoints import failpoint
+from tidegate.generations.compare import difference
+from tidegate.generations.outputs import (
     CONSUMED,
     ENTRY,
     NO_WINDOW,
@@ -21,8 +31,8 @@ from tidegate.batch.outputs import (
     own_feeds,
     whole_emissions,
 )
-from tidegate.engine.keys import KeyColumns
-from tidegate.errors import Halted, SettingsInvalid
+from tidegate.lake import DataFile, Lake, attempt_name
+from tidegate.lake.manifest import manifest_of
 from tidegate.lake.outbox import (
     AT,
     KEY_COLUMNS,
@@ -35,11 +45,74 @@ from tidegate.lake.outbox import (
     WINDOW,
 )
 from tidegate.lake.schema import HASH, KEY
-from tidegate.ledger import Charge, Plan
+from tidegate.lake.writer import RowWriter
+from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, SinkModel, Stage
 
 PROMOTED = "promoted"
 """The reason of such an emission."""
+
+
+def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tuple[Plan, Attempt]:
+    """The batch, whose files are written and which is not in the ledger yet.
+
+    `lease`: of the generation that takes charge; `charge`: without its promotion. Raises what `net_outbox`
+    does; Halted where a batch is planned; SinkRefused, TimestampRefused where a sink would not take one.
+    """
+    head = lease.head(lease.stream)
+    before, last = head_plan(app, head), lease.attempt(lease.stream, head.seq)
+    if before is None or last is None:
+        raise Halted(f"{lease.stream} has no batch yet", "Run it first.")
+    if lease.open_plan(lease.stream) is not None:
+        raise Halted(
+            f"Batch {head.seq + 1} of {lease.stream} is planned and not decided",
+            f"Let it go through, or forget it: {lease.stream.recover_command('drop-plan')}",
+        )
+    pipeline, plan = planned_pipeline(before), still_plan(head, before, run_id)
+    name = attempt_name(plan.seq, lease.lease.epoch)
+    outboxes = {
+        stage.name: rows
+        for stage in pipeline.stages
+        if pipeline.sinks_of(stage) and (rows := net_outbox(app, charge, pipeline, stage, plan)).num_rows
+    }
+    files = [_written(app.lake(lease.stream), stage, name, rows) for stage, rows in outboxes.items()]
+    manifest = app.write_manifest(lease.stream, manifest_of(name, plan.seq, files))
+    attempt = Attempt(
+        lease.stream, plan.seq, manifest, _emission_counts(last, outboxes), validated=True, times=last.times
+    )
+    _check_sinks(app, plan, pipeline, attempt)
+    return plan, attempt
+
+
+def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:
+    path = f"{lake.files('outbox', stage, name)}/{PROMOTED}.parquet"
+    with failpoint("promote.write"), RowWriter(lake.store, path, "outbox", stage) as writer:
+        for batch in rows.combine_chunks().to_batches():
+            writer.write(batch)
+    assert writer.file is not None, "it has rows"
+    return writer.file
+
+
+def _emission_counts(last: Attempt, outboxes: dict[str, pa.Table]) -> dict[str, dict[str, float]]:
+    """Return the previous batch's running counts, and the counts of what this batch emits."""
+    counts = running_counts(last)
+    for stage, rows in outboxes.items():
+        deleted = rows[VALUE].null_count
+        emitted: dict[str, float] = {
+            "emitted": rows.num_rows,
+            f"emitted.{PROMOTED}": rows.num_rows,
+            "emitted-tombstones": deleted,
+        }
+        counts[stage] = counts.get(stage, {}) | emitted
+    return counts
+
+
+def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
+    for sink in app.sinks(plan.stream, pipeline):
+        outbox = sink.outbox(plan, attempt)
+        if outbox.emitted:
+            sink.check_outbox(outbox)
 
 
 def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan) -> pa.Table:

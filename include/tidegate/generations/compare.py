@@ -1,0 +1,193 @@
+"""Compute what would change for consumers if another generation took charge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.root import App
+from tidegate.errors import Halted
+from tidegate.generations.outputs import (
+    ENTRY,
+    NO_WINDOW,
+    TEXT,
+    consumed,
+    emissions_by_reason,
+    live,
+    own_feeds,
+)
+from tidegate.lake.outbox import WINDOW
+from tidegate.ledger import Head, Offsets, Stream
+from tidegate.ledger.planned import planned_pipeline
+
+_OLD, _NEW = "old", "new"
+
+
+def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
+    """Return the last batch of each stream such that both have read the same in every partition that both
+    read.
+
+    Offsets only rise from batch to batch, so the stream that is ahead goes back until they meet. Raises
+    Halted if no two batches that the ledger still has end at the same offsets.
+    """
+    heads = app.ledger.head(old), app.ledger.head(new)
+    shared = _shared_partitions(*heads)
+    seqs = [head.seq for head in heads]
+    while all(seqs):
+        ends = [_ends(app, head, seq, shared) for head, seq in zip(heads, seqs, strict=True)]
+        if None in ends:
+            break
+        first, second = ends
+        if first == second:
+            return seqs[0], seqs[1]
+        behind = sum((first or {}).values()) < sum((second or {}).values())
+        seqs[1 if behind else 0] -= 1
+    raise Halted(
+        f"No batch of {new} ends where one of {old} does, so their outputs cannot be compared",
+        "Give both the same schedule, or run both with the same `--until`.",
+    )
+
+
+def _shared_partitions(old: Head, new: Head) -> list[tuple[str, int]]:
+    """Return the partitions that both read, of topics that have the same id in both."""
+    return [
+        partition
+        for partition in old.offsets
+        if partition in new.offsets and old.topic_ids.get(partition[0]) == new.topic_ids.get(partition[0])
+    ]
+
+
+def _ends(app: App, head: Head, seq: int, partitions: list[tuple[str, int]]) -> Offsets | None:
+    """Return the end offsets of a batch (0 in a partition that it did not have); None if the ledger has no
+    plan of it.
+    """
+    if seq == head.seq:
+        return {partition: head.offsets[partition] for partition in partitions}
+    plan = app.ledger.plan(head.stream, seq)
+    return {partition: plan.ends.get(partition, 0) for partition in partitions} if plan is not None else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Entries by what becomes of them; each table has the columns of ENTRY, and `old` and `new`, the values
+    as JSON text. `same` is only counted.
+    """
+
+    added: pa.Table
+    changed: pa.Table
+    removed: pa.Table
+    same: int
+
+    @property
+    def total(self) -> int:
+        """The number of entries that differ."""
+        return sum(table.num_rows for table in (self.added, self.changed, self.removed))
+
+
+def difference(old: pa.Table, new: pa.Table) -> Difference:
+    """`old`, `new`: the newest emission of each entry, as `outputs.consumed` gives it."""
+    both = _values(old, _OLD).join(_values(new, _NEW), keys=list(ENTRY), join_type="full outer")
+    both = both.sort_by([(name, "ascending") for name in ENTRY])
+    before, after = pc.is_valid(both[_OLD]), pc.is_valid(both[_NEW])
+    differs = pc.fill_null(pc.not_equal(both[_OLD], both[_NEW]), True)
+    changed = both.filter(pc.and_(pc.and_(before, after), differs))
+    added, removed = both.filter(pc.invert(before)), both.filter(pc.invert(after))
+    return Difference(added, changed, removed, both.num_rows - sum(map(len, (changed, added, removed))))
+
+
+def _values(rows: pa.Table, name: str) -> pa.Table:
+    """Return the live entries, each with its value in the column `name`."""
+    if not rows.num_columns:
+        columns = dict.fromkeys(ENTRY[1:], pa.int64())
+        return pa.schema([(ENTRY[0], pa.string()), *columns.items(), (name, pa.string())]).empty_table()
+    rows = live(rows).select([*ENTRY, TEXT])
+    return rows.rename_columns([*ENTRY, name])
+
+
+@dataclass(frozen=True)
+class SinkDifference:
+    """The differences between what a sink would contain of two generations.
+
+    Args:
+        emissions: Reason -> number of emissions, of the old and of the new generation.
+    """
+
+    sink: str
+    entries: Difference
+    emissions: tuple[Mapping[str, int], Mapping[str, int]]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of keys (and windows) that are the same, changed, added and removed."""
+        entries = self.entries
+        return {
+            "same": entries.same,
+            "changed": entries.changed.num_rows,
+            "added": entries.added.num_rows,
+            "removed": entries.removed.num_rows,
+        }
+
+    def examples(self, most: int) -> list[dict[str, Any]]:
+        """Return at most `most` rows, with some of each kind."""
+        entries = self.entries
+        kinds = {"changed": entries.changed, "added": entries.added, "removed": entries.removed}
+        rows = [
+            {"difference": kind} | row
+            for kind, table in kinds.items()
+            for row in table.slice(0, most).to_pylist()
+        ]
+        for row in rows:
+            for name in WINDOW:
+                if row[name] == NO_WINDOW:
+                    del row[name]
+        return sorted(rows[:most], key=lambda row: len(row), reverse=True)
+
+
+@dataclass(frozen=True)
+class GenerationDifference:
+    """The differences between two generations, up to the last batches after which both have read the same
+    records.
+    """
+
+    old: Stream
+    new: Stream
+    old_seq: int
+    new_seq: int
+    sinks: tuple[SinkDifference, ...]
+
+    @property
+    def sides(self) -> str:
+        """The two sides of the comparison, for people."""
+        return f"{self.new} after batch {self.new_seq} against {self.old} after batch {self.old_seq}"
+
+
+def compare_generations(app: App, old: Stream, new: Stream) -> GenerationDifference:
+    """Compare what both generations have sent, or would have. Raises Halted if they have no point in
+    common.
+    """
+    old_seq, new_seq = common_point(app, old, new)
+    names = dict.fromkeys([*_sinks(app, old), *_sinks(app, new)])
+    return GenerationDifference(
+        old,
+        new,
+        old_seq,
+        new_seq,
+        tuple(_compared(app, name, (old, old_seq), (new, new_seq)) for name in names),
+    )
+
+
+def _compared(app: App, sink: str, *sides: tuple[Stream, int]) -> SinkDifference:
+    old, new = (own_feeds(app, stream, sink, seq) for stream, seq in sides)
+    entries = difference(consumed(app, old), consumed(app, new))
+    return SinkDifference(sink, entries, (emissions_by_reason(app, old), emissions_by_reason(app, new)))
+
+
+def _sinks(app: App, stream: Stream) -> Iterator[str]:
+    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
+    if plan is None:
+        raise Halted(f"{stream} has no batch yet", "Run it first.")
+    yield from (sink.name for sink in planned_pipeline(plan).sinks)

@@ -1,0 +1,204 @@
+"""Begin a generation, empty or with the state of another one, and drop it for good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+
+from tidegate.app.damage import needed_by, state_named
+from tidegate.app.lease import leased
+from tidegate.app.manifests import state_after
+from tidegate.app.owner import mark_dropped
+from tidegate.app.root import App, missing_of_head, stream_of
+from tidegate.batch.offsets import standing_still
+from tidegate.batch.pipeline_files import head_plan, streams_without_file
+from tidegate.batch.still_batch import running_counts
+from tidegate.batch.suites import pinned
+from tidegate.errors import Halted, PipelineChanged, SettingsInvalid
+from tidegate.failpoints import failpoint
+from tidegate.lake import DataFile, attempt_name
+from tidegate.lake.compaction import FoldRule, fold, of_batch
+from tidegate.lake.manifest import manifest_of
+from tidegate.lake.store import Listed
+from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
+from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
+from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes
+from tidegate.spec.kernel import state_stages
+
+logger = logging.getLogger(__name__)
+FIRST = 1
+"""The batch that has the state."""
+
+
+def open_generation(app: App, pipeline: Pipeline) -> int:
+    """Make the generation of a pipeline file beside the one in charge, which is returned. It begins empty.
+
+    From the first time on that this is done for a pipeline, only its generation in charge publishes. Raises
+    SettingsInvalid where there is no generation to stand beside, several publish, or the number was used.
+    """
+    stream = stream_of(pipeline)
+    in_charge = _in_charge(app, stream)
+    app.ledger.open_generation(stream, in_charge)
+    return in_charge
+
+
+def require_generation(app: App, stream: Stream) -> None:
+    """Raise SettingsInvalid where there is no such generation."""
+    if stream not in app.ledger.streams():
+        raise SettingsInvalid(
+            f"The ledger has no generation {stream.generation} of a pipeline {stream.pipeline}",
+            "`tidegate generation list` shows them all.",
+        )
+
+
+def _in_charge(app: App, stream: Stream) -> int:
+    """The generation that a new one is to stand beside."""
+    siblings = [
+        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
+    ]
+    charge = app.ledger.charge(stream.pipeline)
+    if charge.generation is not None:
+        return charge.generation
+    if not siblings:
+        raise SettingsInvalid(
+            f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
+            f"Run this one: tidegate run {stream.pipeline}.",
+        )
+    *older, newest = siblings
+    without_file = streams_without_file(app)
+    still_open = [other for other in older if other not in without_file or _is_unpublished(app, other)]
+    if still_open:
+        raise SettingsInvalid(
+            f"{', '.join(map(str, still_open))} and {newest} publish, and only one can be in charge",
+            "Let the older one publish what it has decided, and remove its pipeline file.",
+        )
+    return newest.generation
+
+
+def _is_unpublished(app: App, stream: Stream) -> bool:
+    plan = head_plan(app, app.ledger.head(stream))
+    return plan is not None and bool(lacking_sinks(app.ledger, plan))
+
+
+def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: str) -> None:
+    """Let a pipeline file's generation, which has no batch yet, begin with a state: that of `origin` after
+    batch `seq`.
+
+    Raises LeaseHeld, Fenced, Halted if it has a batch; StateGivenUp; PipelineChanged where the file
+    does not fit that state; LakeDamaged, LakeUnavailable. Then it is empty still.
+    """
+    plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)
+    if plan is None or last is None:
+        raise missing_of_head(app.ledger, origin, seq, "plan")
+    pipeline = pinned(app, pipeline)
+    _require_fitting(plan, pipeline)
+    with leased(app, stream_of(pipeline), run_id) as lease:
+        if lease.head(lease.stream).seq or lease.open_plan(lease.stream) is not None:
+            raise Halted(
+                f"{lease.stream} has begun already, so it cannot begin with a state",
+                "Drop it, and make another generation: tidegate generation drop, tidegate generation new.",
+            )
+        first = _first_plan(lease, pipeline, _end_of(app, plan), plan, run_id)
+        name = attempt_name(FIRST, lease.lease.epoch)
+        files = list(_folded_state(app, origin, seq, lease.stream, name))
+        manifest = app.write_manifest(lease.stream, manifest_of(name, FIRST, files))
+        counts = running_counts(last)
+        attempt = Attempt(lease.stream, FIRST, manifest, counts, validated=True, times=last.times)
+        lease.begin_from((first, attempt), origin, seq)
+        lease.release()
+
+
+def _require_fitting(plan: Plan, pipeline: Pipeline) -> None:
+    changes = incompatible_changes(planned_pipeline(plan), pipeline)
+    if changes:
+        raise PipelineChanged(
+            f"The state of {plan.stream} after batch {plan.seq} does not fit the pipeline file of generation "
+            f"{pipeline.generation}: " + "; ".join(map(str, changes)),
+            "Undo the edit; or let the generation begin empty, and read the source from its start.",
+        )
+
+
+def _end_of(app: App, plan: Plan) -> Head:
+    """The head as it was after a batch; the newest one may have been moved past a gap since."""
+    head = app.ledger.head(plan.stream)
+    if head.seq == plan.seq:
+        return head
+    epochs = plan.epochs_after(Head(plan.stream))
+    return Head(plan.stream, plan.seq, plan.ends, plan.topic_ids, epochs, plan.clocks_after)
+
+
+def _first_plan(lease: LeasedLedger, pipeline: Pipeline, end: Head, plan: Plan, run_id: str) -> Plan:
+    return Plan(
+        stream=lease.stream,
+        seq=FIRST,
+        run_id=run_id,
+        clock_ms=plan.clock_ms,
+        believed_until_ms=plan.believed_until_ms,
+        ranges=standing_still(end, plan.cut_partitions),
+        topic_ids=end.topic_ids,
+        spec_text=pipeline.text,
+        spec_compiled=compile_pipeline(pipeline),
+        clocks=end.clocks_of(end.offsets),
+    )
+
+
+def _folded_state(app: App, origin: Stream, seq: int, stream: Stream, name: str) -> Iterator[DataFile]:
+    """The state as files of the new generation, which say that it is of its first batch."""
+    lake, store = app.lake(stream), app.lake(origin).store
+    rules, first = state_stages(planned_pipelines(app.ledger, origin)), partial(of_batch, seq=FIRST)
+    with needed_by(state_named(origin, seq)):
+        for stage, files in state_after(app, origin, app.ledger.state_manifests(origin, seq)).items():
+            folder = lake.files("state", stage, name)
+            yield from fold(
+                store, folder, files, FoldRule.for_stages(rules[stage]), is_whole=True, change=first
+            )
+
+
+def drop_generation(app: App, stream: Stream, run_id: str) -> int:
+    """Forget a generation that is not in charge, and remove its files. Returns how many those were.
+
+    What it has published stays where it is, also in a table of its own, and so do the marks of its folder.
+    One that dies on the way is done again: what the ledger has forgotten, nobody reads. Raises LeaseHeld;
+    Halted where it publishes; LedgerMismatch where its folder is another ledger's; SettingsInvalid for one
+    that there never was; LakeUnavailable.
+    """
+    if not app.ledger.is_dropped(stream):
+        _require_droppable(app, stream)
+        with leased(app, stream, run_id) as lease:
+            lease.drop()
+    mark_dropped(app, stream)
+    return remove_files(app, stream)
+
+
+def _require_droppable(app: App, stream: Stream) -> None:
+    require_generation(app, stream)
+    require_not_looked_up(app, stream)
+
+
+def require_not_looked_up(app: App, stream: Stream) -> None:
+    """Raise Halted where a planned batch of another pipeline looks up the state of a stream."""
+    pins = [pin for lookups in app.ledger.open_lookups() for pin in lookups.values()]
+    if any(
+        (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation) for pin in pins
+    ):
+        raise Halted(
+            f"A batch of another pipeline is planned that looks up the state of {stream}",
+            "Let it go through, or forget it: tidegate recover PIPELINE --choose drop-plan.",
+        )
+
+
+def files_of(app: App, stream: Stream) -> list[Listed]:
+    """Return the files of a stream, without marks and what is published. Raises LakeUnavailable."""
+    lake = app.lake(stream)
+    excluded = (f"{lake.base}/published/", lake.marks.folder)
+    return [file for file in lake.store.listed(lake.base) if not file.path.startswith(excluded)]
+
+
+def remove_files(app: App, stream: Stream) -> int:
+    """Delete the files of a stream that the ledger has forgotten, and return how many those were."""
+    lake, files = app.lake(stream), files_of(app, stream)
+    for file in files:
+        with failpoint("drop.delete"):
+            lake.store.delete(file.path)
+    return len(files)
