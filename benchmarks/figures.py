@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tidegate.cli.show import table
+from tidegate.cli.output import table
 
 _console = Console(width=None if sys.stdout.isatty() else 140)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidegate import inspect
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, run_batch
-from tidegate.cli.batches import report_object
+from tidegate.cli.batch import report_object
 from tidegate.engine.session import open_session
 
 if TYPE_CHECKING:

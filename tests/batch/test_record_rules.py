@@ -11,7 +11,7 @@ import pytest
 
 from tests.quarantines import Quarantined, quarantined
 from tidegate.batch.validate import Alert, apply_record_rules
-from tidegate.cli.batches import report_rows
+from tidegate.cli.batch import report_rows
 from tidegate.errors import LateExceeded, QuarantineExceeded
 from tidegate.ledger import Attempt, ManifestRef, Plan
 from tidegate.ledger.report import BatchReport, batch_report

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.cli.run import _seems_to_have_suite
+from tidegate.cli.commands.run import _seems_to_have_suite
 
 WITH_SUITE = "pipeline: shops\nquality:\n  suite: shops\n"
 WITHOUT = "pipeline: shops\nstages: []  # quality: is none\n"
@@ -40,6 +40,6 @@ def test_a_pipeline_can_be_named_by_its_path(tmp_path: Path, monkeypatch: pytest
 
 
 def test_slow_modules_are_imported_after_start() -> None:
-    asked = "import sys, tidegate.cli.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
+    asked = "import sys, tidegate.cli.commands.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

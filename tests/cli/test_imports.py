@@ -58,18 +58,33 @@ def test_validate_imports_only_the_grammar() -> None:
     assert imported("validate") <= {"numpy", "pyarrow", "pydantic", "rich", "sqlglot", "yaml"}
 
 
-def test_command_declarations_import_only_click() -> None:
+def modules_at_the_top(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)} | {
+        alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names
+    }
+
+
+LIGHT = {"click", "tidegate.cli.options", "tidegate.cli.output", "tidegate.errors"}
+
+
+def test_commands_import_slow_modules_late() -> None:
     for path in Path(commands.__file__).parent.glob("*.py"):
-        tree = ast.parse(path.read_text())
-        modules = {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)} | {
-            alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names
-        }
-        assert modules <= {
-            "__future__",
-            "datetime",
-            "pathlib",
-            "sys",
-            "typing",
-            "click",
-            "tidegate.cli.options",
-        }, path
+        modules = modules_at_the_top(path)
+        assert {name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names} <= LIGHT, (
+            path
+        )
+
+
+def test_no_command_imports_another_command() -> None:
+    for path in Path(commands.__file__).parent.glob("*.py"):
+        assert "tidegate.cli.commands." not in path.read_text(), path
+
+
+def test_a_command_imports_only_its_own_module() -> None:
+    program = (
+        "import sys; from tidegate.cli import cli; cli.main(['plan', '--help'], standalone_mode=False);"
+        "print(*(name for name in sys.modules if name.startswith('tidegate.cli.commands.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "tidegate.cli.commands.plan"

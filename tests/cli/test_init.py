@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tidegate.cli import cli
-from tidegate.cli.show import INSTANTS, iso_instant
+from tidegate.cli.output import INSTANTS, iso_instant
 from tidegate.spec import load_pipeline
 
 ANSWERS = ("in", "orderId string, quantity int", "orderId", "threshold", "sql")

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.quarantines import Quarantined, quarantined
 from tidegate.cli import cli
-from tidegate.cli.show import out
+from tidegate.cli.output import out
 from tidegate.errors import SettingsInvalid
 
 
@@ -141,7 +141,7 @@ def test_raw_key_cannot_control_the_terminal(tmp_path: Path, key: bytes) -> None
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_record_fits_one_terminal_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setattr(out, "_width", width)
+    monkeypatch.setattr(out.console, "_width", width)
     world = Quarantined(tmp_path)
     value = b'{"a":\r\n\t1}' + b"x" * 5000
     world.batch(1, [quarantined(1, offset, value=value) for offset in range(3)])

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tidegate.batch.trigger import Trigger
-from tidegate.cli.batches import trigger_now
+from tidegate.cli.batch import trigger_now
 from tidegate.cli.options import RunOptions
 from tidegate.errors import TriggerInvalid
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.test_cases import KNOWN
 from tests.engine.played import Played, by_place
-from tidegate.cli.cases import against_expectation
+from tidegate.engine.cases import against_expectation
 from tidegate.engine.replay_outcome import Emitted, Outcome
 from tidegate.errors import TidegateError
 from tidegate.spec import Case, CaseRecord, Tick, load_cases

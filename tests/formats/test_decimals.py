@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidegate.cli.cases import against_expectation
 from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.engine.cases import against_expectation
 from tidegate.engine.replay_outcome import Outcome
 from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro_write import avro_writer

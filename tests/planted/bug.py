@@ -3,7 +3,7 @@
 A bug is a YAML file in `bugs/`:
 
     what: A batch of `run --until` uses the current time as its clock.
-    file: include/tidegate/cli/run.py
+    file: include/tidegate/cli/commands/run.py
     replace: clock_ms=until_ms
     by: clock_ms=now_ms()
     tests: ["tests/cli/test_run.py::test_until_is_the_clock"]

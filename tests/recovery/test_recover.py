@@ -9,7 +9,7 @@ import pytest
 
 from tests.batch.committed import Committed
 from tests.recovery.commands import recover, shown
-from tidegate.cli.commands.recovering import CHOICES
+from tidegate.cli.commands.recover import CHOICES
 from tidegate.errors import LeaseHeld, SinkRefused
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery import REMEDIES, Proposal, Situation, UnknownCause, carry_out, find_proposals

@@ -47,7 +47,7 @@ def written(folder: Path, made: Draft) -> dict[Path, str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("way", sampled(WAYS, list(WAYS)[:2]))
 def test_a_new_pipeline_passes_its_case(way: str, spark: SparkSession, tmp_path: Path) -> None:
-    from tidegate.cli.cases import differences
+    from tidegate.engine.cases import differences
 
     for number, (what, (columns, key)) in enumerate(COLUMNS.items()):
         made = draft(name=f"p{number}", columns=columns, key=key, way=way)
@@ -120,6 +120,6 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 
 
 def test_the_command_offers_all_of_them() -> None:
-    from tidegate.cli.commands import writing
+    from tidegate.cli.commands import init
 
-    assert (set(writing.WAYS), set(writing.SINKS)) == (set(WAYS), set(SINKS))
+    assert (set(init.WAYS), set(init.SINKS)) == (set(WAYS), set(SINKS))

@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from tidegate.cli.main import cli
+from tidegate.cli.output import fail
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.signals import Terminated, raise_on_sigterm
@@ -46,8 +47,6 @@ def main() -> None:
 
 
 def _exit_with(error: BaseException) -> NoReturn:
-    from tidegate.cli.show import fail  # late: help needs no colours
-
     sys.exit(fail(error))
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import getpass
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+_BATCHES = re.compile(r"(\d+)|(\d+)?\.\.(\d+)?")
 
 instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
 """The type of an option for a point in time, in UTC."""
@@ -82,3 +89,39 @@ def of_stream(command: Callable[..., None]) -> Callable[..., None]:
     for option in (as_json, limit, generation):
         command = option(command)
     return pipeline_argument(command)
+
+
+def first_and_last(batches: str | None) -> tuple[int | None, int | None]:
+    """Return the first and the last batch of `3..7`, `3..`, `..7` or `3`; None for no limit.
+
+    Raises SettingsInvalid for any other text.
+
+    Example::
+
+        first_and_last("3..")  # (3, None)
+    """
+    from tidegate.errors import SettingsInvalid
+
+    if batches is None:
+        return None, None
+    match = _BATCHES.fullmatch(batches)
+    if match is None or not any(match.groups()):
+        raise SettingsInvalid(f"--batch {batches} names no batches", "Give 3..7 (7 included), 3.., ..7 or 3.")
+    only, first, last = (None if number is None else int(number) for number in match.groups())
+    return (only, only) if only is not None else (first, last)
+
+
+def open_stream(pipeline: str, generation: int | None) -> tuple[App, Stream]:
+    """Return the app for reading, and the stream of a pipeline's file, or of the generation that is given."""
+    from tidegate.app import App
+
+    app = App.for_reading()
+    return app, stream_named(app, pipeline, generation)
+
+
+def stream_named(app: App, pipeline: str, generation: int | None) -> Stream:
+    """Return the stream of a pipeline's file, or of the generation that is given."""
+    from tidegate.app import stream_of
+    from tidegate.ledger import Stream
+
+    return stream_of(app.pipeline(pipeline)) if generation is None else Stream(pipeline, generation)

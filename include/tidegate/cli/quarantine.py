@@ -11,9 +11,8 @@ from typing import Any
 
 from tidegate import quarantine
 from tidegate.app import App
-from tidegate.cli.options import epoch_ms
-from tidegate.cli.reading import open_stream
-from tidegate.cli.show import out, show, show_cut, show_lines
+from tidegate.cli.options import epoch_ms, first_and_last, open_stream
+from tidegate.cli.output import out, show, show_cut, show_lines
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
 from tidegate.quarantine import CountedBy, QuarantineFilter
@@ -22,7 +21,6 @@ _CUT = ("reason", "key", "value")
 _CUT_BYTES = 1000
 """The bytes of a key or value that people see: more than a terminal is wide."""
 _POSITION = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)")
-_BATCHES = re.compile(r"(\d+)|(\d+)?\.\.(\d+)?")
 
 
 def show_list(limit: int, as_json: bool, **which: Any) -> None:
@@ -150,21 +148,3 @@ def record_filter(
     first, last = first_and_last(batches)
     since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
     return QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
-
-
-def first_and_last(batches: str | None) -> tuple[int | None, int | None]:
-    """Return the first and the last batch of `3..7`, `3..`, `..7` or `3`; None for no limit.
-
-    Raises SettingsInvalid for any other text.
-
-    Example::
-
-        first_and_last("3..")  # (3, None)
-    """
-    if batches is None:
-        return None, None
-    match = _BATCHES.fullmatch(batches)
-    if match is None or not any(match.groups()):
-        raise SettingsInvalid(f"--batch {batches} names no batches", "Give 3..7 (7 included), 3.., ..7 or 3.")
-    only, first, last = (None if number is None else int(number) for number in match.groups())
-    return (only, only) if only is not None else (first, last)

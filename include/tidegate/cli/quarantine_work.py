@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from tidegate import quarantine
 from tidegate.app import App, stream_of
-from tidegate.cli.batches import report_object, run_trigger, trigger_now
+from tidegate.cli.batch import report_object, run_trigger, trigger_now
 from tidegate.cli.options import RunOptions, login_name
+from tidegate.cli.output import out
 from tidegate.cli.quarantine import opened, record_filter
-from tidegate.cli.show import out
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
 from tidegate.quality import CheckBeside

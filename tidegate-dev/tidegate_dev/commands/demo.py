@@ -1,4 +1,4 @@
-"""`tidegate demo`"""
+"""`tidegate demo`: run the demo, and show its batches and whether the output is the expected one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegate.cli.options import as_json
+from tidegate.cli.output import out, show
 
 if TYPE_CHECKING:
     from tidegate_dev.demo.run import DemoRun, SampleResult
@@ -25,7 +26,6 @@ def demo(only_send: bool, as_json: bool) -> None:
 
     Exit code 1 when what came out is not what had to.
     """
-    from tidegate.cli.show import show
     from tidegate.ledger import migrate_database
     from tidegate.settings import Settings
     from tidegate_dev.demo.run import project_folder, run_demo, send_wave
@@ -50,7 +50,6 @@ def _print_result(result: SampleResult) -> None:
     """Print a sample's batches side by side, and the verdict."""
     from rich.markup import escape
 
-    from tidegate.cli.show import out, show
     from tidegate_dev.demo.verdict import verdict
 
     show(_sample_rows(result), False, f"What became of the events in {result.sample.topic}")
@@ -77,7 +76,7 @@ def _run_column(run: DemoRun) -> dict[str, str]:
     """Return name -> text of a batch. The number of emissions is followed by their reasons and what is
     held back.
     """
-    from tidegate.cli.batches import report_rows
+    from tidegate.cli.batch import report_rows
 
     reasons = {
         f"emitted: {name.removeprefix('emitted.')}": f"{count:.0f}"
@@ -95,7 +94,7 @@ def _run_column(run: DemoRun) -> dict[str, str]:
 
 def _sample_object(result: SampleResult) -> dict[str, Any]:
     """Return a sample for programs."""
-    from tidegate.cli.batches import report_object
+    from tidegate.cli.batch import report_object
     from tidegate_dev.demo.verdict import verdict
 
     return {

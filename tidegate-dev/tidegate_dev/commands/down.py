@@ -1,4 +1,4 @@
-"""`tidegate down`"""
+"""`tidegate down`: end what `tidegate up` has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidegate up`"""
+"""`tidegate up`: start the local stack in the background, with the first events of the demo."""
 
 from __future__ import annotations
 

@@ -1,51 +1,18 @@
-"""check, quality learn: what suites say of what is committed, and suites that say it."""
+"""`tidegate quality`: propose a suite from history."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.cli.options import as_json, generation, pipeline_argument, stage
+from tidegate.cli.options import as_json, generation, open_stream, pipeline_argument, stage
+from tidegate.cli.output import out, say, show, show_object, steps_shown
+from tidegate.errors import SettingsInvalid
 
-_SUITE = "A suite by its name, in the folder of expectations"
-
-
-@click.command()
-@pipeline_argument
-@click.option(
-    "--batch",
-    "batches",
-    metavar="A..B",
-    help="Batches A to B, both included; or one: A. Default: the newest.",
-)
-@click.option(
-    "--state", "of_state", is_flag=True, help="The whole state after a batch, not what it sent out."
-)
-@click.option(
-    "--suite", "suites", multiple=True, help=f"{_SUITE}; repeatable. Default: the pipeline's own checks."
-)
-@stage
-@click.option(
-    "--expectation",
-    "only",
-    multiple=True,
-    metavar="TYPE",
-    help="Only expectations of this type, or TYPE(COLUMN); repeatable.",
-)
-@click.option("--bisect", is_flag=True, help="Find the first batch that breaks an expectation.")
-@generation
-@as_json
-def check(pipeline: str, **options: Any) -> None:
-    """Evaluate quality suites over what PIPELINE has sent out, or over its state, without running anything.
-
-    Exit code 2 where something critical is not met; with --bisect where a batch is found. Over batches
-    --bisect looks at one after the other; over states it halves, and takes for granted that what is broken
-    stays broken.
-    """
-    from tidegate.cli import check
-
-    check.check(pipeline, **options)
+if TYPE_CHECKING:
+    from tidegate.quality.proposals import Proposal
 
 
 @click.group()
@@ -56,7 +23,11 @@ def quality() -> None:
 @quality.command()
 @pipeline_argument
 @stage
-@click.option("--suite", help=f"{_SUITE}, which is written. Default: the pipeline's name.")
+@click.option(
+    "--suite",
+    help="A suite by its name, in the folder of expectations, which is written. "
+    "Default: the pipeline's name.",
+)
 @click.option(
     "--batches",
     type=click.IntRange(1, 1000),
@@ -74,11 +45,58 @@ def quality() -> None:
 @click.option("--force", is_flag=True, help="Replace the suite if it is there.")
 @generation
 @as_json
-def learn(pipeline: str, **options: Any) -> None:
+def learn(
+    pipeline: str,
+    stage: str | None,
+    suite: str | None,
+    batches: int,
+    rows: int,
+    force: bool,
+    generation: int | None,
+    as_json: bool,
+) -> None:
     """Propose a suite for PIPELINE: what all its emissions so far have in common, with some room.
 
     What it has seen passes it. Read it before you use it: that something was so is no reason that it has to.
     """
-    from tidegate.cli import learn
+    from tidegate import inspect
 
-    learn.learn(pipeline, **options)
+    app, stream = open_stream(pipeline, generation)
+    name = suite or stream.pipeline
+    file = app.settings.expectations / f"{name}.json"
+    if file.exists() and not force:  # checked first, since reading the batches takes long
+        raise SettingsInvalid(
+            f"{file} already exists", "Name another suite with --suite, or give --force to replace it."
+        )
+    from tidegate.quality.gate import check as evaluate  # late: Great Expectations takes seconds to import
+
+    with steps_shown(quiet=as_json) as progress:
+        progress(f"read batches of {stream}")
+        learned = inspect.learn_suite(app, stream, evaluate, stage, batches, rows)
+    document = learned.suite(name)
+    inspect.write_suite(file, document, force)
+    if as_json:
+        show_object(
+            {"file": str(file), **document, "refuted": [proposal.written for proposal in learned.refuted]}
+        )
+        return
+    title = f"From {learned.rows:,} emissions of batches {learned.first} to {learned.last} of {stream}"
+    show([_row(proposal) for proposal in learned.proposals], False, title)
+    for proposal in learned.refuted:
+        out.print(f"Left out, since it did not hold: {proposal.type}", markup=False, soft_wrap=True)
+    for line in (
+        f"Written: {file}",
+        "Read it, then name it in the pipeline file:",
+        f"  quality: {{suite: {name}}}",
+    ):
+        say(line)
+
+
+def _row(proposal: Proposal) -> dict[str, str]:
+    kwargs = json.dumps(dict(proposal.kwargs), ensure_ascii=False, default=str)
+    return {
+        "expectation": proposal.type,
+        "with": kwargs if len(kwargs) <= 60 else f"{kwargs[:59]}…",
+        "severity": proposal.severity or "critical",
+        "from": proposal.source,
+    }

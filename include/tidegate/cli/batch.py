@@ -1,12 +1,9 @@
-"""The commands `plan`, `run` and `drain`."""
+"""Run a batch that a user starts by hand, and put its report into rows."""
 
 from __future__ import annotations
 
-import json
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from tidegate import inspect
 from tidegate.app import App, stream_of
@@ -14,117 +11,16 @@ from tidegate.batch import (
     Outcome,
     ReplayRequest,
     Trigger,
-    draft,
-    old_record_warnings,
     run_batch,
-    stalled_transactions,
 )
 from tidegate.cli.options import RunOptions, epoch_ms
-from tidegate.cli.show import err, out, show, steps_shown
-from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
+from tidegate.cli.output import steps_shown
 from tidegate.ledger.report import STEPS
 from tidegate.quality import CheckBeside
 from tidegate.spec import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> None:
-    """Show what the next batch of PIPELINE would read. Writes nothing.
-
-    Args:
-        estimate: Also estimate the size of the state after the batch.
-
-    Raises SettingsInvalid, PipelineInvalid, and each error that would halt the batch when it is planned.
-    """
-    app = App.for_reading()
-    loaded = app.pipeline(pipeline)
-    head = app.ledger.head(stream_of(loaded))
-    waiting = app.ledger.open_plan(head.stream)
-    next_plan = waiting or draft(app, loaded, head, trigger_now("dry run", options))
-    rows = [
-        {
-            "topic": range_.topic,
-            "partition": range_.partition,
-            "from": range_.start,
-            "to": range_.end,
-            "offsets": range_.span,
-        }
-        for range_ in next_plan.ranges
-    ]
-    states = estimate_state(app, loaded, next_plan) if estimate else []
-    if estimate and as_json:
-        print(json.dumps({"ranges": rows, "state": [vars(estimate_) for estimate_ in states]}))
-        return
-    what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
-    if waiting:
-        what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
-    show(rows, as_json, what)
-    old = old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
-    for warning in (*stalled_transactions(app, loaded), *old):
-        err.print(warning, style="yellow", markup=False, highlight=False)
-    if estimate:
-        out.print()
-        show([_estimate_row(state) for state in states], False, "State, now and at most after this batch")
-
-
-def _estimate_row(state: StateEstimate) -> dict[str, Any]:
-    how = "measured" if state.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
-    return {
-        "stage": state.stage,
-        "rows": f"{state.rows:,}",
-        "on disk, MB": f"{state.bytes / 1e6:,.1f}",
-        "bytes per row": f"{state.bytes_per_row:,.1f}",
-        "": how,
-        "rows at most": f"{state.rows_at_most:,}",
-        "on disk at most, MB": f"{state.bytes_at_most / 1e6:,.1f}",
-    }
-
-
-def run(pipeline: str, options: RunOptions, as_json: bool, quality: CheckBeside) -> None:
-    """Run one batch of PIPELINE, all five steps, without Airflow.
-
-    Args:
-        quality: The process that evaluates the suites; the caller can start it early.
-
-    Raises what the steps raise, such as LeaseHeld if another run works on the stream.
-    """
-    app = App.from_environment()
-    loaded = app.pipeline(pipeline)
-    trigger = trigger_now(options.run_id or f"cli__{uuid4().hex[:12]}", options)
-    outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
-    if as_json:
-        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
-    elif report is None:
-        out.print(outcome.note)
-    else:
-        show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
-
-
-def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
-    """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing.
-
-    Args:
-        clock: The clock of the batch; None for now.
-        force: Allow a clock in the future.
-    """
-    app = App.from_environment()
-    loaded = app.pipeline(pipeline)
-    while True:
-        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", RunOptions(clock, force=force), drain=True)
-        with CheckBeside() as quality:
-            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
-        if report is None or report.plan.drain:
-            break  # otherwise it was a batch that had been planned before, which must run first
-    emissions = int(report.counts.get("emitted", 0)) if report else 0
-    if as_json:
-        batch = report_object(report) if report else {"batch": None}
-        print(json.dumps({"note": outcome.note, "emitted": emissions} | batch))
-    elif report is None:
-        out.print(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
-    else:
-        out.print(f"{emissions} emissions went out in batch {report.plan.seq} of {report.plan.stream}.")
 
 
 def run_trigger(

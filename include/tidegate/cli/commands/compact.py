@@ -1,26 +1,35 @@
-"""The command `compact`: fold state, expire old state, remove files that nobody reads."""
+"""`tidegate compact`: fold state, expire old state, remove files that nobody reads."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate import maintenance
-from tidegate.app import App, stream_of
-from tidegate.cli.show import show, steps_shown
-from tidegate.ledger import Stream
+import click
+
+from tidegate.cli.options import as_json, pipeline_names
+from tidegate.cli.output import show, steps_shown
+
+if TYPE_CHECKING:
+    from tidegate import maintenance
+    from tidegate.app import App
+    from tidegate.ledger import Stream
 
 
+@click.command()
+@click.argument("pipelines", nargs=-1, shell_complete=pipeline_names)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, do nothing.")
+@as_json
 def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Compact the state of PIPELINES now, or of all pipelines where it is due; then remove files that
-    nobody reads.
+    """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
 
-    Running batches are not disturbed. If a pipeline fails, the others are still compacted. State can be read
-    as of any batch of the last TIDEGATE_TIME_TRAVEL days.
-
-    Raises the first error, after all pipelines were tried.
+    Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
+    of the last TIDEGATE_TIME_TRAVEL days.
     """
+    from tidegate import maintenance
+    from tidegate.app import App, stream_of
+
     app = App.for_reading() if dry_run else App.from_environment()
     requested = [stream_of(app.pipeline(name)) for name in pipelines]
     streams = requested or app.ledger.streams()
@@ -40,6 +49,8 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
 def _maintained(
     app: App, stream: Stream, now: bool, dry_run: bool, progress: Callable[[str], None]
 ) -> tuple[maintenance.Compaction, maintenance.Cleaned]:
+    from tidegate import maintenance
+
     progress(f"compact {stream}")
     compaction = maintenance.compact_state(app, stream, only_if_due=not now, dry_run=dry_run)
     progress(f"clean {stream}")

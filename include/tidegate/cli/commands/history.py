@@ -1,28 +1,36 @@
-"""The command `history`."""
+"""`tidegate history`: show the batches of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.reading import open_stream
-from tidegate.cli.show import show
-from tidegate.inspect import BatchReport, HistoryEntry, batch_history
-from tidegate.ledger import LedgerReader, Stream
-from tidegate.ledger.report import STEPS
+import click
+
+from tidegate.cli.options import of_stream, open_stream
+from tidegate.cli.output import show
+
+if TYPE_CHECKING:
+    from tidegate.inspect import BatchReport, HistoryEntry
+    from tidegate.ledger import LedgerReader, Stream
 
 _PAGE = 500
 """The number of batches that are read from the ledger at once."""
+_NUMBERS = (
+    *("input", "used", "unusable", "late", "other"),
+    *("emitted", "suppressed", "seconds"),
+)
+"""Columns of numbers. `input` is the sum of the next four; `unusable` is in quarantine."""
 
 
+@click.command()
+@of_stream
+@click.option("--before", type=int, help="Only batches before this one.")
 def history(before: int | None, pipeline: str, generation: int | None, limit: int, as_json: bool) -> None:
-    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and failures.
+    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and what failed."""
+    from tidegate.ledger.report import STEPS
 
-    Args:
-        before: Only batches before this one; None for all.
-        limit: The number of batches; 0 for all.
-    """
     app, stream = open_stream(pipeline, generation)
     entries = _entries(app.ledger, stream, before, limit)
     rows = [history_object(entry) if as_json else _row(entry) for entry in entries]
@@ -36,6 +44,8 @@ def history(before: int | None, pipeline: str, generation: int | None, limit: in
 
 def _entries(ledger: LedgerReader, stream: Stream, before: int | None, limit: int) -> Iterator[HistoryEntry]:
     """Yield `limit` batches; 0 stands for all."""
+    from tidegate.inspect import batch_history
+
     left = limit
     while entries := batch_history(ledger, stream, before, min(left, _PAGE) if limit else _PAGE):
         yield from entries
@@ -91,6 +101,8 @@ def _row(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _numbers(report: BatchReport) -> dict[str, str]:
+    from tidegate.ledger.report import STEPS
+
     seconds = (f"{report.seconds[step]:.1f}" if step in report.seconds else "-" for step in STEPS)
     fates = report.fates
     numbers = (
@@ -98,13 +110,6 @@ def _numbers(report: BatchReport) -> dict[str, str]:
         *(report.counts.get("emitted", 0), report.suppressed),
     )
     return dict(zip(_NUMBERS, [*(f"{number:.0f}" for number in numbers), " ".join(seconds)], strict=True))
-
-
-_NUMBERS = (
-    *("input", "used", "unusable", "late", "other"),
-    *("emitted", "suppressed", "seconds"),
-)
-"""Columns of numbers. `input` is the sum of the next four; `unusable` is in quarantine."""
 
 
 def _instant(epoch_ms: int | None) -> str | None:

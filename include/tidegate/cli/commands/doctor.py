@@ -1,4 +1,4 @@
-"""The command `doctor`: what is wrong, and the command that helps."""
+"""`tidegate doctor`: what is wrong, and the command that helps."""
 
 from __future__ import annotations
 
@@ -7,43 +7,30 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.app import App
-from tidegate.batch import streams_of_broken_files, streams_without_file
-from tidegate.cli.references import missing_suites
-from tidegate.cli.show import show, steps_shown
-from tidegate.engine.java import find_java
+import click
+
+from tidegate.cli.options import as_json, pipeline_names
+from tidegate.cli.output import show, steps_shown
 from tidegate.errors import Permanent, SetupFailed, Transient
-from tidegate.extras import check_spark_packages
-from tidegate.inspect.examine import (
-    Finding,
-    FindingState,
-    check,
-    examine_broken,
-    examine_files,
-    examine_orphan,
-    examine_pipeline,
-    examine_progress_topics,
-)
-from tidegate.lake import Store
-from tidegate.lake.probe import puts_if_absent
-from tidegate.settings import Settings
-from tidegate.spec import load_pipelines
+
+if TYPE_CHECKING:
+    from tidegate.inspect.examine import Finding
+    from tidegate.settings import Settings
 
 
-def doctor(
-    pipeline: str | None,
-    deep: bool,
-    as_json: bool,
-) -> None:
-    """Check the settings, the stores and every pipeline (or PIPELINE), and show what to do about problems.
+@click.command()
+@click.argument("pipeline", required=False, shell_complete=pipeline_names)
+@click.option("--deep", is_flag=True, help="Read every file that the next batches need, and compare digests.")
+@as_json
+def doctor(pipeline: str | None, deep: bool, as_json: bool) -> None:
+    """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong.
 
-    Exits with 2 if something is wrong, and with 1 if only a retry is needed.
-
-    Args:
-        deep: Also read every byte of the files that the next batches need.
+    It only reads. `tidegate recover PIPELINE` repairs a pipeline that cannot continue.
     """
+    from tidegate.inspect.examine import FindingState
+
     findings = list(_examine(pipeline))
     if deep:
         findings += _examine_files(pipeline, quiet=as_json)
@@ -60,6 +47,23 @@ def _row(finding: Finding) -> dict[str, Any]:
 
 
 def _examine(only: str | None) -> Iterator[Finding]:
+    from tidegate.app import App
+    from tidegate.batch import streams_of_broken_files, streams_without_file
+    from tidegate.cli.references import missing_suites
+    from tidegate.engine.java import find_java
+    from tidegate.extras import check_spark_packages
+    from tidegate.inspect.examine import (
+        Finding,
+        FindingState,
+        check,
+        examine_broken,
+        examine_orphan,
+        examine_pipeline,
+        examine_progress_topics,
+    )
+    from tidegate.settings import Settings
+    from tidegate.spec import load_pipelines
+
     yield check("java", lambda: str(find_java()))
     yield check("spark", check_spark_packages)
     settings = Settings.from_environment()
@@ -90,6 +94,9 @@ def _examine(only: str | None) -> Iterator[Finding]:
 
 def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
     """Examine the files of each stream, or of one pipeline."""
+    from tidegate.app import App
+    from tidegate.inspect.examine import examine_files
+
     app = App.for_reading()
     for stream in app.ledger.streams():
         if only in (None, stream.pipeline):
@@ -99,6 +106,9 @@ def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
 
 
 def _writable(lake: str) -> str:
+    from tidegate.lake import Store
+    from tidegate.lake.probe import puts_if_absent
+
     if "://" in lake:
         if not puts_if_absent(Store(lake)):
             raise SetupFailed(
@@ -119,6 +129,8 @@ def _writable(lake: str) -> str:
 
 
 def _ledger(settings: Settings) -> str:
+    from tidegate.app import App
+
     streams = App.for_reading().ledger.streams()
     where = "SQLite" if settings.ledger.startswith("sqlite") else "PostgreSQL"
     return f"{where}, {len(streams)} pipelines"

@@ -1,35 +1,32 @@
-"""The commands `validate` and `schema`."""
+"""`tidegate validate`: check pipeline files, and what they refer to."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidegate.cli.references import missing_references, unset_connections
-from tidegate.cli.show import err, out, show
+import click
+
+from tidegate.cli.options import as_json
+from tidegate.cli.output import out, show, warn
 from tidegate.errors import PipelineInvalid, Problem, SettingsInvalid
-from tidegate.settings import Settings
-from tidegate.spec import (
-    DEFAULTS_FILE,
-    Pipeline,
-    load_defaults,
-    load_pipeline,
-    load_pipelines,
-    stream_in_broken_file,
-)
-from tidegate.spec.folder import HOW_TO_BEGIN
+
+if TYPE_CHECKING:
+    from tidegate.spec import Pipeline
 
 
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@as_json
 def validate(files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files, and that everything they refer to exists.
+    """Check pipeline files; without FILES, all of the pipelines folder."""
+    from tidegate.cli.references import missing_references, unset_connections
+    from tidegate.settings import Settings
+    from tidegate.spec import DEFAULTS_FILE, load_pipelines
+    from tidegate.spec.folder import HOW_TO_BEGIN
 
-    Args:
-        files: The files; empty for all files of the pipelines folder, and its defaults.
-
-    Raises PipelineInvalid if there are mistakes, SettingsInvalid if the folder has no pipelines.
-    """
     settings = Settings.from_environment()
     folder, errors = load_pipelines(settings.pipelines)
     if files:
@@ -52,21 +49,15 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
         out.print(f"{checked} file{'s' if checked != 1 else ''} checked, no mistakes.")
     for file, pipeline in pipelines.items():
         for variable in unset_connections(pipeline, settings):
-            note = f"{file}: {variable} is not set here; `tidegate doctor` looks for it where batches run."
-            err.print(note, style="yellow", markup=False, highlight=False)
+            warn(f"{file}: {variable} is not set here; `tidegate doctor` looks for it where batches run.")
     if problems:
         raise PipelineInvalid([] if as_json else problems)
 
 
-def schema(kind: str) -> None:
-    """Print the JSON Schema of a kind of file."""
-    from tidegate.spec.json_schema import file_schema  # late: it imports what only this needs
-
-    print(json.dumps(file_schema(kind), indent=2, ensure_ascii=False))
-
-
 def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Problem]]:
     """Return the pipelines of files without mistakes, and the mistakes of the others and of defaults."""
+    from tidegate.spec import DEFAULTS_FILE, load_defaults, load_pipeline
+
     pipelines: dict[Path, Pipeline] = {}
     problems: list[Problem] = []
     for file in files:
@@ -82,6 +73,8 @@ def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Probl
 
 def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
     """Return pipeline -> its generations in all files; an empty list if its file has mistakes."""
+    from tidegate.spec import stream_in_broken_file
+
     generations: dict[str, list[Pipeline]] = defaultdict(list)
     for error in errors:
         stream = stream_in_broken_file(error.problems[0].file)

@@ -7,23 +7,55 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import PipelineInvalid, TidegateError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.status import Status
+    from rich.table import Table
+
+
+class Terminal:
+    """Standard output, or standard error, of a command.
+
+    rich is imported with the first line: `--help` and JSON need no tables and colours.
+
+    Args:
+        options: The options of rich's `Console`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        return Console(**self._options)
+
+    def print(self, text: Any = "", **options: Any) -> None:
+        """Print a text or a table. `options`: those of rich's `Console.print`."""
+        self.console.print(text, **options)
+
+    def status(self, text: str) -> Status:
+        """Return a context manager that shows a live line."""
+        return self.console.status(text)
+
+
 # Where there is no terminal, a table need not fit one.
-out = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True)
+out = Terminal(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+err = Terminal(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]
 INSTANTS = frozenset(
     ("timestamp", "at", "due_at", "window_start", "window_end", "first_timestamp_ms", "last_timestamp_ms")
 )
 """Columns of epoch milliseconds, which people see as times."""
+_SPARSE = frozenset(("window_start", "window_end", "digest", "pending", "due_at"))
 
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
@@ -37,6 +69,23 @@ def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing."
         out.print(table(rows, title))
 
 
+def show_rows_of(rows: pa.Table, columns: Sequence[str], limit: int, json_wanted: bool) -> None:
+    """Print the first rows of an Arrow table.
+
+    Args:
+        columns: The columns, in order; those that `rows` does not have are left out.
+        limit: The number of rows; 0 for all.
+        json_wanted: Print one JSON array; otherwise a table for people, without columns that are rarely used
+            and empty.
+    """
+    names = [name for name in columns if name in rows.column_names]
+    if not json_wanted:
+        names = [name for name in names if name not in _SPARSE or rows[name].null_count < len(rows[name])]
+    shown = rows.slice(0, limit) if limit and names else rows
+    title = f"{rows.num_rows} rows" + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
+    show(shown.select(names).to_pylist(), json_wanted, title)
+
+
 def show_object(document: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(document, default=_plain, ensure_ascii=False))
@@ -47,6 +96,9 @@ def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing
     if not rows:
         out.print(empty)
         return
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for name, value in rows[0].items():
         number = isinstance(value, int) and name not in INSTANTS
@@ -57,6 +109,16 @@ def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing
     out.print(made)
 
 
+def say(text: str) -> None:
+    """Print a text as it is, one line however long."""
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error, in yellow."""
+    err.print(text, style="yellow", markup=False, highlight=False)
+
+
 def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print one JSON object per line."""
     for row in rows:
@@ -65,6 +127,9 @@ def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def table(rows: Rows, title: str = "") -> Table:
     """Return a table with the rows' keys as its head, numbers to the right, and instants as ISO times."""
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
     rows = [{name: _for_people(name, value) for name, value in row.items()} for row in rows]
     for name, value in rows[0].items():

@@ -1,4 +1,4 @@
-"""The command `status`.
+"""`tidegate status`: show the condition and the head of every stream.
 
 It reads the ledger, and asks Kafka for the lag. It imports the grammar, which takes time, only if a pipeline
 file was edited since its last batch was planned.
@@ -10,23 +10,28 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.show import out, show
+import click
+
+from tidegate.cli.options import as_json
+from tidegate.cli.output import say, show
 from tidegate.errors import BrokerUnavailable, Halted, PlanUnreadable, SettingsInvalid, TopicMissing
-from tidegate.ledger import Ledger, Stream
-from tidegate.ledger.condition_facts import read_facts
-from tidegate.ledger.report import BatchReport, batch_report, lag
-from tidegate.ledger.stream_condition import StreamCondition, derive_condition
-from tidegate.settings import Settings
-from tidegate.spec.document import source_connection
-from tidegate.spec.folder import DEFAULTS_FILE, HOW_TO_BEGIN, pipeline_files
+
+if TYPE_CHECKING:
+    from tidegate.ledger import Ledger, Stream
+    from tidegate.ledger.report import BatchReport
+    from tidegate.ledger.stream_condition import StreamCondition
+    from tidegate.settings import Settings
 
 
+@click.command()
+@as_json
 def status(as_json: bool) -> None:
-    """Show the condition and the head of every pipeline: last batch, offsets, lag, the open plan, the
-    lease's holder.
-    """
+    """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
+    from tidegate.ledger import Ledger
+    from tidegate.settings import Settings
+
     settings = Settings.from_environment()
     ledger = Ledger.open_for_reading(settings.ledger)
     streams = ledger.streams()
@@ -39,12 +44,7 @@ def status(as_json: bool) -> None:
     show(rows, as_json, empty=_nothing_planned(settings))
     for stream in streams if not as_json else ():
         for cause in conditions[stream].causes:
-            out.print(
-                f"{stream} is {cause.condition.label}: {cause.text}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            say(f"{stream} is {cause.condition.label}: {cause.text}")
 
 
 def _conditions(
@@ -58,6 +58,9 @@ def _conditions(
 
         app = App(settings, ledger)
         return {stream: inspect.stream_condition(app, stream, value) for stream, value in offsets.items()}
+    from tidegate.ledger.condition_facts import read_facts
+    from tidegate.ledger.stream_condition import derive_condition
+
     now_ms = time.time_ns() // 1_000_000
     facts = {stream: replace(read_facts(ledger, stream), lag=value) for stream, value in offsets.items()}
     return {stream: derive_condition(facts[stream], now_ms) for stream in facts}
@@ -65,6 +68,8 @@ def _conditions(
 
 def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:
     """Return whether each stream's newest batch was planned with a file that exists unchanged."""
+    from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
+
     files = pipeline_files(settings.pipelines)
     texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
     planned = [ledger.last_planned(stream) for stream in streams]
@@ -75,6 +80,8 @@ def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream
 
 def _nothing_planned(settings: Settings) -> str:
     """Return a text on why there is nothing to show, and how to begin."""
+    from tidegate.spec.folder import HOW_TO_BEGIN, pipeline_files
+
     names = [file.stem for file in pipeline_files(settings.pipelines)]
     if not names:
         return f"There are no pipelines in {settings.pipelines}. {HOW_TO_BEGIN}"
@@ -109,6 +116,8 @@ def _newest_batch(ledger: Ledger, stream: Stream, seq: int) -> tuple[BatchReport
 
     If the ledger cannot read their plans, the stream's causes say so.
     """
+    from tidegate.ledger.report import batch_report
+
     with suppress(Halted, PlanUnreadable):
         waiting = ledger.open_plan(stream)
         return batch_report(ledger, stream, seq), waiting.seq if waiting else None
@@ -119,6 +128,9 @@ def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
     """Return the number of offsets that are not read yet; the error's name if Kafka or the ledger cannot
     say.
     """
+    from tidegate.ledger.report import lag
+    from tidegate.spec.document import source_connection
+
     try:
         head = ledger.head(stream)
         plan = ledger.plan(stream, head.seq) if head.seq else None

@@ -1,16 +1,25 @@
-"""The command `migrate`."""
+"""`tidegate migrate`: bring the ledger to the schema of this version."""
 
 from __future__ import annotations
 
 import json
 
-from tidegate.cli.show import out
-from tidegate.ledger import migrate_database
-from tidegate.settings import Settings
+import click
+
+from tidegate.cli.options import as_json
+from tidegate.cli.output import out
 
 
+@click.command()
+@as_json
 def migrate(as_json: bool) -> None:
-    """Bring the ledger to the schema of this version, and print the schema that it had before."""
+    """Bring the ledger to the schema of this version of tidegate; a database without tables gets them.
+
+    Run it as the database's owner, when nothing of the version before is at work any more.
+    """
+    from tidegate.ledger import migrate_database
+    from tidegate.settings import Settings
+
     before, after = migrate_database(Settings.from_environment().ledger)
     if as_json:
         print(json.dumps({"before": before, "after": after}))

@@ -1,30 +1,60 @@
-"""The command `check`: evaluate suites over committed batches."""
+"""`tidegate check`: evaluate quality suites over committed batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate import inspect
-from tidegate.app import App
-from tidegate.cli.quarantine import first_and_last
-from tidegate.cli.reading import open_stream
-from tidegate.cli.show import show, show_object, steps_shown
+import click
+
+from tidegate.cli.options import as_json, first_and_last, generation, open_stream, pipeline_argument, stage
+from tidegate.cli.output import show, show_object, steps_shown
 from tidegate.errors import QualityFailed
-from tidegate.inspect import Checked
-from tidegate.ledger import Stream
-from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.suite import Severity
-from tidegate.quality.verdict import ExpectationResult
-from tidegate.spec import QualityCheck, with_checkpoints
 
-Check = Callable[[int], list[Checked]]
-Result = tuple[Checked, ExpectationResult]
+if TYPE_CHECKING:
+    from tidegate.app import App
+    from tidegate.inspect import Checked
+    from tidegate.ledger import Stream
+    from tidegate.quality.verdict import ExpectationResult
+    from tidegate.spec import QualityCheck
+
+    Check = Callable[[int], list[Checked]]
+    Result = tuple[Checked, ExpectationResult]
+
 _SAMPLE = 5
 """The number of failing rows that people see per expectation."""
 
 
+@click.command()
+@pipeline_argument
+@click.option(
+    "--batch",
+    "batches",
+    metavar="A..B",
+    help="Batches A to B, both included; or one: A. Default: the newest.",
+)
+@click.option(
+    "--state", "of_state", is_flag=True, help="The whole state after a batch, not what it sent out."
+)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    help="A suite by its name, in the folder of expectations; repeatable. "
+    "Default: the pipeline's own checks.",
+)
+@stage
+@click.option(
+    "--expectation",
+    "only",
+    multiple=True,
+    metavar="TYPE",
+    help="Only expectations of this type, or TYPE(COLUMN); repeatable.",
+)
+@click.option("--bisect", is_flag=True, help="Find the first batch that breaks an expectation.")
+@generation
+@as_json
 def check(
     pipeline: str,
     generation: int | None,
@@ -36,18 +66,14 @@ def check(
     bisect: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate suites, and show their results.
+    """Evaluate quality suites over what PIPELINE has sent out, or over its state, without running anything.
 
-    Args:
-        batches: Batches such as `3..7`; None for the newest.
-        of_state: Evaluate on the state after a batch, instead of what the batch emitted.
-        suites: Names of suites; empty for the pipeline's own checks.
-        only: Types of expectations, or `type(columns)`; empty for all.
-        bisect: Search for the first batch with a failure.
-
-    Raises QualityFailed if a critical expectation is not met; with `bisect`, if there is a batch with a
-    failure.
+    Exit code 2 where something critical is not met; with --bisect where a batch is found. Over batches
+    --bisect looks at one after the other; over states it halves, and takes for granted that what is broken
+    stays broken.
     """
+    from tidegate import inspect
+
     app, stream = open_stream(pipeline, generation)
     own = _own_checks(app, pipeline, generation, stream)
     checks = inspect.requested_checks(own, suites, stage, of_state)
@@ -70,6 +96,9 @@ def _reported(look: Check, progress: Callable[[str], None], seq: int) -> list[Ch
 
 def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream) -> tuple[QualityCheck, ...]:
     """Return the checks of the file; of a generation that is given, the checks that were planned last."""
+    from tidegate.ledger.planned import planned_pipeline
+    from tidegate.spec import with_checkpoints
+
     if generation is None:
         return with_checkpoints(app.pipeline(pipeline), app.settings.expectations).checks
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
@@ -78,6 +107,8 @@ def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream)
 
 def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect: bool) -> Sequence[int]:
     """Return the batches to evaluate: without `batches` the newest; for a bisection all that still exist."""
+    from tidegate import inspect
+
     first, last = first_and_last(batches)
     if batches is None and not bisect:
         first = app.ledger.head(stream).seq
@@ -89,6 +120,8 @@ def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, 
     """Show all results of one batch; of several batches, show people only the expectations that are not
     met.
     """
+    from tidegate.quality.suite import Severity
+
     results = [pair for seq in seqs for pair in _pairs(look(seq))]
     failed = [pair for pair in results if not pair[1].passed]
     met = f"{len(results) - len(failed)} of {len(results)} expectations are met"
@@ -106,6 +139,8 @@ def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, 
 
 
 def _show_bisection(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, as_json: bool) -> None:
+    from tidegate import inspect
+
     find = inspect.first_broken if of_state else inspect.first_failing
     bisection = find(seqs, lambda seq: any(checked.failed for checked in look(seq)))
     first = bisection.first

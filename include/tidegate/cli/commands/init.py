@@ -1,11 +1,17 @@
-"""init, schema: what helps to write pipeline files."""
+"""`tidegate init`: a new pipeline, with a case file that it passes and a quality suite."""
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
+
+from tidegate.cli.output import say
+from tidegate.errors import SettingsInvalid
 
 # those of `tidegate.scaffold`, which help does not wait for
 WAYS = ("change", "threshold", "time_limit", "window_close")
@@ -70,9 +76,11 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
     What no option says is asked for. Files go into TIDEGATE_PIPELINES, by default include/pipelines, and
     the suite into the folder `expectations` beside that; none is overwritten.
     """
-    from tidegate.cli import init
+    from tidegate.scaffold import SCHEMA_FILE, Draft, pipeline_texts
+    from tidegate.settings import Settings
+    from tidegate.spec.json_schema import file_schema
 
-    init.init(
+    draft = Draft(
         name=name,
         key=tuple(filter(None, (column.strip() for column in key.split(",")))),
         sink=sink,
@@ -80,16 +88,38 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
         target=target or (f"{name}-out" if sink == "kafka" else name),
         **chosen,
     )
+    settings = Settings.from_environment()
+    texts = pipeline_texts(draft, settings.pipelines, settings.expectations)
+    existing = [str(file) for file in texts if file.exists()]
+    if existing:
+        raise SettingsInvalid(
+            f"{', '.join(existing)} already exists", "Choose another name, or remove the files."
+        )
+    schema = json.dumps(file_schema("pipeline"), indent=2, ensure_ascii=False) + "\n"
+    for file, text in {**texts, settings.pipelines / SCHEMA_FILE: schema}.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    _print_result(list(texts), draft.name)
 
 
-@click.command()
-@click.argument("kind", type=click.Choice(("pipeline", "defaults")), default="pipeline")
-def schema(kind: str) -> None:
-    """Print the JSON Schema of pipeline files, or of `defaults.yaml` beside them, for editors.
+def _print_result(files: list[Path], name: str) -> None:
+    for file in files:
+        say(f"Written: {_short(file)}")
+    pipeline, case, *_ = files
+    lines = (
+        "Next:",
+        f"  tidegate validate {_short(pipeline)}",
+        f"  tidegate test {_short(case.parent)}",
+        f"  tidegate run {name}    # one batch, with TIDEGATE_KAFKA set",
+        f"In Airflow, with TIDEGATE_PIPELINES={quote(str(pipeline.parent))}, a DAG file of two lines:",
+        "  from tidegate_airflow import pipeline_dags",
+        "  globals().update(pipeline_dags())",
+    )
+    for line in lines:
+        say(line)
 
-    A file that begins with `# yaml-language-server: $schema=pipeline.schema.json` is checked while it is
-    typed, where that file has what this prints.
-    """
-    from tidegate.cli import pipelines
 
-    pipelines.schema(kind)
+def _short(file: Path) -> str:
+    """Return the path as a user would type it in this folder."""
+    here = Path.cwd()
+    return quote(str(file.relative_to(here) if file.is_relative_to(here) else file))

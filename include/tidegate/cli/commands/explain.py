@@ -1,4 +1,4 @@
-"""The command `explain`."""
+"""`tidegate explain`: show why a key was emitted, or not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.show import iso_instant, out, show, steps_shown
+import click
+
+from tidegate.cli.options import as_json, generation, open_stream, pipeline_argument
+from tidegate.cli.output import iso_instant, out, show, steps_shown
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.explain import Explanation
-from tidegate.inspect.explain import explain as explain_key
-from tidegate.ledger import OffsetRange
 
 if TYPE_CHECKING:
     from tidegate.engine.explain import TraceEvent
+    from tidegate.inspect.explain import Explanation
+    from tidegate.ledger import OffsetRange
 
 # The fate of a record, or the reason of an emission, in words.
 _WHY = {
@@ -46,6 +48,16 @@ _WHAT = {"record": "came in", "emission": "went out", "refused": "was refused", 
 _OTHERWISE = {"quarantined": "not usable", "refused": "in quarantine: it breaks these expectations"}
 
 
+@click.command()
+@pipeline_argument
+@click.argument("key")
+@click.option("--batch", type=int, help="This batch; default: the newest.")
+@click.option(
+    "--offsets", metavar="TOPIC/PARTITION/START-END", help="The batches that read these; END excluded."
+)
+@click.option("--stage", help="Only this stage; default: each one.")
+@generation
+@as_json
 def explain(
     pipeline: str,
     key: str,
@@ -55,22 +67,14 @@ def explain(
     generation: int | None,
     as_json: bool,
 ) -> None:
-    """Explain why KEY of PIPELINE was emitted, or not: its records, its state before them, and its
-    emissions.
+    """Tell why KEY of PIPELINE was emitted, or not: what came in, what was known, and what went out.
 
-    The batch is computed again from what it read and the state that it started from. Writes nothing.
-
-    Args:
-        batch: The batch; None for the newest.
-        offsets: `topic/0/17-20`: the batches that read these offsets, instead of `batch`.
-
-    Raises SettingsInvalid if both are given or if there is no such batch, offset or key; OffsetsLost if Kafka
-    no longer has the records.
+    The batch is decided again from what it read and what it started from; nothing is written.
     """
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets both choose batches", "Give only one of them.")
-    from tidegate.cli.reading import open_stream
     from tidegate.engine.session import open_session
+    from tidegate.inspect.explain import explain as explain_key
 
     app, stream = open_stream(pipeline, generation)
     settings = app.settings
@@ -94,6 +98,8 @@ def explain(
 
 def _parse_offsets(text: str | None) -> OffsetRange | None:
     """Parse `topic/0/17-20` (20 excluded) or `topic/0/17`."""
+    from tidegate.ledger import OffsetRange
+
     if text is None:
         return None
     topic, _, rest = text.partition("/")

@@ -1,0 +1,73 @@
+"""`tidegate plan`: show what the next batch would read, and write nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegate.cli.options import RunOptions, as_json, from_start, pipeline_argument, until
+from tidegate.cli.output import out, show, warn
+
+if TYPE_CHECKING:
+    from tidegate.inspect.estimate import StateEstimate
+
+
+@click.command()
+@pipeline_argument
+@until
+@click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
+@from_start
+@as_json
+def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
+    """Show what the next batch of PIPELINE would read. Nothing is written."""
+    from tidegate.app import App, stream_of
+    from tidegate.batch import draft, old_record_warnings, stalled_transactions
+    from tidegate.cli.batch import trigger_now
+    from tidegate.inspect.estimate import estimate_state
+
+    app = App.for_reading()
+    loaded = app.pipeline(pipeline)
+    head = app.ledger.head(stream_of(loaded))
+    waiting = app.ledger.open_plan(head.stream)
+    next_plan = waiting or draft(app, loaded, head, trigger_now("dry run", RunOptions(**options)))
+    rows = [
+        {
+            "topic": range_.topic,
+            "partition": range_.partition,
+            "from": range_.start,
+            "to": range_.end,
+            "offsets": range_.span,
+        }
+        for range_ in next_plan.ranges
+    ]
+    states = estimate_state(app, loaded, next_plan) if estimate else []
+    if estimate and as_json:
+        print(json.dumps({"ranges": rows, "state": [vars(estimate_) for estimate_ in states]}))
+        return
+    what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
+    if waiting:
+        what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
+    show(rows, as_json, what)
+    old = old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
+    for warning in (*stalled_transactions(app, loaded), *old):
+        warn(warning)
+    if estimate:
+        out.print()
+        show([_estimate_row(state) for state in states], False, "State, now and at most after this batch")
+
+
+def _estimate_row(state: StateEstimate) -> dict[str, Any]:
+    from tidegate.inspect.estimate import MEASURED_ROWS
+
+    how = "measured" if state.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
+    return {
+        "stage": state.stage,
+        "rows": f"{state.rows:,}",
+        "on disk, MB": f"{state.bytes / 1e6:,.1f}",
+        "bytes per row": f"{state.bytes_per_row:,.1f}",
+        "": how,
+        "rows at most": f"{state.rows_at_most:,}",
+        "on disk at most, MB": f"{state.bytes_at_most / 1e6:,.1f}",
+    }

@@ -1,0 +1,94 @@
+"""`tidegate simulate`: print what a pipeline emits for an input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegate.cli.output import err, steps_shown
+from tidegate.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    from tidegate.engine.replay_outcome import Emitted, Fate
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "input_file",
+    required=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="JSON lines: {key, value, timestamp, …} or {tick: epoch ms}; - for standard input.",
+)
+@click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
+def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
+    """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
+    from tidegate.engine.cases import with_quarantine_suites
+    from tidegate.engine.replay import Replay
+    from tidegate.engine.session import open_session
+    from tidegate.settings import Settings
+    from tidegate.spec import load_pipeline, parse_input
+
+    settings = Settings.from_environment()
+    loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
+    text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
+    case_input = parse_input(text, str(input_file), loaded)
+    with steps_shown(quiet=False) as progress:
+        progress("starting Spark")
+        spark = open_session(settings.spark_master, settings.spark_memory)
+        outcome = Replay(spark, loaded, case_input, trace=explain).run()
+    _print_lines(map(_fate_line, outcome.fates))
+    if outcome.error is not None:
+        raise outcome.error
+    _print_lines(map(_line, outcome.emissions))
+    err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
+
+
+def _print_lines(rows: Iterable[Any]) -> None:
+    """Print one JSON object a line, decimals with all their digits."""
+    from tidegate.spec.exact import exact_text
+
+    for row in rows:
+        print(exact_text(row, ensure_ascii=False))
+
+
+def _line(emission: Emitted) -> dict[str, Any]:
+    window = {} if emission.window is None else {"window": list(emission.window)}
+    return {
+        "key": emission.key,
+        "value": emission.value,
+        "timestamp": emission.timestamp,
+        **window,
+        "reason": emission.reason,
+        "at": emission.at,
+        "source": "/".join(map(str, emission.source)),
+    }
+
+
+def _fate_line(fate: Fate) -> dict[str, Any]:
+    from tidegate.engine.explain import pipeline_terms
+
+    stage, key, value = pipeline_terms(fate.pass_name, fate.key, fate.value)
+    return {
+        "stage": stage,
+        "key": key,
+        "value": value,
+        "timestamp": fate.timestamp,
+        "known": fate.previous,
+        "fate": fate.fate,
+        "at": fate.at,
+        "source": "/".join(map(str, fate.source)),
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise SettingsInvalid(f"{path} cannot be read: {error.strerror}", "Correct --input.") from error

@@ -1,0 +1,34 @@
+"""`tidegate state`: show the last state row of each key."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.cli.options import of_stream, open_stream, stage
+from tidegate.cli.output import show_rows_of
+
+_COLUMNS = (
+    *("key", "window_start", "window_end", "value", "digest", "pending", "due_at"),
+    *("timestamp", "topic", "partition", "offset", "updated_seq"),
+)
+
+
+@click.command()
+@of_stream
+@click.option("--key", help="Only this key.")
+@click.option("--as-of", type=int, help="As it was after this batch.")
+@stage
+def state(
+    key: str | None,
+    as_of: int | None,
+    stage: str | None,
+    pipeline: str,
+    generation: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
+    from tidegate.inspect import read_state
+
+    app, stream = open_stream(pipeline, generation)
+    show_rows_of(read_state(app, stream, as_of, stage, key), _COLUMNS, limit, as_json)
