@@ -9,7 +9,7 @@ import time
 
 from tests.simulator.many import Sum, simulate_many
 from tests.simulator.simulate import simulate_all
-from tests.simulator.world import told
+from tests.simulator.world import trace_lines
 
 
 def main() -> int:
@@ -17,24 +17,24 @@ def main() -> int:
     options = _options()
     if options.trace is not None:
         return show(options.trace)
-    began, found = time.monotonic(), Sum()
-    for found in simulate_many(range(options.start, options.start + options.seeds), options.processes):
-        _tell(found, time.monotonic() - began, end="\r")
-    _tell(found, time.monotonic() - began, end="\n")
-    for name, number in sorted(found.counts.items()):
-        share = found.seeds_with[name] / found.counts["seeds"]
+    began, total = time.monotonic(), Sum()
+    for total in simulate_many(range(options.start, options.start + options.seeds), options.processes):
+        _tell(total, time.monotonic() - began, end="\r")
+    _tell(total, time.monotonic() - began, end="\n")
+    for name, number in sorted(total.counts.items()):
+        share = total.seeds_with[name] / total.counts["seeds"]
         print(f"{number:13,} {name:46} in {share:6.1%} of the seeds")
-    for seed, violation in sorted(found.failed.items())[:20]:
+    for seed, violation in sorted(total.failed.items())[:20]:
         print(f"seed {seed}: {violation}")
-    if found.failed:
-        return show(min(found.failed))
+    if total.failed:
+        return show(min(total.failed))
     return 0
 
 
 def show(seed: int) -> int:
     """Print what happened in a seed, one effect a line."""
     (result,) = simulate_all([seed])
-    print("\n".join(told(result.trace)))
+    print("\n".join(trace_lines(result.trace)))
     print(f"seed {seed}: {result.violation or 'all held'}")
     return 1 if result.violation else 0
 
@@ -52,9 +52,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tell(found: Sum, seconds: float, end: str) -> None:
-    seeds = found.counts["seeds"]
-    line = f"{seeds:,} seeds in {seconds:,.0f} s ({seeds / seconds:,.0f}/s), {len(found.failed)} failed"
+def _tell(total: Sum, seconds: float, end: str) -> None:
+    seeds = total.counts["seeds"]
+    line = f"{seeds:,} seeds in {seconds:,.0f} s ({seeds / seconds:,.0f}/s), {len(total.failed)} failed"
     print(line, end=end, file=sys.stderr)
 
 

@@ -70,8 +70,10 @@ class NotYet(Exception):
 
 @dataclass
 class Airflow:
-    """All runs of one pipeline. `in_order`: each looks for runs of earlier intervals before it plans.
-    `check_covered`: raises Violation where the run of this id has succeeded and not covered its interval.
+    """The runs of one pipeline.
+
+    With `in_order`, each run looks for runs of earlier intervals before it plans. `check_covered` raises
+    Violation if the run of this id has succeeded and has not covered its interval.
     """
 
     places: Places
@@ -110,7 +112,7 @@ class Airflow:
         return has_more_batches(self.places.app(), self.places.stream, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
-        """As `order.ActiveRuns`: here no run is queued."""
+        """Yield the active runs before an instant, as `order.ActiveRuns` does; here no run is queued."""
         runs = [_dag_run(run.trigger) for run in self.runs.values() if not run.over and state == "running"]
         runs.sort(key=lambda run: run.logical_date, reverse=True)
         return (run for run in runs if run.logical_date < instant)
@@ -130,7 +132,7 @@ class Airflow:
         return self.runs[run_of_batch(run_id)].trigger
 
     def count_running(self) -> int:
-        """As `order.ActiveRuns`."""
+        """Count the active runs, as `order.ActiveRuns` does."""
         return sum(not run.over for run in self.runs.values())
 
     def step(self, run_id: str, name: str) -> Any:
@@ -177,11 +179,11 @@ class Airflow:
         head, newest = app.ledger.head(stream).seq, _newest_snapshot(app, stream)
         if head > newest:
             try:
-                known = app.ledger.state_manifests(stream, head)
+                manifests = app.ledger.state_manifests(stream, head)
             except StateGivenUp:  # another has folded more meanwhile; with time travel it could not be so
                 return
             name = f"snapshot-{head}-{len(world.trace)}"
-            folded = world.effect("lake.write", lambda: self.places.lake.snapshot(name, head, known))
+            folded = world.effect("lake.write", lambda: self.places.lake.snapshot(name, head, manifests))
             app.ledger.add_snapshot(Snapshot(stream, head, folded), newest)
         with leased(app, stream, "maintenance") as lease:
             lease.give_up(_newest_snapshot(app, stream))

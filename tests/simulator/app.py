@@ -44,7 +44,7 @@ SETTINGS = Settings.from_environment(
 
 @dataclass
 class Places:
-    """All that is outside of a process: the one world of a seed."""
+    """The systems outside of the processes, in the one world of a seed."""
 
     world: World
     broker: Broker = field(init=False)
@@ -82,7 +82,7 @@ DELAYS = (0.0, 0.0, 0.1, 0.5, 5.0)
 
 @dataclass(frozen=True)
 class SimApp(App):
-    """What a step does outside of its process, it does in the world."""
+    """An app whose steps read and write in the world of the simulator."""
 
     places: Places
 
@@ -92,8 +92,8 @@ class SimApp(App):
     def promotion_marks(self, pipeline: str) -> SimMarks:  # type: ignore[override]
         return SimMarks(self.places.world, self.places.lake.promotions[pipeline])
 
-    def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
-        read = partial(self.places.lake.manifest, known)
+    def manifest(self, stream: Stream, reference: ManifestRef) -> Manifest:
+        read = partial(self.places.lake.manifest, reference)
         return self.places.world.effect("lake.manifest", read, LakeUnavailable)
 
     def write_manifest(self, stream: Stream, manifest: Manifest) -> ManifestRef:
@@ -175,12 +175,12 @@ def _gate(app: Any, held: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt,
 
 @contextmanager
 def _leased(_: Situation) -> Iterator[SimLeased]:
-    """As `Situation.leased`, in the process of whoever recovers the stream."""
-    held = here().app().ledger.acquire(here().stream, f"recover-{len(here().world.trace)}")
+    """Take the lease in place of `Situation.leased`, in the process that recovers the stream."""
+    lease = here().app().ledger.acquire(here().stream, f"recover-{len(here().world.trace)}")
     try:
-        yield held  # type: ignore[misc]
+        yield lease  # type: ignore[misc]
     finally:
-        held.release()
+        lease.release()
 
 
 _TIME = SimpleNamespace(monotonic=lambda: here().world.now)
@@ -224,9 +224,9 @@ REPLACED: dict[str, Any] = {
     "tidegate.sinks.kafka.topic.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
     "tidegate.sinks.table.sink.OpenDeltaTable.check_outbox": lambda *_: None,
-    "tidegate.sinks.table.sink.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
+    "tidegate.sinks.table.sink.append_batch": lambda *arguments: sinks.append_batch(here().shelf, *arguments),
     "tidegate.sinks.sql.sink.Database": sinks.sql_database,
-    "tidegate.sinks.sql.sink.publisher_to": lambda *told: sinks.publisher_to(here().shelf, *told),
+    "tidegate.sinks.sql.sink.publisher_to": lambda *arguments: sinks.publisher_to(here().shelf, *arguments),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.sql.sink.OpenSqlTable._check_table": lambda *_: None,
     "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),

@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
-    """What a producer sends."""
+    """A record that a producer sends."""
 
     key: bytes
     value: bytes | None
@@ -79,20 +79,23 @@ class Log:
         self.epochs[newest + 1] = self.end
 
     def truncated(self, offset: int) -> Log:
-        """What a new leader has of it that lacks everything from an offset on."""
+        """Return the log of a new leader that lacks everything from an offset on."""
         first = {transaction: at for transaction, at in self.open.items() if at < offset}
         log = Log(self.entries[:offset], first, set(self.aborted), self.start, dict(self.epochs))
         log.elect()
         return log
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """As a leader answers who asks where an epoch ends."""
+        """Answer where an epoch ends, as a partition's leader does."""
         if epoch == max(self.epochs):
             return EpochEnd(epoch, self.end)
-        newer = [start for known, start in self.epochs.items() if known > epoch]
+        newer = [start for later_epoch, start in self.epochs.items() if later_epoch > epoch]
         if epoch < 0 or not newer:
             return EpochEnd(-1, -1)
-        return EpochEnd(max((known for known in self.epochs if known <= epoch), default=epoch), min(newer))
+        return EpochEnd(
+            max((earlier_epoch for earlier_epoch in self.epochs if earlier_epoch <= epoch), default=epoch),
+            min(newer),
+        )
 
     def committed(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
         """Offset and record, as `read_committed` sees them."""
@@ -102,8 +105,9 @@ class Log:
                 yield offset, record
 
     def compact(self, until: int) -> int:
-        """As the log's cleaner does: drop what a later record of its key has replaced before offset `until`,
-        and what was aborted. Returns how many records that was."""
+        """Drop the records before offset `until` that a later record of their key replaces, and aborted
+        ones, as Kafka's log cleaner does. Returns the number of dropped records.
+        """
         until = min(until, self.stable_end)
         newest = {record.key: offset for offset, record in self.committed(0, until)}
         dropped = 0
@@ -116,7 +120,7 @@ class Log:
 
 @dataclass
 class Producer:
-    """What the coordinator knows of a transactional id."""
+    """The coordinator's state of a transactional id."""
 
     epoch: int = -1
     transaction: Transaction | None = None
@@ -125,9 +129,10 @@ class Producer:
 
 @dataclass
 class Broker:
-    """`later(act)` lets something happen after a while, `at(when, act)` at an instant; `now` is in seconds.
+    """A Kafka cluster in memory.
 
-    `watch` is told of each commit: whose it is, and its records.
+    `later(act)` calls a function after a while, `at(when, act)` at an instant; `now` is in seconds. `watch`
+    gets each commit: its transactional id and its records.
     """
 
     now: Callable[[], float]

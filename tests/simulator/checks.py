@@ -58,12 +58,12 @@ class Watch:
     check_turn: Callable[[str], None] = lambda _: None
     """Raises Violation when the run of this id plans, and an earlier interval's run is still at work."""
     planned: list[Callable[[Plan], None]] = field(default_factory=list)
-    """Who wants to know of each plan."""
+    """Functions that get each plan."""
 
-    def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
+    def __call__(self, name: str, stream: Stream, epoch: int, *arguments: Any) -> None:
         now = self.places.store.now()
         if name == "acquire":
-            self._acquired(epoch, told[0], now)
+            self._acquired(epoch, arguments[0], now)
         elif name == "release":
             require(epoch == self.epoch, "a stale holder released the lease of its successor")
             self.holder = None
@@ -72,7 +72,7 @@ class Watch:
             if name != "commit":  # the one write that does not renew the lease
                 self.until = now + LEASE_SECONDS
             if check := getattr(self, f"_{name}", None):
-                check(*told)
+                check(*arguments)
 
     def published(self, producer: str, records: Iterator[Record]) -> None:
         """A transaction was committed: of what is decided, and of nothing else."""
@@ -103,8 +103,10 @@ class Watch:
             hear(plan)
 
     def _add_run(self, run: Run, clocks: Clocks | None = None) -> None:
-        """What a run has come to is never something else, unless its batch was dropped. One without a batch
-        has met the same clock."""
+        """Add the outcome of a run, which never changes unless its batch was dropped.
+
+        A run without a batch has applied the same clock.
+        """
         done = self.plans.get(self.runs.get(run.run_id, 0))
         require(done is None or done.seq > self.seq, f"{run.run_id} had a batch, and came to {run} then")
         if run.seq is not None:
@@ -117,10 +119,13 @@ class Watch:
         self.places.world.counts["plans dropped"] += self.plans.pop(self.seq + 1, None) is not None
 
     def _accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
-        for each in skipped:
-            start = self.places.broker.log((each.topic, each.partition)).start
-            require(each.end <= start, f"{each} was accepted as lost, but the log is there from {start} on")
-            self.skipped[each.topic, each.partition, each.start] = each.end
+        for offset_range in skipped:
+            start = self.places.broker.log((offset_range.topic, offset_range.partition)).start
+            require(
+                offset_range.end <= start,
+                f"{offset_range} was accepted as lost, but the log is there from {start} on",
+            )
+            self.skipped[offset_range.topic, offset_range.partition, offset_range.start] = offset_range.end
             self.places.world.counts["gaps accepted"] += 1
 
     def _add_attempt(self, attempt: Attempt) -> None:
@@ -164,7 +169,9 @@ class Watch:
         require(is_at_an_end or not unread, f"{run_id} has succeeded, and has not read up to {unread}")
 
     def _apply_clock(self, plan: Plan) -> None:
-        """What a backfill reads of a partition has met no later clock, whichever of its runs comes first."""
+        """Require that a backfill has applied no later clock to what it reads of a partition, whichever of
+        its runs comes first.
+        """
         for partition in plan.ranges:
             at = partition.topic, partition.partition
             is_backwards = partition.span > 0 and plan.clock_ms < self.clocks.get(at, -1)
@@ -211,7 +218,7 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
         batches = [batch[stage] for batch in expected.emissions]
         if sink.messages is not None:
             _check_topic(places, sink.messages.target, [_as_record(row) for rows in batches for row in rows])
-            _check_progress(places, tables, shard, [len(each) for each in batches])
+            _check_progress(places, tables, shard, [len(batch) for batch in batches])
         else:
             _check_table(places.shelf.table(shard), shard, batches)
         _check_noted(tables, sink.name, [len(rows) for rows in batches])
@@ -222,7 +229,7 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
 
 @dataclass
 class Expected:
-    """What one uninterrupted run comes to."""
+    """The results of one uninterrupted run."""
 
     state: State = field(default_factory=dict)
     emissions: list[dict[str, list[Emission]]] = field(default_factory=list)
@@ -266,7 +273,8 @@ def _committed_plans(tables: Tables, watch: Watch) -> list[Plan]:
 
 
 def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]], halted: bool) -> None:
-    """All batches are of one log; and it is the topic's, unless the stream has halted for that.
+    """Require that all batches read the same log, which is the topic's unless the stream has halted for
+    that.
 
     A drained batch reads nothing, so it does not matter to it.
     """
@@ -281,11 +289,11 @@ def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]]
     )
 
 
-def _is_there(plan: Plan, logs: list[Log], others: list[Log]) -> bool:
+def _is_there(plan: Plan, logs: list[Log], newest: list[Log]) -> bool:
     """Whether other logs have all that was read up to the end of a batch."""
     return all(
         logs[offset_range.partition].entries[: offset_range.end]
-        == others[offset_range.partition].entries[: offset_range.end]
+        == newest[offset_range.partition].entries[: offset_range.end]
         for offset_range in plan.ranges
     )
 
@@ -319,24 +327,24 @@ def _check_ranges(
 
 
 def _check_state(watch: Watch, tables: Tables, expected: Expected) -> None:
-    known = SimLedger(watch.places.store).state_manifests(watch.places.stream)
-    found = watch.places.lake.state_of([each.name for each in known])
-    require(found == expected.state, f"the state is {found}, not {expected.state}")
+    manifests = SimLedger(watch.places.store).state_manifests(watch.places.stream)
+    state = watch.places.lake.state_of([manifest.name for manifest in manifests])
+    require(state == expected.state, f"the state is {state}, not {expected.state}")
     changelogs = watch.places.lake.state_of([tables.commits[seq].name for seq in sorted(tables.commits)])
     is_same = changelogs == expected.state
     require(is_same, f"the state by all changelogs is {changelogs}, not {expected.state}")
-    counted, used = sum(count for _, count, _ in found.values()), expected.model.used.total()
+    counted, used = sum(count for _, count, _ in state.values()), expected.model.used.total()
     require(counted == used, f"the state counts {counted} records, and {used} were used")
 
 
 def _check_quarantine(watch: Watch, tables: Tables, plans: list[Plan], model: Model, halted: bool) -> None:
-    """Each record that came in was used once, or discarded; the ledger knows of each decision."""
+    """Require that each record was used once or discarded, and that the ledger has each decision."""
     lake = watch.places.lake
     replays = {plan.seq: plan.replay for plan in plans if plan.replay is not None}
     for plan_replay in replays.values():
         model.resolve(lake.resolved[plan_replay.name], by_replay=True)
     noted = {made.seq: made.manifest for made in tables.resolutions.values() if made.seq is not None}
-    require(noted == replays, f"the ledger knows of the replays {noted}, committed are {replays}")
+    require(noted == replays, f"the ledger has the replays {noted}, committed are {replays}")
     for made in tables.resolutions.values():
         if made.seq is None:
             model.resolve(lake.resolved[made.manifest.name], by_replay=False)
@@ -365,7 +373,7 @@ def _check_dead_letters(
     """Each record that a batch has put into quarantine is there once, with its batch."""
     stream, counts = places.stream, [len(rows) for rows in batches]
     records = [
-        record._replace(headers=_told_of(place, f"{stream}/{seq}", record.timestamp_ms))
+        record._replace(headers=_letter_headers(place, f"{stream}/{seq}", record.timestamp_ms))
         for seq, rows in enumerate(batches, 1)
         for *place, record in rows
     ]
@@ -375,10 +383,10 @@ def _check_dead_letters(
     places.world.counts["dead letters"] += len(records)
 
 
-def _told_of(place: Sequence[Any], batch: str, timestamp_ms: int) -> tuple[tuple[str, bytes], ...]:
-    told = {"reason": MALFORMED, "position": "/".join(map(str, place)), "batch": batch}
-    told["timestamp"] = str(timestamp_ms)
-    return tuple((f"tidegate-quarantine-{name}", text.encode()) for name, text in told.items())
+def _letter_headers(place: Sequence[Any], batch: str, timestamp_ms: int) -> tuple[tuple[str, bytes], ...]:
+    headers = {"reason": MALFORMED, "position": "/".join(map(str, place)), "batch": batch}
+    headers["timestamp"] = str(timestamp_ms)
+    return tuple((f"tidegate-quarantine-{name}", text.encode()) for name, text in headers.items())
 
 
 def _check_topic(places: Places, topic: str, records: list[Record]) -> None:
@@ -389,9 +397,9 @@ def _check_topic(places: Places, topic: str, records: list[Record]) -> None:
         expected[crc32(record.key) % len(logs)].append(record)
     for number, log in enumerate(logs):
         require(not log.open, f"a transaction is open in {topic}[{number}]")
-        found = [record for _, record in log.committed(0, log.end)]
-        if found != expected[number]:
-            raise Violation(f"{topic}[{number}]: {_difference(found, expected[number])}")
+        actual = [record for _, record in log.committed(0, log.end)]
+        if actual != expected[number]:
+            raise Violation(f"{topic}[{number}]: {_difference(actual, expected[number])}")
 
 
 def _check_table(table: Table, shard: str, batches: list[list[Emission]]) -> None:
@@ -409,11 +417,13 @@ def _as_record(emission: Emission) -> Record:
     return Record(emission.key.encode(), value, emission.timestamp, headers)
 
 
-def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
-    twice = [each for each, times in Counter(found).items() if times > 1]
-    lost = [each for each in expected if each not in found]
-    others = [each for each in found if each not in expected]
-    return f"twice: {twice}; lost: {lost}; of nobody: {others}" if twice or lost or others else "out of order"
+def _difference(actual: Sequence[Any], expected: Sequence[Any]) -> str:
+    twice = [row for row, times in Counter(actual).items() if times > 1]
+    lost = [row for row in expected if row not in actual]
+    surplus = [row for row in actual if row not in expected]
+    return (
+        f"twice: {twice}; lost: {lost}; of nobody: {surplus}" if twice or lost or surplus else "out of order"
+    )
 
 
 def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[int]) -> None:
@@ -425,7 +435,7 @@ def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[in
         for _, record in log.committed(0, log.end)
         if record.key == shard.encode()
     ]
-    found = asdict(Progress.parse(records[-1] or b"", shard)) if records else None
+    actual = asdict(Progress.parse(records[-1] or b"", shard)) if records else None
     attempt = tables.commits[last].name if last else ""
     expected = {"seq": last, "sent": emitted[last - 1], "done": True, "attempt": attempt} if last else None
-    require(found == expected, f"the progress of {shard} is {found}, not {expected}")
+    require(actual == expected, f"the progress of {shard} is {actual}, not {expected}")

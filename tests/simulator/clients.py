@@ -30,7 +30,7 @@ _LONGEST_RETRY_SECONDS = 2.4
 _POLL_SECONDS = 5.0
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """An offset, as the admin client tells it."""
 
     offset: int
@@ -59,17 +59,19 @@ class Client:
     def _until(self, name: str, act: Callable[[], Any]) -> Any:
         """Ask again while the answer is that it is too early."""
         wait = _RETRY_SECONDS
-        while (found := self._ask(name, act)) in (None, False):
+        while (answer := self._ask(name, act)) in (None, False):
             self._world.sleep(wait)
             wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
-        return found
+        return answer
 
     def close(self, timeout: float | None = None) -> None:
         """Nothing that anybody could see."""
 
 
 class SimProducer(Client):
-    """As `confluent_kafka.Producer`, always transactional: an error that it meets stays, and ends all."""
+    """A producer in place of `confluent_kafka.Producer`, always transactional: after an error it accepts
+    nothing more.
+    """
 
     def __init__(self, world: World, broker: Broker, config: Mapping[str, Any]) -> None:
         super().__init__(world, broker)
@@ -107,7 +109,9 @@ class SimProducer(Client):
         self._waiting.setdefault(at, []).append(Record(key, value, timestamp, tuple(headers)))
 
     def flush(self, timeout: float) -> int:
-        """How many are left: none, since those that cannot be delivered fail, and with them all."""
+        """Append the records that wait, and return 0: records that cannot be delivered fail, and all others
+        with them.
+        """
         waiting, self._waiting = self._waiting, {}
         for at, records in waiting.items():
             try:
@@ -118,40 +122,42 @@ class SimProducer(Client):
         return 0
 
     def _append(self, at: Partition, records: list[Record]) -> None:
-        mine = (self._name, self._epoch, self._number, self._timeout)
-        self._until(f"produce {at[0]}[{at[1]}]", lambda: self._broker.append(*mine, at, records))
+        transaction = (self._name, self._epoch, self._number, self._timeout)
+        self._until(f"produce {at[0]}[{at[1]}]", lambda: self._broker.append(*transaction, at, records))
 
     def commit_transaction(self, timeout: float) -> None:
         if self._error is not None:
             raise self._error
         self._is_ending = True
-        mine = (self._name, self._epoch, self._number)
+        transaction = (self._name, self._epoch, self._number)
         with client_errors():
-            self._ask("end_transaction", lambda: self._broker.commit(*mine))
+            self._ask("end_transaction", lambda: self._broker.commit(*transaction))
         self._is_ending = False
 
     def abort_transaction(self, timeout: float) -> None:
         if self._epoch < 0 or self._is_ending:  # a call that has no answer is still under way
             raise KafkaException(KafkaError(KafkaError._CONFLICT))
-        mine = (self._name, self._epoch, self._number)
+        transaction = (self._name, self._epoch, self._number)
         with client_errors():
-            self._ask("abort_transaction", lambda: self._broker.abort(*mine))
+            self._ask("abort_transaction", lambda: self._broker.abort(*transaction))
 
 
 @contextmanager
 def client_errors(requires_abort: bool = False) -> Iterator[None]:
-    """What the broker answers, as librdkafka says it; no answer to a record ends its transaction."""
+    """Raise the broker's errors as librdkafka raises them; without an answer to a record its transaction
+    ends.
+    """
     try:
         yield
     except (ProducerFencedError, InvalidProducerEpochError) as error:
         raise KafkaException(KafkaError(KafkaError._FENCED, str(error), True)) from error
     except KafkaTimeoutError as error:
-        told = KafkaError(KafkaError._TIMED_OUT, str(error), False, not requires_abort, requires_abort)
-        raise KafkaException(told) from error
+        timed_out = KafkaError(KafkaError._TIMED_OUT, str(error), False, not requires_abort, requires_abort)
+        raise KafkaException(timed_out) from error
 
 
 class SimConsumer(Client):
-    """As `kafka.KafkaConsumer`, of one assigned partition."""
+    """A consumer in place of `kafka.KafkaConsumer`, of one assigned partition."""
 
     def __init__(self, world: World, broker: Broker, **settings: Any) -> None:
         super().__init__(world, broker)
@@ -179,10 +185,10 @@ class SimConsumer(Client):
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Consumed]]:
         start = self._position
-        found = self._ask("consumer.poll", self._poll)
+        records = self._ask("consumer.poll", self._poll)
         if self._position == start:
             self._world.sleep(_POLL_SECONDS)
-        return {self._at: found}
+        return {self._at: records}
 
     def _end(self, at: TopicPartition) -> int:
         log = self._broker.log((at.topic, at.partition))
@@ -192,13 +198,17 @@ class SimConsumer(Client):
         log, end = self._broker.log((self._at.topic, self._at.partition)), self._end(self._at)
         start, self._position = self._position, max(self._position, end)
         if self._committed:
-            return [Consumed(each.key, each.value, offset) for offset, each in log.committed(start, end)]
+            return [
+                Consumed(record.key, record.value, offset) for offset, record in log.committed(start, end)
+            ]
         whole = enumerate(log.entries[start:end], start)
-        return [Consumed(each.key, each.value, offset) for offset, (each, _) in whole if each is not None]
+        return [
+            Consumed(record.key, record.value, offset) for offset, (record, _) in whole if record is not None
+        ]
 
 
 class SimAdmin(Client):
-    """As `kafka.KafkaAdminClient`."""
+    """An admin client in place of `kafka.KafkaAdminClient`."""
 
     def __init__(self, world: World, broker: Broker, **_: Any) -> None:
         super().__init__(world, broker)
@@ -214,10 +224,10 @@ class SimAdmin(Client):
 
     def list_partition_offsets(
         self, specs: Mapping[TopicPartition, int], isolation_level: int = IsolationLevel.READ_UNCOMMITTED
-    ) -> dict[TopicPartition, Found]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         committed = isolation_level == IsolationLevel.READ_COMMITTED
 
-        def act() -> dict[TopicPartition, Found]:
+        def act() -> dict[TopicPartition, OffsetAndTimestamp]:
             return {at: self._offset(at, spec, committed) for at, spec in specs.items()}
 
         return self._ask("offsets", act)
@@ -229,7 +239,7 @@ class SimAdmin(Client):
         return self._ask("configs", lambda: {"topic": {resource.name: settings}})
 
     def epoch_ends(self, epochs: Mapping[Partition, int]) -> dict[Partition, EpochEnd]:
-        """In place of the requests to the partitions' leaders."""
+        """Return the epochs' ends, in place of the requests to the partitions' leaders."""
 
         def act() -> dict[Partition, EpochEnd]:
             return {at: self._broker.log(at).epoch_end(epoch) for at, epoch in epochs.items()}
@@ -247,16 +257,16 @@ class SimAdmin(Client):
         self._ask("create_topics", act)
 
     def open_transactions(self) -> list[Any]:
-        """In place of the requests that find out who has a transaction open: it is only told to people."""
+        """Return no open transactions: the product only reports them."""
         return self._ask("open_transactions", list)
 
-    def _offset(self, at: TopicPartition, spec: int, committed: bool) -> Found:
+    def _offset(self, at: TopicPartition, spec: int, committed: bool) -> OffsetAndTimestamp:
         log = self._broker.log((at.topic, at.partition))
         if spec == OffsetSpec.EARLIEST:
-            return Found(log.start, -1)
+            return OffsetAndTimestamp(log.start, -1)
         if spec == OffsetSpec.LATEST:
-            return Found(log.stable_end if committed else log.end, -1, max(log.epochs))
+            return OffsetAndTimestamp(log.stable_end if committed else log.end, -1, max(log.epochs))
         for offset, (record, _) in enumerate(log.entries[log.start :], log.start):
             if record is not None and record.timestamp_ms >= spec:
-                return Found(offset, record.timestamp_ms)
-        return Found(-1, -1)
+                return OffsetAndTimestamp(offset, record.timestamp_ms)
+        return OffsetAndTimestamp(-1, -1)

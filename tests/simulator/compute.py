@@ -1,4 +1,4 @@
-"""What stands in for Spark: a tiny pure computation, and the tables that it writes.
+"""Replace Spark by a tiny pure computation, and the tables that it writes.
 
 Values go out on change, with a running count per key, the batch's clock and the one that its partition had
 before, so that every emission of a key is another one. With two stages, the second lets every other change
@@ -56,8 +56,9 @@ class Emission(NamedTuple):
 
 @dataclass
 class Decided:
-    """What a batch comes to: state rows, emissions by stage in the outbox's order, what it cannot use, and
-    the records whose values it refuses."""
+    """The results of a batch: state rows, emissions by stage in the outbox's order, unusable records, and
+    the records whose values are refused.
+    """
 
     state: State
     emissions: dict[str, list[Emission]]
@@ -71,7 +72,7 @@ def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
 
 
 def drain(plan: Plan, before: State) -> Decided:
-    """What the second stage holds back goes out."""
+    """Emit what the second stage suppresses."""
     state, drained = {}, []
     for key, (value, count, changes) in sorted(before.items()):
         if changes % 2:
@@ -104,14 +105,16 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
         emissions[FIRST].append(emission)
         if not (changes + 1) % 2:
             emissions[SECOND].append(emission)
-    for each in emissions.values():
-        each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
+    for stage_emissions in emissions.values():
+        stage_emissions.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
     return Decided(state, emissions, unusable, refused)
 
 
 def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
-    """The records of the planned ranges, as Spark reads them from the input's logs, whichever topic that is
-    by now; `settled` also finds those deleted since.
+    """Yield the records of the planned ranges, as Spark reads them from the input's logs, whichever topic
+    has them now.
+
+    `settled` also yields those deleted since.
     """
     for offset_range in plan.ranges:
         log = logs[offset_range.partition]
@@ -151,17 +154,17 @@ class Lake:
         return replayed(self.resolved[plan.replay.name])
 
     def write_manifest(self, manifest: Manifest) -> ManifestRef:
-        """As `App.write_manifest`."""
+        """Keep a manifest in place of `App.write_manifest`."""
         self.manifests[manifest.name] = manifest
         return ManifestRef(manifest.name, 1, manifest.name, manifest.rows, manifest.bytes)
 
-    def manifest(self, known: ManifestRef) -> Manifest:
-        """As `App.manifest`."""
-        if known.name in self.removed:
-            raise LakeDamaged(f"the lake lacks the manifest of {known.name}")
-        if known.name not in self.manifests:
-            raise Violation(f"the manifest of {known.name} is read, and was not written")
-        return self.manifests[known.name]
+    def manifest(self, reference: ManifestRef) -> Manifest:
+        """Return a manifest in place of `App.manifest`."""
+        if reference.name in self.removed:
+            raise LakeDamaged(f"the lake lacks the manifest of {reference.name}")
+        if reference.name not in self.manifests:
+            raise Violation(f"the manifest of {reference.name} is read, and was not written")
+        return self.manifests[reference.name]
 
     def remove(self, stream: Stream) -> int:
         """Remove a dropped stream's files. Its outboxes stay, for checks."""
@@ -176,15 +179,15 @@ class Lake:
 
     def state_of(self, attempts: Sequence[str]) -> State:
         """The state that these attempts left, the newest last."""
-        found: State = {}
+        state: State = {}
         for attempt in attempts:
-            found.update(self.state.get(attempt, ()))
-        return found
+            state.update(self.state.get(attempt, ()))
+        return state
 
 
 @dataclass(frozen=True)
 class SimMarks:
-    """As `lake.Marks`, of one stream."""
+    """The marks of one stream, in place of `lake.Marks`."""
 
     world: World
     marks: dict[int, LedgerMark]
@@ -205,7 +208,7 @@ class SimMarks:
 def compute(
     world: World, broker: Broker, lake: Lake, plan: Plan, pipeline: Pipeline, before: Before, attempt: str
 ) -> Computed:
-    """As `engine.compute_batch`: reads, decides, and writes in several effects."""
+    """Read, decide, and write in several effects, in place of `engine.compute_batch`."""
 
     names = [file.path for file in before.state.get(FIRST, ())]
 
@@ -247,7 +250,7 @@ _TYPES = {"timestamp": pa.int64(), "window_start": pa.int64(), "window_end": pa.
 
 @dataclass(frozen=True)
 class Batch:
-    """As much of an Arrow record batch as the sinks use; the fakes of sinks take its rows."""
+    """The part of an Arrow record batch that the sinks use; the fake sinks take its rows."""
 
     rows: Sequence[Emission]
     names: Sequence[str]
@@ -277,7 +280,7 @@ class SimOutbox(Outbox):
 
 
 def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:
-    """As `App.outbox`."""
+    """Return the outbox of a stage in place of `App.outbox`."""
     emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
     rows = lake.outbox.get((stage.name, attempt.name), [])
     if len(rows) < emitted:
@@ -287,7 +290,7 @@ def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) ->
 
 @dataclass(frozen=True)
 class SimQuarantine(Outbox):
-    """What a batch could not use, in memory, as the columns of the real one."""
+    """The unusable records of a batch in memory, with the columns of the real quarantine."""
 
     world: World = field(kw_only=True)
     rows: list[Unusable] = field(kw_only=True)
@@ -305,6 +308,6 @@ def _quarantined(row: Unusable) -> dict[str, Any]:
 
 
 def quarantine_of(world: World, lake: Lake, plan: Plan, attempt: Any) -> SimQuarantine:
-    """As `App.quarantined`."""
+    """Return the quarantine in place of `App.quarantined`."""
     rows = lake.unusable.get(attempt.name, [])
     return SimQuarantine(plan, None, attempt.name, len(rows), Store(""), (), world=world, rows=rows)

@@ -59,7 +59,7 @@ class Generations:
         self._works: dict[int, Callable[[], None]] = {}
 
     def run(self) -> Counter[str]:
-        """All of it. Raises Violation."""
+        """Run the whole scenario. Raises Violation."""
         for number in range(self.dice.randint(3, 10)):
             self.world.at(self._some_time(), lambda number=number: self._append(number))  # type: ignore[misc]
         self._append(-1)
@@ -77,10 +77,10 @@ class Generations:
         records = [
             Record(
                 f"{self.dice.choice('abc')}{partition}".encode(),
-                self.dice.choice((f"{number}.{each}", "same")).encode(),
+                self.dice.choice((f"{number}.{index}", "same")).encode(),
                 round((self.world.now + self.dice.uniform(-5, 5)) * 1000),
             )
-            for each in range(self.dice.randint(1, 3))
+            for index in range(self.dice.randint(1, 3))
         ]
         self.places.broker.log((INPUT, partition)).append(records)
 
@@ -233,7 +233,7 @@ class Generations:
         return counts
 
     def _batches(self, span: Span, stage: str) -> list[list[Emission]]:
-        """What a span's batches had for the sinks of a stage."""
+        """Return what a span's batches had for the sinks of a stage."""
         tables, outbox = self.places.store.streams[Stream(PIPELINE, span.generation)], self.places.lake.outbox
         return [
             outbox.get((stage, tables.commits[seq].name), [])
@@ -247,26 +247,26 @@ class Generations:
         for record in map(_as_record, (row for batch in batches for row in batch)):
             expected[crc32(record.key) % len(logs)].append(record)
         for number, log in enumerate(logs):
-            found = [record for _, record in log.committed(0, log.end)]
-            require(found == expected[number], f"{topic}[{number}]: {_difference(found, expected[number])}")
+            actual = [record for _, record in log.committed(0, log.end)]
+            require(actual == expected[number], f"{topic}[{number}]: {_difference(actual, expected[number])}")
 
     def _check_net(self, sent: list[tuple[Span, list[list[Emission]]]], stage: str) -> None:
         """After net differences consumers hold what the generation has, and none was without need."""
-        held: dict[str, str | None] = {}
+        values: dict[str, str | None] = {}
         for span, batches in sent:
             if span.is_net:
                 own = self._batches(Span(span.generation, range(1, span.seqs.start), False), stage)
                 expected, net = _fold({}, own), batches[0]
-                needless = [row for row in net if held.get(row.key) == row.payload]
+                needless = [row for row in net if values.get(row.key) == row.payload]
                 require(not needless, f"net differences that are none: {needless}")
-                now = _fold(held, [net])
+                now = _fold(values, [net])
                 require(now == expected, f"consumers hold {now} after net differences, not {expected}")
                 self.world.counts["deleted by net differences"] += sum(row.payload is None for row in net)
-            held = _fold(held, batches)
+            values = _fold(values, batches)
 
 
-def _fold(held: dict[str, str | None], batches: Iterable[list[Emission]]) -> dict[str, str | None]:
-    newest = held | {row.key: row.payload for batch in batches for row in batch}
+def _fold(values: dict[str, str | None], batches: Iterable[list[Emission]]) -> dict[str, str | None]:
+    newest = values | {row.key: row.payload for batch in batches for row in batch}
     return {key: payload for key, payload in newest.items() if payload is not None}
 
 
@@ -287,7 +287,7 @@ def run_seeds(name: str, simulate: Callable[[int], Result]) -> None:
     with simulated():
         if options.trace is not None:
             result = simulate(options.trace)
-            print("\n".join(told(result.trace)), result.violation or "all held", sep="\n")
+            print("\n".join(trace_lines(result.trace)), result.violation or "all held", sep="\n")
             sys.exit(bool(result.violation))
         for seed in range(options.start, options.start + options.seeds):
             result = simulate(seed)

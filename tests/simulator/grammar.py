@@ -37,7 +37,7 @@ def of_its_day() -> Iterator[None]:
 
 
 def grow_stricter() -> None:
-    """In this world, from now on."""
+    """Make the grammar of this world stricter from now on."""
     _days[:] = ["strict"]
 
 
@@ -51,7 +51,7 @@ def in_todays_words(text: str) -> str:
 
 
 def parse(text: str, *rest: Any) -> Any:
-    """As `spec.sql._parse`."""
+    """Parse in place of `spec.sql._parse`."""
     if _is_strict() and QUOTE in text:
         raise sqlglot.errors.ParseError("The grammar has grown stricter")
     return _parse(text, *rest)
@@ -63,18 +63,18 @@ def _parsed(text: str, file: str, day: str) -> Pipeline:
 
 
 def parsed(text: str, file: str) -> Pipeline:
-    """As `spec.parse_pipeline`. Raises PipelineInvalid."""
+    """Parse a file in place of `spec.parse_pipeline`. Raises PipelineInvalid."""
     return _parsed(text, file, *_days)
 
 
 @cache
-def _read(compiled: str, text: str, whose: str, day: str) -> Pipeline:
-    return read(compiled, text, whose)
+def _read(compiled: str, text: str, label: str, day: str) -> Pipeline:
+    return read(compiled, text, label)
 
 
-def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
-    """As `spec.read_compiled`."""
-    return _read(compiled, text, whose, *_days)
+def read_compiled(compiled: str, text: str, label: str) -> Pipeline:
+    """Read a compiled form in place of `spec.read_compiled`."""
+    return _read(compiled, text, label, *_days)
 
 
 _compiled: dict[str, str] = {}
@@ -83,14 +83,14 @@ _computable: set[tuple[str, str]] = set()
 
 
 def compiled(pipeline: Pipeline) -> str:
-    """As `spec.compile_pipeline`."""
+    """Compile a pipeline in place of `spec.compile_pipeline`."""
     if pipeline.text not in _compiled:
         _compiled[pipeline.text] = compile_pipeline(pipeline)
     return _compiled[pipeline.text]
 
 
 def changed(before: Pipeline, after: Pipeline) -> list[Change]:
-    """As `spec.incompatible_changes`."""
+    """Return the changes in place of `spec.incompatible_changes`."""
     key = (before.text, after.text, *_days)
     if key not in _changes:
         _changes[key] = incompatible_changes(before, after)
@@ -98,7 +98,7 @@ def changed(before: Pipeline, after: Pipeline) -> list[Change]:
 
 
 def require_conditions(pipeline: Pipeline) -> None:
-    """What a computation makes of a pipeline's conditions. Raises ConditionFailed."""
+    """Type a pipeline's conditions as a computation does. Raises ConditionFailed."""
     key = (pipeline.text, *_days)
     if key not in _computable:
         for stage in pipeline.stages:

@@ -66,7 +66,7 @@ class Row:
 
 @dataclass
 class Tables:
-    """What one stream has in the ledger. `attempts` also keep the epoch that added them."""
+    """The rows of one stream in the ledger. `attempts` also have the epoch that added them."""
 
     head: Row | None = None
     plans: dict[int, Plan] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Checks:
 
 @dataclass
 class Store:
-    """The database. `effect` runs a transaction; `watch` is told of every one that wrote."""
+    """The database. `effect` runs a transaction; `watch` gets every transaction that wrote."""
 
     now: Callable[[], float]
     read: Effect = lambda _, act: act()
@@ -126,20 +126,24 @@ class Store:
 
 
 class SimReader:
-    """As `ledger.LedgerReader`."""
+    """A reader in place of `ledger.LedgerReader`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def _read(self, name: str, act: Callable[[], Result]) -> Result:
-        found: Result = self._store.read(f"ledger.{name}", act)
-        return found
+        result: Result = self._store.read(f"ledger.{name}", act)
+        return result
 
     def streams(self) -> list[Stream]:
         def act() -> list[Stream]:
             tables = self._store.streams
-            known = [stream for stream, each in tables.items() if each.head and not each.head.dropped]
-            return sorted(known, key=lambda each: (each.pipeline, each.generation))
+            streams = [
+                stream
+                for stream, tables_of_stream in tables.items()
+                if tables_of_stream.head and not tables_of_stream.head.dropped
+            ]
+            return sorted(streams, key=lambda stream: (stream.pipeline, stream.generation))
 
         return self._read("streams", act)
 
@@ -209,10 +213,10 @@ class SimReader:
             tables = self._store.streams[stream]
             committed = tables.commits.get(seq)
             if committed is not None:
-                found = tables.attempts.get((seq, committed.name))
-                return found[1] if found else None
-            tries = [each for (at, _), each in tables.attempts.items() if at == seq]
-            return max(tries, key=lambda each: each[0])[1] if tries else None
+                entry = tables.attempts.get((seq, committed.name))
+                return entry[1] if entry else None
+            tries = [attempt for (at, _), attempt in tables.attempts.items() if at == seq]
+            return max(tries, key=lambda entry: entry[0])[1] if tries else None
 
         return self._read("attempt", act)
 
@@ -242,12 +246,12 @@ class SimReader:
             usable = [snapshot for snapshot in snapshots if snapshot.seq <= until][-1:]
             after = usable[0].seq if usable else 0
             attempts = [tables.commits[seq] for seq in sorted(tables.commits) if after < seq <= until]
-            return [*(each.manifest for each in usable), *attempts]
+            return [*(attempt.manifest for attempt in usable), *attempts]
 
         return self._read("state_manifests", act)
 
     def _snapshots(self, stream: Stream) -> list[Snapshot]:
-        return [each for _, each in sorted(self._store.streams[stream].snapshots.items())]
+        return [snapshot for _, snapshot in sorted(self._store.streams[stream].snapshots.items())]
 
     def snapshots(self, stream: Stream) -> list[Snapshot]:
         return self._read("snapshots", lambda: self._snapshots(stream))
@@ -255,7 +259,9 @@ class SimReader:
     def newest_snapshots(self, stream: Stream, after: int) -> list[Snapshot]:
         def act() -> list[Snapshot]:
             made = self._snapshots(stream)
-            given_up = [each for each in made if each.given_up_at is not None and each.seq > after]
+            given_up = [
+                snapshot for snapshot in made if snapshot.given_up_at is not None and snapshot.seq > after
+            ]
             return list(dict.fromkeys(given_up[-1:] + made[-1:]))
 
         return self._read("snapshots", act)
@@ -349,8 +355,10 @@ class SimReader:
     def publishers(self, identity: str) -> list[tuple[Stream, str]]:
         def act() -> list[tuple[Stream, str]]:
             rows = ((stream, tables.sinks) for stream, tables in self._store.streams.items())
-            found = [(stream, sink) for stream, sinks in rows for sink in sinks if sinks[sink] == identity]
-            return sorted(found, key=lambda row: (row[0].pipeline, row[0].generation, row[1]))
+            rows_of_sink = [
+                (stream, sink) for stream, sinks in rows for sink in sinks if sinks[sink] == identity
+            ]
+            return sorted(rows_of_sink, key=lambda row: (row[0].pipeline, row[0].generation, row[1]))
 
         return self._read("publishers", act)
 
@@ -370,7 +378,7 @@ class SimReader:
 
 
 class SimLedger(SimReader):
-    """As `ledger.Ledger`."""
+    """A ledger in place of `ledger.Ledger`."""
 
     def acquire(self, stream: Stream, holder: str) -> SimLeased:
         store = self._store
@@ -436,7 +444,7 @@ class SimLedger(SimReader):
 
 
 class SimLeased(SimReader):
-    """As `ledger.LeasedLedger`."""
+    """A ledger under a lease, in place of `ledger.LeasedLedger`."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         super().__init__(store)
@@ -455,7 +463,7 @@ class SimLeased(SimReader):
     def _lost(self) -> Fenced:
         return Fenced(f"{self.stream} was taken over from {self.lease.holder}, epoch {self.lease.epoch}")
 
-    def _fenced(self, name: str, act: Callable[[Tables], Result], *told: Any) -> Result:
+    def _fenced(self, name: str, act: Callable[[Tables], Result], *arguments: Any) -> Result:
         def transaction() -> Result:
             store, row = self._store, self._row
             is_current = row.epoch == self.lease.epoch
@@ -465,11 +473,11 @@ class SimLeased(SimReader):
             result = act(store.streams[self.stream])
             if is_current:
                 row.lease_until = store.now() + LEASE_SECONDS
-            store.watch(name, self.stream, self.lease.epoch, *told)
+            store.watch(name, self.stream, self.lease.epoch, *arguments)
             return result
 
-        found: Result = self._store.write(f"ledger.{name}", transaction)
-        return found
+        result: Result = self._store.write(f"ledger.{name}", transaction)
+        return result
 
     def _insert(self, table: dict[Any, Any], key: Any, row: Any) -> None:
         if key in table:
@@ -564,9 +572,9 @@ class SimLeased(SimReader):
             if other.seq != promotion.replaced_seq and checks.seq_at_promotion:
                 raise self._lost()
             promotions = store.promotions[promotion.pipeline]
-            if promotion.number in {known.number for known in promotions} and checks.number_at_promotion:
+            if promotion.number in {earlier.number for earlier in promotions} and checks.number_at_promotion:
                 raise self._lost()
-            if promotion.run_id in {known.run_id for known in promotions}:
+            if promotion.run_id in {earlier.run_id for earlier in promotions}:
                 raise self._lost()
             if net is not None:
                 self._require_next(net[0])
@@ -575,7 +583,7 @@ class SimLeased(SimReader):
             if net is not None:
                 self._add_decided(*net)
             promotions.append(replace(promotion, decided_at=store.now()))
-            promotions.sort(key=lambda known: known.number)
+            promotions.sort(key=lambda promotion: promotion.number)
             store.watch("promote", self.stream, self.lease.epoch, promotion)
 
         self._store.write("ledger.promote", act)
@@ -634,7 +642,9 @@ class SimLeased(SimReader):
             tables.failures.pop(seq, None)
             if self._store.checks.plan_takes_its_resolution_along:
                 made = tables.resolutions.items()
-                tables.resolutions = {number: each for number, each in made if each.seq != seq}
+                tables.resolutions = {
+                    number: resolution for number, resolution in made if resolution.seq != seq
+                }
             return seq if tables.plans.pop(seq, None) else None
 
         return self._fenced("drop_plan", act)
@@ -642,11 +652,14 @@ class SimLeased(SimReader):
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
         def act(tables: Tables) -> None:
             note = "accepted as lost: " + ", ".join(
-                f"{each.topic}[{each.partition}] {each.start}-{each.end - 1}" for each in skipped
+                f"{offset_range.topic}[{offset_range.partition}] {offset_range.start}-{offset_range.end - 1}"
+                for offset_range in skipped
             )
             run_id = f"gap__epoch_{self.lease.epoch}"
             self._insert(tables.runs, run_id, Run(run_id, None, note))
-            ends = {(each.topic, each.partition): each.end for each in skipped}
+            ends = {
+                (offset_range.topic, offset_range.partition): offset_range.end for offset_range in skipped
+            }
             row = self._row
             row.offsets = row.offsets | ends
             row.epochs = {at: epoch for at, epoch in row.epochs.items() if at not in ends}
@@ -656,9 +669,9 @@ class SimLeased(SimReader):
 
     def give_up(self, seq: int) -> None:
         def act(tables: Tables) -> None:
-            known = tables.snapshots.get(seq)
-            if known is not None and known.given_up_at is None:
-                tables.snapshots[seq] = replace(known, given_up_at=self._instant(tables))
+            snapshot = tables.snapshots.get(seq)
+            if snapshot is not None and snapshot.given_up_at is None:
+                tables.snapshots[seq] = replace(snapshot, given_up_at=self._instant(tables))
 
         self._fenced("give_up", act)
 

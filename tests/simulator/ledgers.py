@@ -36,7 +36,7 @@ _CLOCKS_BEHIND = (100.0, 4_000.0, 40 * 86_400.0)
 
 @dataclass(frozen=True)
 class History:
-    """What one ledger has committed, and the lake that it has used."""
+    """The commits of one ledger, and the lake that it has used."""
 
     store: Store
     lake: Lake
@@ -73,7 +73,7 @@ class Ledgers(Generations):
         self.places.store.now = self._now
 
     def run(self) -> Counter[str]:
-        """All of it. Raises Violation."""
+        """Run the whole scenario. Raises Violation."""
         if self._mishaps.random() < 0.6:
             self.world.at(self._soon(), self._back_up)
             self.world.at(self._soon() + HORIZON_SECONDS / 3, self._restore)
@@ -85,7 +85,9 @@ class Ledgers(Generations):
         return super().run()
 
     def _open(self) -> None:
-        """With lakes of their own, two ledgers have one generation: a sink knows each generation alone."""
+        """Open both ledgers unless they have separate lakes: then both have one generation, and a sink's
+        progress is of one generation.
+        """
         if all(other.lake is self.places.lake for other in self._others):
             super()._open()
 
@@ -96,7 +98,7 @@ class Ledgers(Generations):
         return super()._run(generation, trigger)
 
     def _start(self, name: str, work: Any, delay: float, then: Any = lambda: None, tries: int = 4) -> Process:
-        """With fewer tries: most halts here are for good."""
+        """Start a process with fewer tries: most halts here last."""
         return super()._start(name, work, delay, then, tries)
 
     def _soon(self) -> float:
@@ -120,7 +122,9 @@ class Ledgers(Generations):
         self._backup = copy.deepcopy((dict(store.streams), dict(store.promotions)))
 
     def _restore(self) -> None:
-        """All processes end first; what they had under way to the ledger never arrives."""
+        """Restore the backup after all processes have ended; their pending writes to the ledger never
+        arrive.
+        """
         if self._backup is None or self.world.quiet:
             return
         for process in self.world.processes:
@@ -204,25 +208,27 @@ class Ledgers(Generations):
 
     def _check(self) -> Counter[str]:
         now = History(self.places.store, self.places.lake)
-        others = [History(other.store, other.lake) for other in self._others]
+        other_histories = [History(other.store, other.lake) for other in self._others]
         own = [*self._histories, now]
         halted = self._halted
         if not self._histories and not self._others:
             require(not halted, f"generations {halted} have halted, and nothing was wrong with the ledger")
         self.world.counts["halted"] += bool(halted)
         self.world.counts["went on after a restore"] += bool(self._histories) and not halted
-        for history in (*own, *others):
+        for history in (*own, *other_histories):
             _check_instants(history.store)
         for sink in self.pipelines[1].sinks:
             stage = self.pipelines[1].stage_of(sink).name
             if sink.messages is not None:
-                expected = [history.expected(sink, stage, (1, 2)) for history in (*own, *others)]
+                expected = [history.expected(sink, stage, (1, 2)) for history in (*own, *other_histories)]
                 self._check_beginning(sink.messages.target, expected, now, bool(halted))
                 continue
             for generation in (1, 2):
                 rows = self.places.shelf.table(shard_name(Stream(PIPELINE, generation), sink.name)).rows
-                expected = [history.expected(sink, stage, (generation,)) for history in (*own, *others)]
-                is_one = any(rows == each[: len(rows)] for each in expected)
+                expected = [
+                    history.expected(sink, stage, (generation,)) for history in (*own, *other_histories)
+                ]
+                is_one = any(rows == rows_expected[: len(rows)] for rows_expected in expected)
                 require(is_one, f"{sink.name} of {generation}: {_difference(rows, expected[-1])}")
                 whole = now.expected(sink, stage, (generation,))
                 require(bool(halted) or rows == whole, f"{sink.name}: {_difference(rows, whole)}")
@@ -233,10 +239,10 @@ class Ledgers(Generations):
     ) -> None:
         """A topic has a beginning of what one ledger sends; all of it where nothing has halted."""
         logs = self.places.broker.topics[topic]
-        found = [[record for _, record in log.committed(0, log.end)] for log in logs]
-        count = sum(map(len, found))
-        fitting = [rows for rows in histories if _in_partitions(rows[:count], len(logs)) == found]
-        require(bool(fitting), f"{topic} has what no ledger alone would send: {found}")
+        logged = [[record for _, record in log.committed(0, log.end)] for log in logs]
+        count = sum(map(len, logged))
+        fitting = [rows for rows in histories if _in_partitions(rows[:count], len(logs)) == logged]
+        require(bool(fitting), f"{topic} has what no ledger alone would send: {logged}")
         require(may_be_short or any(len(rows) == count for rows in fitting), f"{topic} lacks records")
 
 

@@ -19,7 +19,7 @@ PARTS_OF_A_POOL = 16
 
 @dataclass
 class Sum:
-    """What became of many seeds: how often there was what, in how many of them, and what was found."""
+    """The sum over many seeds: how often each event occurred, in how many seeds, and the violations."""
 
     counts: Counter[str] = field(default_factory=Counter)
     seeds_with: Counter[str] = field(default_factory=Counter)
@@ -32,14 +32,14 @@ class Sum:
 
 
 def simulate_some(seeds: range) -> Sum:
-    """In this process."""
-    found = Sum()
+    """Simulate the seeds in this process."""
+    total = Sum()
     for result in simulate_all(seeds):
-        found.counts.update(result.counts)
-        found.seeds_with.update(name for name, number in result.counts.items() if number)
+        total.counts.update(result.counts)
+        total.seeds_with.update(name for name, number in result.counts.items() if number)
         if result.violation:
-            found.failed[result.seed] = result.violation
-    return found
+            total.failed[result.seed] = result.violation
+    return total
 
 
 def _begin() -> None:
@@ -57,7 +57,7 @@ def _end_with_parent() -> None:
 
 
 def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
-    """On several processes. Gives the sum so far, after each part."""
+    """Simulate the seeds on several processes. Yields the sum so far after each part."""
     of_a_pool = PARTS_OF_A_POOL * SEEDS_AT_ONCE
     so_far = Sum()
     # not forks of the caller: they would share what that has open

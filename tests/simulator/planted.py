@@ -34,8 +34,8 @@ def planted(*places: tuple[Any, str], also: tuple[Bug, ...] = ()) -> Callable[[F
             stack = ExitStack()
             for target, name in places:
                 stack.enter_context(patch.object(target, name, function))
-            for each in also:
-                stack.enter_context(each())
+            for patched in also:
+                stack.enter_context(patched())
             return stack
 
         PLANTED[function.__name__] = bug

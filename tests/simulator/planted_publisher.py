@@ -27,64 +27,64 @@ _init_producer = SimProducer.init_transactions
 
 
 def _published(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, already: int, skip: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, already: int, skip: int
 ) -> int:
     """The rest of `_publish`, from the progress on."""
-    if found.progress is not None and not found.progress.lacks(unsent.seq):
+    if stored.progress is not None and not stored.progress.lacks(unsent.seq):
         return 0
     sent = already
     for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records, lambda: kafka.LEAST_CHUNK_BYTES):
         sent += sum(batch.num_rows for batch in chunk)
-        self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), found.place)
+        self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), stored.place)
     return sent - already
 
 
-def _sent(found: ProgressRecord, seq: int) -> int:
-    return found.progress.sent if found.progress is not None and found.progress.seq == seq else 0
+def _sent(stored: ProgressRecord, seq: int) -> int:
+    return stored.progress.sent if stored.progress is not None and stored.progress.seq == seq else 0
 
 
 @planted((KafkaPublisher, "_publish"))
 def progress_is_read_before_init_transactions(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
     producer.init()
-    already = _sent(found, unsent.seq)
-    return _published(self, producer, found, unsent, messages, already, already)
+    already = _sent(stored, unsent.seq)
+    return _published(self, producer, stored, unsent, messages, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def progress_forgets_how_much_was_sent(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
     """An interrupted batch begins again with its first chunk."""
-    return _published(self, producer, found, unsent, messages, 0, 0)
+    return _published(self, producer, stored, unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_retry_skips_nothing(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
     """It counts from where it was, but sends from the first message on."""
-    return _published(self, producer, found, unsent, messages, _sent(found, unsent.seq), 0)
+    return _published(self, producer, stored, unsent, messages, _sent(stored, unsent.seq), 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_later_batch_in_the_progress_is_overlooked(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
-    if found.progress is not None and found.progress.seq != unsent.seq:
-        found = replace(found, progress=None)
-    already = _sent(found, unsent.seq)
-    return _published(self, producer, found, unsent, messages, already, already)
+    if stored.progress is not None and stored.progress.seq != unsent.seq:
+        stored = replace(stored, progress=None)
+    already = _sent(stored, unsent.seq)
+    return _published(self, producer, stored, unsent, messages, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def only_the_ledger_says_what_was_published(
-    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
     if last >= unsent.seq:
         return 0
-    return _published(self, producer, replace(found, progress=None), unsent, messages, 0, 0)
+    return _published(self, producer, replace(stored, progress=None), unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_send"))
@@ -124,7 +124,7 @@ def every_chunk_says_that_it_is_the_last(
 def a_commit_without_answer_is_sent_again(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
-    """In another transaction, instead of finding out what became of the first."""
+    """Send in another transaction, without a look at the outcome of the first."""
     try:
         _send(self, producer, chunk, new, place)
     except OutcomeUnknown:
@@ -177,7 +177,7 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings:
 
 @planted((progress, "end_of"))
 def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> int:
-    """Which a transaction of any other pipeline holds back."""
+    """Return the last stable offset, which a transaction of any other pipeline holds back."""
     return here().broker.log((at.topic, at.partition)).stable_end
 
 
@@ -185,7 +185,7 @@ def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> int
 def progress_is_looked_for_in_the_newest_window_only(
     consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
 ) -> Any:
-    """What lies behind the records of others is not there."""
+    """Look in the newest window only, and miss a record behind the records of others."""
     consumer.seek(at, max(0, end - progress_topic.FIRST_WINDOW))
     return max(
         (record for record in read_until(consumer, at, end) if record.key == key),
@@ -203,8 +203,8 @@ def the_oldest_progress_of_a_window_is_taken(
 
 
 @planted((publish, "_publish_to"))
-def dead_letters_are_noted_before_they_are_sent(held: Any, sink: Any, plan: Any, attempt: Any) -> int:
+def dead_letters_are_noted_before_they_are_sent(lease: Any, sink: Any, plan: Any, attempt: Any) -> int:
     """Whoever is killed in between has a topic that lacks them."""
     if not sink.gets_emissions:
-        held.add_publication(plan.seq, sink.name, sink.outbox(plan, attempt).emitted)
-    return _publish_to(held, sink, plan, attempt)
+        lease.add_publication(plan.seq, sink.name, sink.outbox(plan, attempt).emitted)
+    return _publish_to(lease, sink, plan, attempt)

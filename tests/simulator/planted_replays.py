@@ -36,5 +36,5 @@ def a_replay_is_noted_after_its_plan(self: Any, plan: Any, resolution: Any = Non
 
 @planted((SimReader, "resolutions"))
 def only_replays_resolve(self: Any, stream: Any) -> Any:
-    """What was discarded is open again."""
+    """Return replays only, so that a discarded record is open again."""
     return [made for made in _resolutions(self, stream) if made.seq is not None]

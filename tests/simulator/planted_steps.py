@@ -38,8 +38,8 @@ _publish_decided = publish.publish_decided
 
 
 @planted((plan, "publish_decided"))
-def leftover_is_not_published_before_planning(app: Any, held: Any) -> None:
-    """What the batch before left unpublished stays so."""
+def leftover_is_not_published_before_planning(app: Any, ledger: Any) -> None:
+    """Leave the previous batch unpublished."""
 
 
 @planted((SimLeased, "open_plan"), also=(partial(patch.object, Checks, "one_plan_per_batch", False),))
@@ -63,7 +63,7 @@ def an_adopted_plan_is_changed(self: Any, adopting: Run, clocks: Clocks | None =
 
 @planted((plan, "plan_ranges"))
 def starts_come_from_a_consumer_position(head: Any, *rest: Any) -> Any:
-    """As a consumer group has it: up to where somebody once read, whatever became of that."""
+    """Start where a consumer once read, as a consumer group does, even if no batch was committed."""
     positions = here().__dict__.setdefault("positions", {})
     ranges = _plan_ranges(replace(head, offsets={**head.offsets, **positions}), *rest)
     positions.update(
@@ -87,32 +87,34 @@ def tries_share_the_name_of_their_tables(seq: int, epoch: int) -> str:
 
 @planted((compute, "leased_for"))
 @contextmanager
-def compute_does_not_look_again_under_the_lease(app: Any, of: Any, run_id: str, step: str) -> Iterator[Any]:
+def compute_does_not_look_again_under_the_lease(
+    app: Any, batch_plan: Any, run_id: str, step: str
+) -> Iterator[Any]:
     """Whether somebody computed the batch while it waited for the lease."""
-    with lease.leased_for(app, of, run_id, step) as held:
-        held.attempt = lambda stream, seq: None if seq == of.seq else _attempt(held, stream, seq)
-        yield held
+    with lease.leased_for(app, batch_plan, run_id, step) as ledger:
+        ledger.attempt = lambda stream, seq: None if seq == batch_plan.seq else _attempt(ledger, stream, seq)
+        yield ledger
 
 
-def _on_any_plan(app: Any, of: Any, run_id: str) -> Any:
-    return lease.leased(app, of.stream, run_id)
+def _on_any_plan(app: Any, batch_plan: Any, run_id: str) -> Any:
+    return lease.leased(app, batch_plan.stream, run_id)
 
 
 @planted((compute, "leased_for"), (validate, "leased_for"), (commit, "leased_for"))
-def a_dropped_plan_is_worked_on(app: Any, of: Any, run_id: str, step: str) -> Any:
-    return _on_any_plan(app, of, run_id)
+def a_dropped_plan_is_worked_on(app: Any, batch_plan: Any, run_id: str, step: str) -> Any:
+    return _on_any_plan(app, batch_plan, run_id)
 
 
 @planted((compute, "left_before"))
-def state_misses_the_last_batch(app: Any, held: Any, of: Any) -> Any:
-    known = [manifest for _, manifest in held.committed(held.stream)][:-1]
-    return Before(state_after(app, held.stream, known))
+def state_misses_the_last_batch(app: Any, ledger: Any, batch_plan: Any) -> Any:
+    manifests = [manifest for _, manifest in ledger.committed(ledger.stream)][:-1]
+    return Before(state_after(app, ledger.stream, manifests))
 
 
 @planted((compute, "left_before"))
-def state_is_read_from_uncommitted_attempts(app: Any, held: Any, of: Any) -> Any:
-    """From whatever manifests there are of the batches so far."""
-    manifests, head = here().lake.manifests, held.head(held.stream).seq
+def state_is_read_from_uncommitted_attempts(app: Any, ledger: Any, batch_plan: Any) -> Any:
+    """Read the state from all manifests of the batches so far, also uncommitted ones."""
+    manifests, head = here().lake.manifests, ledger.head(ledger.stream).seq
     so_far = [name for name in sorted(manifests) if manifests[name].seq <= head + 1]
     return Before(state_files([manifests[name] for name in so_far]))
 
@@ -127,7 +129,7 @@ def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
             attempt = held.attempt(of.stream, of.seq)
             if attempt is None:
                 raise Halted("not computed")
-            held.commit(of, attempt)
+            ledger.commit(batch_plan, attempt)
 
 
 @planted((batch, "validate_batch"), (run, "validate_batch"))
@@ -136,20 +138,20 @@ def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) 
     if attempt is None:
         raise Halted("not computed")
     if not attempt.validated:
-        with lease.leased_for(app, of, run_id, "validate") as held:
-            held.set_validated(attempt, True)
-            verdicts = validate._verdicts(app, held, of, None, attempt, None)  # type: ignore[arg-type]
+        with lease.leased_for(app, batch_plan, run_id, "validate") as ledger:
+            ledger.set_validated(attempt, True)
+            verdicts = validate._verdicts(app, ledger, batch_plan, None, attempt, None)  # type: ignore[arg-type]
             if not all(verdict.passed for verdict in verdicts):
                 raise QualityFailed("it does not pass")
 
 
 @planted((commit, "check_source"))
-def commit_does_not_look_at_the_source_again(app: Any, of: Any) -> None:
+def commit_does_not_look_at_the_source_again(app: Any, batch_plan: Any) -> None:
     """Whether it is still the one that was planned."""
 
 
 @planted((compute, "check_still_there"), (commit, "check_source"))
-def only_the_plan_looks_at_the_source(app: Any, of: Any) -> None:
+def only_the_plan_looks_at_the_source(app: Any, batch_plan: Any) -> None:
     """Whatever becomes of it before it is read."""
 
 
@@ -159,23 +161,23 @@ def only_offsets_say_what_was_read(log: Any, head: Any, views: Any) -> None:
 
 
 @planted((SimLeased, "commit"))
-def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
+def publish_comes_before_commit(self: Any, batch_plan: Any, attempt: Any) -> None:
     app = here().app()
-    for sink in app.sinks(of.stream, planned_pipeline(of)):
-        _publish_to(self, sink, of, attempt)
-    _commit(self, of, attempt)
+    for sink in app.sinks(batch_plan.stream, planned_pipeline(batch_plan)):
+        _publish_to(self, sink, batch_plan, attempt)
+    _commit(self, batch_plan, attempt)
 
 
 @planted((SimLeased, "commit"))
-def a_commit_without_answer_is_taken_for_failed(self: Any, of: Any, attempt: Any) -> None:
+def a_commit_without_answer_is_taken_for_failed(self: Any, batch_plan: Any, attempt: Any) -> None:
     """And its plan forgotten."""
 
     def forget(tables: Any) -> None:
-        tables.plans.pop(of.seq, None)
-        tables.runs = {name: each for name, each in tables.runs.items() if each.seq != of.seq}
+        tables.plans.pop(batch_plan.seq, None)
+        tables.runs = {name: run for name, run in tables.runs.items() if run.seq != batch_plan.seq}
 
     try:
-        _commit(self, of, attempt)
+        _commit(self, batch_plan, attempt)
     except LedgerUnavailable:
         self._fenced("forget", forget)
         raise
@@ -185,26 +187,30 @@ def a_commit_without_answer_is_taken_for_failed(self: Any, of: Any, attempt: Any
 
 
 @planted((publish, "_publish_to"))
-def a_publication_is_noted_before_it_is_sent(held: Any, sink: Any, of: Any, attempt: Any) -> Any:
-    outbox = sink.outbox(of, attempt)
-    last = held.last_published(of.stream, sink.name)
-    held.add_publication(of.seq, sink.name, outbox.emitted)
+def a_publication_is_noted_before_it_is_sent(ledger: Any, sink: Any, batch_plan: Any, attempt: Any) -> Any:
+    outbox = sink.outbox(batch_plan, attempt)
+    last = ledger.last_published(batch_plan.stream, sink.name)
+    ledger.add_publication(batch_plan.seq, sink.name, outbox.emitted)
     if outbox.emitted:
-        sink.publish(held, outbox, last)
+        sink.publish(ledger, outbox, last)
     return outbox.emitted
 
 
 @planted((SimApp, "outbox"))
-def the_first_outbox_is_published(self: Any, of: Any, stage: Any, attempt: Any) -> Any:
-    """That of the first try, whichever was committed."""
-    mine = [name for name, each in here().lake.plans.items() if each.seq == of.seq]
-    first = replace(attempt.manifest, name=min(mine))
-    return _outbox(self, of, stage, replace(attempt, manifest=first))
+def the_first_outbox_is_published(self: Any, batch_plan: Any, stage: Any, attempt: Any) -> Any:
+    """Return the outbox of the first try, whichever was committed."""
+    names = [name for name, planned in here().lake.plans.items() if planned.seq == batch_plan.seq]
+    first = replace(attempt.manifest, name=min(names))
+    return _outbox(self, batch_plan, stage, replace(attempt, manifest=first))
 
 
 @planted((publish, "unpublished_sinks"))
-def one_sink_is_enough(ledger: Any, of: Any) -> list[str]:
-    return [] if ledger.publications(of.stream, of.seq) else _unpublished_sinks(ledger, of)
+def one_sink_is_enough(ledger: Any, batch_plan: Any) -> list[str]:
+    return (
+        []
+        if ledger.publications(batch_plan.stream, batch_plan.seq)
+        else _unpublished_sinks(ledger, batch_plan)
+    )
 
 
 @planted((port, "shard_name"))
@@ -221,17 +227,17 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
 @planted((batch, "publish_batch"), (run, "publish_batch"))
 def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
-    with lease.leased(app, of.stream, run_id) as held:
-        _publish_decided(app, held)
-        held.release()
+    with lease.leased(app, batch_plan.stream, run_id) as ledger:
+        _publish_decided(app, ledger)
+        ledger.release()
 
 
 @planted((publish, "publish_decided"), (plan, "publish_decided"))
-def an_undecided_batch_is_published(app: Any, held: Any) -> None:
+def an_undecided_batch_is_published(app: Any, ledger: Any) -> None:
     """The newest that is computed, whether it is committed or not."""
-    of = held.open_plan(held.stream)
-    attempt = _attempt(held, of.stream, of.seq) if of is not None else None
-    if of is not None and attempt is not None:
-        for sink in app.sinks(of.stream, planned_pipeline(of)):
-            _publish_to(held, sink, of, attempt)
-    _publish_decided(app, held)
+    batch_plan = ledger.open_plan(ledger.stream)
+    attempt = _attempt(ledger, batch_plan.stream, batch_plan.seq) if batch_plan is not None else None
+    if batch_plan is not None and attempt is not None:
+        for sink in app.sinks(batch_plan.stream, planned_pipeline(batch_plan)):
+            _publish_to(ledger, sink, batch_plan, attempt)
+    _publish_decided(app, ledger)

@@ -57,7 +57,7 @@ def only_the_ledger_says_what_a_database_has(
 
 
 @planted((Shelf, "append"))
-def progress_moves_from_wherever_it_is(self: Any, shard: str, found: int, batch: Any, rows: Any) -> None:
+def progress_moves_from_wherever_it_is(self: Any, shard: str, stored_seq: int, batch: Any, rows: Any) -> None:
     """Whoever read it first may still write after somebody else."""
     self.write(shard, batch, rows)
 
@@ -74,9 +74,9 @@ def a_table_is_not_asked_for_its_version(
 
 
 @planted((grammar, "read_compiled"))
-def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, whose: str) -> Pipeline:
-    """Which may refuse what it took before."""
-    return grammar.parsed(text, whose)
+def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, label: str) -> Pipeline:
+    """Parse the text under a grammar that may refuse what it accepted before."""
+    return grammar.parsed(text, label)
 
 
 @planted((grammar, "require_conditions"))
@@ -90,7 +90,7 @@ def a_condition_is_parsed_again_when_its_batch_is_computed(pipeline: Pipeline) -
 
 @planted((grammar, "changed"))
 def an_edit_is_compared_with_the_text_of_the_head(before: Pipeline, after: Pipeline) -> list[Change]:
-    """As today's grammar reads it."""
+    """Compare the edit with the head's text as today's grammar reads it."""
     return incompatible_changes(grammar.parsed(before.text, "head"), after)
 
 
@@ -103,13 +103,13 @@ def _clocks_of_all(plan: Plan) -> dict[tuple[str, int], int]:
 
 @planted(also=(partial(patch.object, Plan, "clocks_after", property(_clocks_of_all)),))
 def a_cut_batch_applies_its_clock() -> None:
-    """What it leaves of its interval comes late."""
+    """Apply the clock of a cut batch, so that the rest of its interval comes late."""
 
 
 @planted((plan, "_no_batch"))
-def an_interval_without_records_has_no_clock(held: Any, trigger: Any, note: str, *_: Any) -> plan.Outcome:
-    """So that a late record of it is none."""
-    return _no_batch(held, trigger, note)
+def an_interval_without_records_has_no_clock(lease: Any, trigger: Any, note: str, *_: Any) -> plan.Outcome:
+    """Record no clock, so that a late record of the interval is not late."""
+    return _no_batch(lease, trigger, note)
 
 
 @planted((plan, "standing_still"))
@@ -123,16 +123,16 @@ def a_drained_batch_does_not_know_what_is_cut(head: Head, *_: Any) -> tuple[Offs
 
 @planted((plan, "standing_still"))
 def a_drained_batch_starts_at_the_ends_of_the_logs(head: Head, _: Any) -> tuple[OffsetRange, ...]:
-    """What waits there is taken for read."""
+    """Start at the ends of the logs, as if records that wait were read."""
     ends = {at: here().broker.log(at).end for at in sorted(head.offsets)}
     return tuple(OffsetRange(*at, end, end) for at, end in ends.items())
 
 
 @planted((SimReader, "plan"))
 def a_plan_forgets_that_it_drains(self: Any, stream: Any, seq: int) -> Any:
-    """On its way through the ledger."""
-    found = _plan(self, stream, seq)
-    return found and replace(found, drain=False)
+    """Lose the drain flag of a plan in the ledger."""
+    stored = _plan(self, stream, seq)
+    return stored and replace(stored, drain=False)
 
 
 # retention
@@ -140,7 +140,7 @@ def a_plan_forgets_that_it_drains(self: Any, stream: Any, seq: int) -> Any:
 
 @planted((plan, "plan_ranges"))
 def what_retention_deleted_is_skipped(head: Head, views: Any, *rest: Any) -> Any:
-    """Without a word, and without anybody's leave."""
+    """Skip records that retention deleted, without a message and an approval."""
     starts = {(view.topic, partition): start for view in views for partition, start in view.starts.items()}
     offsets = {at: max(offset, starts.get(at, 0)) for at, offset in head.offsets.items()}
     return _plan_ranges(replace(head, offsets=offsets), views, *rest)
@@ -148,17 +148,17 @@ def what_retention_deleted_is_skipped(head: Head, views: Any, *rest: Any) -> Any
 
 @planted((SimLeased, "accept_gap"))
 def more_is_accepted_as_lost_than_is_lost(self: Any, skipped: Sequence[OffsetRange]) -> None:
-    _accept_gap(self, [replace(each, end=each.end + 1) for each in skipped])
+    _accept_gap(self, [replace(offset_range, end=offset_range.end + 1) for offset_range in skipped])
 
 
 @planted((SimLeased, "drop_plan"))
 def a_plan_of_what_is_lost_is_kept(self: Any) -> None:
-    """And stands in the way for good."""
+    """Keep the plan, which blocks the stream for good."""
 
 
 @planted((SimLeased, "accept_gap"))
 def an_accepted_gap_keeps_the_epoch_before_it(self: Any, skipped: Sequence[OffsetRange]) -> None:
-    """Of a record that lies before the head no more."""
+    """Keep the epoch of a record that is no longer before the head."""
     before = dict(self._row.epochs)
     _accept_gap(self, skipped)
     self._row.epochs = before

@@ -64,11 +64,11 @@ def request(how_many: str) -> ReplayedRecords:
 def written_resolution(
     app: Any, lease: Any, request: ReplayedRecords, seq: int | None, unfit: Any = None
 ) -> tuple[Resolution | None, Skipped]:
-    """As `protocol.resolve.written_resolution`: what is open, at this instant."""
+    """Resolve what is open at this instant, in place of `protocol.resolve.written_resolution`."""
     places, stream = app.places, lease.stream
     lake, world = places.lake, places.world
-    known = lease.resolutions(stream)
-    resolved = {row.identity for made in known for row in lake.resolved[made.manifest.name]}
+    resolutions = lease.resolutions(stream)
+    resolved = {row.identity for made in resolutions for row in lake.resolved[made.manifest.name]}
     unusable = [row for _, ref in lease.committed(stream) for row in lake.unusable.get(ref.name, ())]
     rows = [row for row in unusable if row.identity not in resolved]
     if seq is None and request.reason == SOME:
@@ -79,7 +79,7 @@ def written_resolution(
         ]
     if not rows:
         return None, Skipped(len(unusable))
-    number = max((made.number for made in known), default=0) + 1
+    number = max((made.number for made in resolutions), default=0) + 1
     places.attempts += 1
     name = f"resolution-{number}-{places.attempts}"
     chosen = [row if seq is None else _corrected(row, request.reason) for row in rows]
@@ -92,7 +92,7 @@ def written_resolution(
 
 
 def _table(rows: Sequence[Unusable]) -> pa.Table:
-    """As much of the rows of quarantine as tells whether they can be replayed."""
+    """Return the columns of quarantine that decide whether a record can be replayed."""
     return pa.table(
         {
             "topic": pa.array([row.read[0] for row in rows], pa.string()),
@@ -121,7 +121,7 @@ def replayed(rows: Sequence[Unusable]) -> Iterator[Read]:
 
 
 class Model:
-    """What became of each record that came in, told batch by batch, without the ledger."""
+    """The fate of each record of the input, batch by batch, without the ledger."""
 
     def __init__(self) -> None:
         self.used: Counter[tuple[str, int, int]] = Counter()
@@ -148,17 +148,19 @@ class Model:
                 self.discarded.add(row.identity[:3])
 
     def wrong(self, records: set[tuple[str, int, int]], is_over: bool) -> str:
-        """What is lost or twice, of all records that were read; empty: nothing. `is_over`: all is decided."""
+        """Describe the records that are lost or used twice, of all that were read, or return an empty text.
+        With `is_over`, all records must be decided.
+        """
         twice = {position: times for position, times in (self.used + Counter()).items() if times > 1}
         again = {identity: times for identity, times in self.decided.items() if times > 1}
         both = self.discarded & set(self.used)
         undecided = {identity[:3] for identity in self._open}
         lost = records - set(self.used) - self.discarded - undecided
-        found = {
+        mistakes = {
             "used twice": twice,
             "decided of twice": again,
             "used and discarded": both,
             "lost": lost,
             "left open": self._open if is_over else (),
         }
-        return "; ".join(f"{what}: {sorted(which)}" for what, which in found.items() if which)
+        return "; ".join(f"{what}: {sorted(which)}" for what, which in mistakes.items() if which)

@@ -69,7 +69,7 @@ _KEYS = ("a", "b", "c")
 
 @dataclass
 class Result:
-    """What became of a seed. `violation` is empty when all held."""
+    """The result of a seed. `violation` is empty if the seed passed."""
 
     seed: int
     violation: str = ""
@@ -78,7 +78,7 @@ class Result:
 
 
 class Scenario:
-    """What comes in, who runs when, and who meddles: all of it drawn from the seed."""
+    """The input, the runs and the faults of a seed: all of it drawn from the seed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -119,7 +119,7 @@ class Scenario:
         self._halted = False
 
     def run(self) -> Counter[str]:
-        """All of it. Raises Violation."""
+        """Run the whole scenario. Raises Violation."""
         self._input()
         self._neighbours()
         self._meddling()
@@ -128,8 +128,8 @@ class Scenario:
         while not self._finish():
             pass
         self.world.settle()
-        found = check_end(self.places, self.watch, self.places.stream, self._halted)
-        return found + Counter({"publication fenced": self.places.broker.fenced})
+        counts = check_end(self.places, self.watch, self.places.stream, self._halted)
+        return counts + Counter({"publication fenced": self.places.broker.fenced})
 
     def _some_time(self) -> float:
         return self.world.now + self.dice.random() * HORIZON_SECONDS
@@ -150,7 +150,7 @@ class Scenario:
     def _append(self, number: int) -> None:
         """A few records to one partition, now and then in a transaction, which may be aborted."""
         dice, at = self.dice, (INPUT, self.dice.randrange(2))
-        records = [self._record(f"{number}.{each}", at[1]) for each in range(dice.randint(1, 3))]
+        records = [self._record(f"{number}.{index}", at[1]) for index in range(dice.randint(1, 3))]
         if dice.random() < 0.1:
             self.places.broker.log(at).elect()
         if dice.random() < 0.7:
@@ -212,8 +212,11 @@ class Scenario:
                 self.world.at(self._some_time(), self._discard)
 
     def _backfill(self, runs: int) -> None:
-        """All of its runs are active at once; what they are to read is there already. Where none of them asks
-        whose turn it is, they plan in any order, and those that would go backwards are refused."""
+        """Start all runs of a backfill at once; their records exist already.
+
+        If none of them waits for its turn, they plan in any order, and those that would go backwards are
+        refused.
+        """
         for number in range(self.dice.randint(runs, 20)):
             self._append(-1 - number)
         self.world.counts["backfills all at once"] += 1
@@ -244,7 +247,9 @@ class Scenario:
         self._run(trigger, then, is_cli=lane in ("cli", "replay")).start()
 
     def _run(self, trigger: Trigger, then: Callable[[Run], None], is_cli: bool = False) -> Run:
-        """Of Airflow, with five tasks or one; or of the command line, which makes one batch."""
+        """Return a run of Airflow, with five tasks or one, or a run of the command line, which makes one
+        batch.
+        """
         covers = self._covers and not is_cli
         return Run(
             self.airflow,
@@ -336,7 +341,7 @@ class Scenario:
             self.world.counts["log truncated"] += 1
         for partition, log in enumerate(broker.topics[INPUT]):
             lost = before[partition] - log.end
-            log.append([self._record(f"other{each}", partition) for each in range(lost + bool(lost))])
+            log.append([self._record(f"other{index}", partition) for index in range(lost + bool(lost))])
 
     def _delete_old(self) -> None:
         """Retention deletes a part of a partition that was read before, and often what was not read yet."""

@@ -20,7 +20,7 @@ from tidegate.sinks.table.append import Appender
 
 
 class Claim(NamedTuple):
-    """What a table says that it has: a batch, and the attempt that it is of."""
+    """The progress of a table: its last batch, and the attempt of that batch."""
 
     seq: int
     attempt: str
@@ -37,7 +37,7 @@ class Table:
 
 @dataclass
 class Shelf:
-    """The tables, by who publishes to them. `watch` is told of each commit: whose it is, and its batch."""
+    """The tables by their publishers. `watch` gets each commit: the publisher and its batch."""
 
     world: World
     watch: Callable[[str, int], None] = lambda *_: None
@@ -46,9 +46,9 @@ class Shelf:
     def table(self, shard: str) -> Table:
         return self.tables.setdefault(shard, Table())
 
-    def append(self, shard: str, found: int, batch: Claim, rows: Sequence[Emission]) -> None:
+    def append(self, shard: str, stored_seq: int, batch: Claim, rows: Sequence[Emission]) -> None:
         """One transaction: rows and progress, or nothing if somebody was faster."""
-        if self.table(shard).progress != found:
+        if self.table(shard).progress != stored_seq:
             self.world.counts["append fenced"] += 1
             raise Fenced(f"another publisher of {shard} was faster with batch {batch.seq}")
         self.write(shard, batch, rows)
@@ -63,28 +63,30 @@ class Shelf:
 def append_batch(
     shelf: Shelf, appender: Appender, seq: int, attempt: str, rows: Sequence[Emission], last_published: int
 ) -> None:
-    """As `sinks.table.append.append_batch`: a version that moved meanwhile is a conflict."""
+    """Append a batch in place of `sinks.table.append.append_batch`: a version that moved meanwhile is a
+    conflict.
+    """
     effect, table = shelf.world.effect, shelf.table(appender.application)
-    found = effect("table.version", lambda: Claim(table.progress, table.attempt), LakeUnavailable)
-    if found.seq < last_published:
-        raise ProgressLost(f"the table says batch {found.seq}, the ledger {last_published}", "Restore")
-    if found.seq:
-        appender.require_committed(found.seq, found.attempt.__eq__)
-    if found.seq > seq:
-        raise SinkAhead(f"{appender.application} is at batch {seq}, but batch {found.seq} is in already")
-    if found.seq < seq:
-        act = partial(shelf.append, appender.application, found.seq, Claim(seq, attempt), rows)
+    progress = effect("table.version", lambda: Claim(table.progress, table.attempt), LakeUnavailable)
+    if progress.seq < last_published:
+        raise ProgressLost(f"the table says batch {progress.seq}, the ledger {last_published}", "Restore")
+    if progress.seq:
+        appender.require_committed(progress.seq, progress.attempt.__eq__)
+    if progress.seq > seq:
+        raise SinkAhead(f"{appender.application} is at batch {seq}, but batch {progress.seq} is in already")
+    if progress.seq < seq:
+        act = partial(shelf.append, appender.application, progress.seq, Claim(seq, attempt), rows)
         effect("table.append", act, LakeUnavailable)
 
 
 def table_rows(sink: Any, outbox: SimOutbox) -> list[Emission]:
-    """As `sinks.table.sink.table_rows`."""
+    """Return the rows of an outbox in place of `sinks.table.sink.table_rows`."""
     return [row for batch in outbox.batches(()) for row in batch.rows]
 
 
 @dataclass(frozen=True)
 class SimSqlPublisher:
-    """As `sql.SqlPublisher`."""
+    """A publisher in place of `sql.SqlPublisher`."""
 
     shelf: Shelf
     shard: str
@@ -92,27 +94,31 @@ class SimSqlPublisher:
 
     def publish(self, seq: int, attempt: str, emissions: Iterable[Batch], last_published: int) -> int:
         effect, table = self.shelf.world.effect, self.shelf.table(self.shard)
-        found, of = effect("sql.progress", lambda: (table.progress, table.attempt), SinkUnavailable)
-        if found < last_published:
-            raise ProgressLost(f"the progress row says batch {found}, the ledger {last_published}", "Restore")
-        if found:
-            self.require_committed(found, of.__eq__)
-        if found > seq:
-            raise SinkAhead(f"{self.shard} is to publish batch {seq}, but batch {found} is in already")
-        if found == seq:
+        stored_seq, stored_attempt = effect(
+            "sql.progress", lambda: (table.progress, table.attempt), SinkUnavailable
+        )
+        if stored_seq < last_published:
+            raise ProgressLost(
+                f"the progress row says batch {stored_seq}, the ledger {last_published}", "Restore"
+            )
+        if stored_seq:
+            self.require_committed(stored_seq, stored_attempt.__eq__)
+        if stored_seq > seq:
+            raise SinkAhead(f"{self.shard} is to publish batch {seq}, but batch {stored_seq} is in already")
+        if stored_seq == seq:
             return 0
         rows = [row for batch in emissions for row in batch.rows]
-        act = partial(self.shelf.append, self.shard, found, Claim(seq, attempt), rows)
+        act = partial(self.shelf.append, self.shard, stored_seq, Claim(seq, attempt), rows)
         effect("sql.commit", act, OutcomeUnknown)
         return len(rows)
 
 
 def publisher_to(shelf: Shelf, database: None, sink: OpenSqlTable, outbox: SimOutbox) -> SimSqlPublisher:
-    """As `sinks.sql.sink.publisher_to`."""
+    """Return a publisher in place of `sinks.sql.sink.publisher_to`."""
     return SimSqlPublisher(shelf, sink.shard, sink.require_committed)
 
 
 @contextmanager
 def sql_database(*_: Any) -> Iterator[None]:
-    """In place of a connection: nobody sees one."""
+    """Yield nothing in place of a connection, which nothing here reads."""
     yield None

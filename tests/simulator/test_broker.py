@@ -14,7 +14,7 @@ RECORD = Record(b"k", b"v", 0)
 
 
 class Events:
-    """What happens later, when a test says so."""
+    """Delayed events, which happen when a test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0

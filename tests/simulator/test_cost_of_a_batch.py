@@ -45,7 +45,7 @@ SECONDS = 300.0
 
 @dataclass
 class _Table:
-    """In place of a Delta table for others: how far it is, and what files it names."""
+    """A Delta table in memory, with its progress and the names of its files."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     paths: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Table:
 
 
 class _NoThread:
-    """In place of the thread that renews a lease."""
+    """A thread that does nothing, in place of the thread that renews a lease."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -120,13 +120,13 @@ class Line:
         assert self.ledger.add_snapshot(Snapshot(stream, self.seq, folded), newest)
         if self.keeps_history:
             return
-        with leased(self.app, stream, "maintenance") as held:
-            held.give_up(self.seq)
-            held.release()
+        with leased(self.app, stream, "maintenance") as lease:
+            lease.give_up(self.seq)
+            lease.release()
         remove_history(self.app, stream, self.places.world.now, timedelta(0))
 
     def rows(self) -> dict[str, int]:
-        """Of each table of the ledger."""
+        """Return the number of rows of each table of the ledger."""
         with self.engine.connect() as connection:
             return {
                 name: connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -139,7 +139,7 @@ def _no_session() -> Any:
 
 
 class Costs:
-    """What is asked of the ledger and of Kafka while `counting`."""
+    """The requests to the ledger and to Kafka while `counting`."""
 
     def __init__(self, line: Line) -> None:
         self.counts: Counter[str] = Counter()
@@ -188,8 +188,8 @@ class Costs:
 
 
 class Asked:
-    """What one batch asks for, by step: connections to Kafka's logs and questions to them, clients that send
-    and read, the ledger's reads and writes (a transaction each) and their statements.
+    """The requests of one batch by step: connections and questions to Kafka's logs, clients that send and
+    read, the ledger's reads and writes (a transaction each) and their statements.
     """
 
     def __init__(self, line: Line) -> None:
@@ -224,7 +224,7 @@ _CLIENTS = {SimAdmin: "connections", SimProducer: "producers", SimConsumer: "con
 
 
 def test_small_batch_asks_kafka_over_one_connection(line: Line) -> None:
-    """Of a pipeline with two topics as sinks and a quality suite."""
+    """Count the requests of a pipeline with two topics as sinks and a quality suite."""
     for _ in range(3):
         line.batch()
     asked = Asked(line).by_step
@@ -268,7 +268,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 
 
 def cost_in_the_beginning_and_at_the_end(line: Line, batches: int) -> list[Counter[str]]:
-    """Of COMPACTED_EVERY batches each."""
+    """Return the costs of COMPACTED_EVERY batches at the beginning and at the end."""
     costs, measured = Costs(line), []
     for begun in range(0, batches, COMPACTED_EVERY):
         if begun in (2 * COMPACTED_EVERY, batches - COMPACTED_EVERY):

@@ -32,17 +32,17 @@ PER_THOUSAND = {
 _publish_decided, _consumed_feeds = promotion.publish_decided, net.consumed_feeds
 
 
-def _only_after_the_switch(app: Any, held: Any) -> None:
-    """What the generation before has decided stays unpublished."""
+def _only_after_the_switch(app: Any, lease: Any) -> None:
+    """Leave unpublished what the previous generation has decided."""
     calls = here().__dict__.setdefault("calls", Counter())
     name = here().world.current.name  # type: ignore[union-attr]
     calls[name] += 1
     if calls[name] > 1 or not name.startswith("promote"):
-        _publish_decided(app, held)
+        _publish_decided(app, lease)
 
 
 def _of_the_last_span(app: Any, charge: Charge, pipeline: str, sink: str) -> Any:
-    """As if consumers had forgotten what they got of the generations before."""
+    """Return the feeds of the last span only, as if consumers had nothing of earlier generations."""
     return _consumed_feeds(app, charge, pipeline, sink)[-1:]
 
 

@@ -55,11 +55,11 @@ class Both:
     def beside(self) -> Stream:
         return Stream(self.stream.pipeline, self.stream.generation + 1)
 
-    def same(self, ask: Callable[[Any], Any], of: tuple[Any, Any] | None = None) -> Any:
+    def same(self, ask: Callable[[Any], Any], leases: tuple[Any, Any] | None = None) -> Any:
         """Ask both; the answers, or the errors, must be equal."""
-        real, sim = of or (self.real, self.sim)
-        (told, answer), (sim_told, sim_answer) = _outcome(ask, real), _outcome(ask, sim)
-        assert sim_told == told
+        real, sim = leases or (self.real, self.sim)
+        (outcome, answer), (sim_outcome, sim_answer) = _outcome(ask, real), _outcome(ask, sim)
+        assert sim_outcome == outcome
         return answer, sim_answer
 
     def step(self) -> None:
@@ -75,11 +75,11 @@ class Both:
             self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0, -90.0))
         else:
             lease = self.dice.choice(self.leases[-3:])
-            self.same(self._write(lease), of=lease)
+            self.same(self._write(lease), leases=lease)
         self.same(self._read())
         if self.leases and self.resolving.random() < 0.05:  # dice of its own: the rest is as it was
             discarded = self._resolution(None)
-            self.same(lambda held: held.add_resolution(discarded), of=self.leases[-1])
+            self.same(lambda lease: lease.add_resolution(discarded), leases=self.leases[-1])
         if self.leases and self.resolving.random() < 0.05:
             self._add_quality()
 
@@ -104,7 +104,9 @@ class Both:
             sides = [self.leases, self.leases_beside]
             self._promote(*(self.dice.choice(side[-2:]) for side in self.dice.sample(sides, 2)))
         else:
-            self.same(lambda held: held.drop(), of=self.dice.choice((self.leases, self.leases_beside))[-1])
+            self.same(
+                lambda lease: lease.drop(), leases=self.dice.choice((self.leases, self.leases_beside))[-1]
+            )
 
     def _promote(self, taking: tuple[Any, Any], replaced: tuple[Any, Any]) -> None:
         dice, stream, other = self.dice, taking[1].stream, replaced[1].stream
@@ -118,7 +120,7 @@ class Both:
             *(stream.pipeline, number, stream.generation, dice.choice(SEQS) + 1, last, net is not None),
             run_id=f"promote-{number if dice.random() < 0.9 else 2}",
         )
-        self.same(lambda held: held.promote(promotion, replaced[1].lease, net), of=taking)
+        self.same(lambda lease: lease.promote(promotion, replaced[1].lease, net), leases=taking)
 
     def _compact(self) -> None:
         """Note a snapshot, mostly on the newest one; anybody may."""
@@ -132,7 +134,7 @@ class Both:
         """Mostly after the state before the newest snapshot was given up."""
         newest = max((made.seq for made in self.sim.snapshots(self.stream)), default=0)
         if self.dice.random() < 0.7:
-            self.same(lambda held: held.give_up(newest), of=self.leases[-1])
+            self.same(lambda lease: lease.give_up(newest), leases=self.leases[-1])
         before, most = self.dice.choice(SEQS) + 3, self.dice.randint(1, 3)
         self.same(lambda ledger: ledger.remove_batches(self.stream, before, most))
 
@@ -143,29 +145,29 @@ class Both:
         manifest = manifest_ref(f"a{dice.randint(1, 3)}-{seq}")
         attempt = Attempt(self.stream, seq, manifest, {"s": {"emitted": seq}})
 
-        def published(held: Any) -> None:
-            held.add_publication(seq, f"sink{seq % 2}", seq % 3)
+        def published(lease: Any) -> None:
+            lease.add_publication(seq, f"sink{seq % 2}", seq % 3)
 
         writes: list[Callable[[Any], Any]] = [
-            lambda held: held.renew(),
-            lambda held: held.release(),
-            lambda held: held.add_run(Run(dice_run, None, "nothing"), clocks),
-            lambda held: held.set_validated(attempt, passed),
-            lambda held: held.drop_plan(),
-            lambda held: held.give_up(seq),
-            lambda held: held.expire_quarantine(seq),
-            lambda held: held.accept_gap([OffsetRange("t", seq % 2, 0, seq)]),
+            lambda lease: lease.renew(),
+            lambda lease: lease.release(),
+            lambda lease: lease.add_run(Run(dice_run, None, "nothing"), clocks),
+            lambda lease: lease.set_validated(attempt, passed),
+            lambda lease: lease.drop_plan(),
+            lambda lease: lease.give_up(seq),
+            lambda lease: lease.expire_quarantine(seq),
+            lambda lease: lease.accept_gap([OffsetRange("t", seq % 2, 0, seq)]),
             published,
-            lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
-            lambda held: held.note_failure(seq, step, QualityFailed(f"what {seq}", "fix")),
-            lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
+            lambda lease: lease.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
+            lambda lease: lease.note_failure(seq, step, QualityFailed(f"what {seq}", "fix")),
+            lambda lease: lease.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
         ]
         step = ("start", "plan", "compute", "tables")[seq % 4]
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
         clocks = {("t", 0): seq, ("u", seq % 2): 100} if dice.random() < 0.5 else None
         plan = self._plan(seq)
         replayed = self._resolution(seq) if self.resolving.random() < 0.3 else None
-        likely = [lambda held: held.add_plan(plan, replayed), lambda held: held.commit(plan, attempt)]
+        likely = [lambda lease: lease.add_plan(plan, replayed), lambda lease: lease.commit(plan, attempt)]
         likely += [published] if dice.random() < 0.5 else []
         if (lease[0].lease.epoch, seq) not in self.attempted:  # of one epoch's own tries, none is the newest
             likely.append(self._add_attempt(lease, attempt))
@@ -179,7 +181,7 @@ class Both:
         numbers = {"try_number": try_number, "check_number": 1, "expectation": 1, "passed": False}
         floats = dict.fromkeys(("evaluated_rows", "unexpected_rows", "unexpected_share", "error", "page"))
         noted = replace(result, **numbers, **floats)
-        self.same(lambda held: held.add_quality(seq, [noted]), of=self.leases[-1])
+        self.same(lambda lease: lease.add_quality(seq, [noted]), leases=self.leases[-1])
         self.same(lambda ledger: ledger.quality(self.stream, seq))
 
     def _resolution(self, seq: int | None) -> Resolution:
@@ -188,16 +190,16 @@ class Both:
         return Resolution(self.stream, number, seq, manifest_ref(f"resolution{number}"), 1, 2, *by)
 
     def _add_attempt(self, lease: tuple[Any, Any], attempt: Attempt) -> Callable[[Any], Any]:
-        def add(held: Any) -> None:
+        def add(ledger: Any) -> None:
             self.attempted.add((lease[0].lease.epoch, attempt.seq))
-            held.add_attempt(attempt)
+            ledger.add_attempt(attempt)
 
         return add
 
     def _plan(self, seq: int) -> Plan:
-        known = self.sim.plan(self.stream, seq)
-        if known is not None and self.dice.random() < 0.7:
-            return known  # type: ignore[no-any-return]
+        stored = self.sim.plan(self.stream, seq)
+        if stored is not None and self.dice.random() < 0.7:
+            return stored  # type: ignore[no-any-return]
         end = self.dice.randint(0, 9)
         ranges = (
             OffsetRange("t", 0, 0, end, end or None),
@@ -264,7 +266,7 @@ def _without_identity(batch: CommittedBatch | None) -> tuple[int, str] | None:
 
 
 def _outcome(ask: Callable[[Any], Any], ledger: Any) -> tuple[Any, Any]:
-    """What can be compared, and the answer itself."""
+    """Return a form of the answer that can be compared, and the answer itself."""
     try:
         answer = ask(ledger)
     except TidegateError as error:
@@ -294,13 +296,13 @@ def test_both_ledgers_answer_alike(both: Callable[[int], Both], seed: int) -> No
 
 def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> None:
     """Or they would show little."""
-    told = []
+    seqs = []
     for seed in range(1000, 1015):
         streams = both(seed)
         for _ in range(OPERATIONS):
             streams.step()
-        told.append(streams.sim.head(streams.stream).seq)
-    assert max(told) >= 3
+        seqs.append(streams.sim.head(streams.stream).seq)
+    assert max(seqs) >= 3
 
 
 CHECKS = [name for name in vars(Checks) if not name.startswith("_")]

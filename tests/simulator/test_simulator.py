@@ -74,40 +74,40 @@ assert planted_worlds
 
 
 @pytest.fixture(scope="module")
-def found() -> Sum:
+def total() -> Sum:
     *_, last = simulate_many(SEEDS, processes=2)
     return last
 
 
 def test_a_hundred_seeds_hold() -> None:
-    assert {each.seed: each.violation for each in simulate_all(FEW_SEEDS) if each.violation} == {}
+    assert {result.seed: result.violation for result in simulate_all(FEW_SEEDS) if result.violation} == {}
 
 
 @pytest.mark.simulation
-def test_three_thousand_seeds_hold(found: Sum) -> None:
-    assert found.failed == {}
-    assert found.counts["seeds"] == len(SEEDS)
+def test_three_thousand_seeds_hold(total: Sum) -> None:
+    assert total.failed == {}
+    assert total.counts["seeds"] == len(SEEDS)
 
 
 @pytest.mark.simulation
-def test_they_had_every_fault_hundreds_of_times(found: Sum) -> None:
-    assert {fault: found.counts[fault] for fault in FAULTS if found.counts[fault] < 300} == {}
+def test_they_had_every_fault_hundreds_of_times(total: Sum) -> None:
+    assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 300} == {}
 
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("what", PER_TEN_THOUSAND)
-def test_so_many_of_them_had(found: Sum, what: str) -> None:
-    assert found.seeds_with[what] >= max(1, PER_TEN_THOUSAND[what] * len(SEEDS) // 10_000)
+def test_so_many_of_them_had(total: Sum, what: str) -> None:
+    assert total.seeds_with[what] >= max(1, PER_TEN_THOUSAND[what] * len(SEEDS) // 10_000)
 
 
 @pytest.mark.simulation
-def test_simulated_worlds_published_something(found: Sum) -> None:
-    assert found.counts["published"] > 2 * len(SEEDS)
+def test_simulated_worlds_published_something(total: Sum) -> None:
+    assert total.counts["published"] > 2 * len(SEEDS)
 
 
 def test_a_seed_replays_exactly() -> None:
     first, second = list(simulate_all(range(50))), list(simulate_all(range(50)))
-    assert [each.trace for each in first] == [each.trace for each in second]
+    assert [result.trace for result in first] == [result.trace for result in second]
 
 
 @pytest.mark.simulation
@@ -128,7 +128,7 @@ def _shown(seed: int, hash_seed: str) -> str:
 @pytest.mark.simulation
 def test_a_failing_seed_replays_exactly() -> None:
     with simulated(), PLANTED["progress_forgets_how_much_was_sent"]():
-        failed = next(each for each in _all() if each.violation)
+        failed = next(result for result in _all() if result.violation)
         again = simulate(failed.seed)
     assert (again.violation, again.trace) == (failed.violation, failed.trace)
 
@@ -137,7 +137,7 @@ def test_a_failing_seed_replays_exactly() -> None:
 @pytest.mark.parametrize("bug", sampled(PLANTED, PLANTED.keys() - SELDOM_SEEN))
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), PLANTED[bug]():
-        caught = next((each for each in _all() if each.violation), None)
+        caught = next((result for result in _all() if result.violation), None)
     assert caught is not None, f"{bug} was not caught within {len(SEEDS_TO_CATCH_A_BUG)} seeds"
     crashes = re.match(r"\w*Error:|.* failed with (Type|Attribute|Name|Key)Error\(", caught.violation)
     assert not crashes, f"a bug that crashes is not the one that was meant: {caught.violation}"

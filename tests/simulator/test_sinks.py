@@ -32,17 +32,17 @@ def _outcome(publish: Callable[[], Any]) -> Any:
 def test_a_database_takes_and_refuses_the_same_batches(tmp_path: Path) -> None:
     dice, real = random.Random(1), Sink(f"sqlite:///{tmp_path / 'sink.db'}")
     sim = SimSqlPublisher(Shelf(World(1)), "sql", committed())
-    table, told = sim.shelf.table("sql"), []
+    table, batches = sim.shelf.table("sql"), []
     for number in range(PUBLICATIONS):
         seq = max(1, table.progress + dice.choice((-1, 0, 1, 1, 2)))
         last = max(0, min(table.progress + dice.choice((-1, 0, 0, 0, 1)), seq))
-        keys = [f"{number}.{each}" for each in range(dice.randint(1, 3))]
+        keys = [f"{number}.{index}" for index in range(dice.randint(1, 3))]
         rows = [Emission(key, "", 1, "") for key in keys]
         sent = _outcome(lambda: real.publish(seq, [emission(key, 1) for key in keys], last))  # noqa: B023
-        told.append(sent)
+        batches.append(sent)
         assert _outcome(lambda: sim.publish(seq, "first", [Batch(rows, ())], last)) == sent  # noqa: B023
     assert [key for key, _ in real.values()] == [row.key for row in table.rows]
-    assert len(set(map(str, told))) >= 5  # all sizes, none, and both errors
+    assert len(set(map(str, batches))) >= 5  # all sizes, none, and both errors
 
 
 def test_delta_table_accepts_and_skips_equal_batches(tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_delta_table_accepts_and_skips_equal_batches(tmp_path: Path) -> None:
         attempt = dice.choice((FIRST, FIRST, FIRST, "of another ledger"))
         outcome = _outcome(lambda: append(path, "me", seq, rows, last, attempt))  # noqa: B023
         row, appender = Emission(f"{number}", "", 1, ""), Appender(path, "me", committed(attempt))
-        told = _outcome(lambda: sinks.append_batch(shelf, appender, seq, attempt, [row], last))  # noqa: B023
-        assert told == outcome
+        actual = _outcome(lambda: sinks.append_batch(shelf, appender, seq, attempt, [row], last))  # noqa: B023
+        assert actual == outcome
     assert _keys(path) == sorted(row.key for row in shelf.table("me").rows)
 
 
 def _keys(path: str) -> list[str]:
     from deltalake import DeltaTable
 
-    found: list[str] = DeltaTable(path).to_pyarrow_table()["key"].to_pylist()
-    return sorted(found)
+    keys: list[str] = DeltaTable(path).to_pyarrow_table()["key"].to_pylist()
+    return sorted(keys)

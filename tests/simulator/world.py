@@ -43,7 +43,7 @@ WEIGHTS = {
 
 
 class Crashed(BaseException):
-    """The process is gone: whatever it still runs has no effect."""
+    """The process has ended; the effects of its remaining code are lost."""
 
 
 class Violation(BaseException):
@@ -76,7 +76,7 @@ class Process:
 
 @dataclass
 class Weather:
-    """How bad a seed's world is: chances per effect, which faults there are, and how many at most."""
+    """The faults of a seed's world: chances per effect, the kinds of faults, and their largest number."""
 
     switch: float
     fault: float
@@ -84,7 +84,7 @@ class Weather:
     most: int
 
     @classmethod
-    def of(cls, dice: random.Random) -> Weather:
+    def drawn(cls, dice: random.Random) -> Weather:
         kinds = [kind for kind in FAULTS if dice.random() < 0.6] or list(FAULTS)
         return cls(
             switch=dice.choice((0.02, 0.1, 0.3)),
@@ -96,7 +96,7 @@ class Weather:
 
 @dataclass
 class Keeper:
-    """What renews a lease while its process is alive and not paused."""
+    """A thread that renews a lease while its process is alive and not paused."""
 
     process: Process
     renew: Callable[[], bool]
@@ -121,7 +121,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        self.weather = Weather.of(self.dice)
+        self.weather = Weather.drawn(self.dice)
         self._chance = 0.5 * self.weather.fault
         self._chances = {name: weight * self.weather.fault for name, weight in WEIGHTS.items()}
         self._stays = 1 - self.weather.switch
@@ -173,7 +173,7 @@ class World:
 
     @property
     def current(self) -> Process | None:
-        """Who runs."""
+        """Return the process that runs."""
         return self._current
 
     def _may_go_wrong(self) -> bool:
@@ -231,7 +231,7 @@ class World:
 
     def arrive(self, edge: str) -> None:
         """Whatever is under way to an edge arrives, unless it was lost for good."""
-        while self.late and (due := [each for each in self.late if each[0].startswith(edge)]):
+        while self.late and (due := [message for message in self.late if message[0].startswith(edge)]):
             self.late.remove(due[0])
             name, act = due[0]
             if self.dice.random() < 0.75:
@@ -261,7 +261,7 @@ class World:
     def run(self) -> None:
         """Until no process is left."""
         while self.processes:
-            ready = [each for each in self.processes if each.wakes_at <= self.now]
+            ready = [process for process in self.processes if process.wakes_at <= self.now]
             if not ready:
                 self.advance(self._next_instant())
                 continue
@@ -317,7 +317,7 @@ class World:
         self.now = max(self.now, until)
 
     def _soonest(self) -> float:
-        """When something happens by itself again."""
+        """Return the time of the next event that happens by itself."""
         return min(self._next_beat, self._agenda[0][0]) if self._agenda else self._next_beat
 
     def _beat(self) -> None:
@@ -328,7 +328,7 @@ class World:
                 self.keepers.remove(keeper)
 
 
-def told(trace: list[Event]) -> Iterator[str]:
+def trace_lines(trace: list[Event]) -> Iterator[str]:
     """A trace for people."""
     for process, effect, fault, at in trace:
         yield f"{at - START:9.2f}  {process:24} {effect:28} {fault}"
