@@ -57,15 +57,15 @@ def main(
     (home / "jars").symlink_to(jars, target_is_directory=True)
     with ExitStack() as stack:
         servers = stack.enter_context(KafkaBroker(home)).bootstrap_servers
-        each = [None] if databases == "sqlite" else [stack.enter_context(postgres_server()).url()]
+        urls = [None] if databases == "sqlite" else [stack.enter_context(postgres_server()).url()]
         if databases == "both":
-            each.insert(0, None)
-        shared = list(itertools.islice(itertools.cycle(each), jobs))
+            urls.insert(0, None)
+        shared = list(itertools.islice(itertools.cycle(urls), jobs))
         pool = stack.enter_context(Pool(home, servers, shared))
-        known = all_cases(pool.hits)
-        cases = _chosen(known, only) if only else matrix(known, runs, seed)
+        possible = all_cases(pool.hits)
+        cases = _chosen(possible, only) if only else matrix(possible, runs, seed)
         if not only:
-            cases = pairs(pool.hits, known, pair_count, seed) + cases
+            cases = pairs(pool.hits, possible, pair_count, seed) + cases
         if only_list:
             print("\n".join(map(case_text, cases)))
             results = []
@@ -80,10 +80,10 @@ def main(
     sys.exit(1 if wrong or too_few else 0)
 
 
-def _chosen(known: list[Case], only: Sequence[str]) -> list[Case]:
+def _chosen(possible: list[Case], only: Sequence[str]) -> list[Case]:
     patterns = [text for text in only if "*" in text]
     named = [parse_case(text) for text in only if "*" not in text]
-    return named + [case for case in known if any(fnmatch.fnmatch(case_text(case), p) for p in patterns)]
+    return named + [case for case in possible if any(fnmatch.fnmatch(case_text(case), p) for p in patterns)]
 
 
 class Progress:
@@ -97,9 +97,9 @@ class Progress:
     def __call__(self, result: Result) -> None:
         self._done += 1
         self._wrong += bool(result.wrong)
-        each = (time.monotonic() - self._began) / self._done
+        seconds_per_run = (time.monotonic() - self._began) / self._done
         print(
-            f"{self._done}/{self._total}, {self._wrong} wrong, {each:.1f} s per run: "
+            f"{self._done}/{self._total}, {self._wrong} wrong, {seconds_per_run:.1f} s per run: "
             f"{result.case} {result.databases} {result.codes} {result.seconds} s",
             flush=True,
         )
@@ -115,7 +115,9 @@ def again(result: Result) -> str:
 def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
     """(failpoint, action) of each fault that fired."""
     entries = [entry for result in results for entry in result.fired]
-    return [(name, action.partition("@")[0]) for name, _, action in (each.partition("=") for each in entries)]
+    return [
+        (name, action.partition("@")[0]) for name, _, action in (entry.partition("=") for entry in entries)
+    ]
 
 
 def _missed(results: Sequence[Result]) -> list[str]:

@@ -48,7 +48,7 @@ class Airflow:
                 had_zombie = self.zombie is not None
                 if not self.run(self.scene.databases.head() + 1) and had_zombie:
                     self._wake()  # it stopped with the database's lock in its hands
-            idle = [each.batch for each in self._case[:1] if each.batch > batches]
+            idle = [fault.batch for fault in self._case[:1] if fault.batch > batches]
             while idle and not self.run(idle[0]):
                 pass  # the run that is to find nothing to do has not come to that yet
             self._wake()
@@ -57,7 +57,7 @@ class Airflow:
                 self.zombie.kill()
 
     def _attend(self) -> None:
-        """What a person does before the second batch, in the histories in which there is something to do."""
+        """Do what a person does before the second batch, in the histories in which a person acts."""
         if self.scene.history not in _PERSON or self._attended or self.scene.databases.head() != 1:
             return
         self._attended = True
@@ -93,7 +93,7 @@ class Airflow:
         """The steps, by process: the one that a fault is aimed at alone, others together, for speed."""
         if self._apart:
             return [[name] for name in STEPS]
-        aimed = [each.step for each in self._case[:1] if each.batch == batch and each.step in STEPS]
+        aimed = [fault.step for fault in self._case[:1] if fault.batch == batch and fault.step in STEPS]
         if not aimed:
             return [STEPS]
         at = STEPS.index(aimed[0])
@@ -154,8 +154,10 @@ class Airflow:
         return None
 
     def fired(self) -> list[str]:
-        """The entries of what has happened, in order. A moment at which something was to come from outside is
-        none of them."""
+        """Return the entries of the faults that have happened, in order.
+
+        The moment at which a fault comes from outside is not an entry.
+        """
         entries = self.scene.fired.read_text().split() if self.scene.fired.exists() else []
         moments = {fault.armed for fault in self._case if fault.outside is not None}
         return [entry for entry in entries if entry not in moments]
@@ -166,13 +168,13 @@ class Airflow:
             before = self.scene.log.stat().st_size
             self.zombie.go_on()
             code = self.zombie.wait()
-            said = self.scene.log.read_bytes()[before:].decode().strip()
-            self.zombie_said = f"exit code {code}: {said}"
+            output = self.scene.log.read_bytes()[before:].decode().strip()
+            self.zombie_said = f"exit code {code}: {output}"
         self.zombie = None
 
 
 def hits_file(scene: Scene, batch: int, names: Sequence[str]) -> Path:
-    """Where a step's process says how often it met each failpoint."""
+    """Return the file in which a step's process counts its hits of each failpoint."""
     return scene.folder / f"hits.{batch}.{'-'.join(names)}"
 
 

@@ -161,12 +161,12 @@ def _texts(argument: ast.expr) -> Iterator[str]:
 
 
 def with_hidden(hits: Hits) -> dict[tuple[int, str], dict[str, int]]:
-    """Those, too, that a step's process does not count: of Spark's workers, and of the lease's keeper."""
-    found = {place: dict(counts) for place, counts in hits.items()}
-    for (batch, step), counts in found.items():
+    """Add the hits that a step's process does not count: those of Spark's workers and the lease's keeper."""
+    all_hits = {place: dict(counts) for place, counts in hits.items()}
+    for (batch, step), counts in all_hits.items():
         if step == "compute":
             counts |= (MET_IN_A_DRAIN if batch == BATCHES else MET_BY_WORKERS) | {"ledger.renew": 2}
-    return found
+    return all_hits
 
 
 def all_cases(hits: Hits) -> list[Case]:
@@ -190,8 +190,11 @@ def all_cases(hits: Hits) -> list[Case]:
 
 
 def connected_cases() -> list[Case]:
-    """What befalls a server, and who uses it, at each moment of a computation: each once in each history that
-    is computed in one, over its batches in turn; and some in a row."""
+    """Return the faults of a server and of its users at each moment of a computation.
+
+    Each occurs once in each history that is computed in a server, over its batches in turn; some occur in a
+    row.
+    """
     once: list[Case] = [
         (Fault(_batch_in_turn(history, name, turn), "compute", name, action, hit, history),)
         for history in IN_A_SERVER
@@ -201,7 +204,7 @@ def connected_cases() -> list[Case]:
 
 
 def _of_a_server(last: int) -> Iterator[tuple[int, str, str, int]]:
-    """Whose turn it is, failpoint, action and hit.
+    """Yield the turn, failpoint, action and hit of each fault of a server.
 
     The moments: before the server is asked; when it has given a session; while the job reads; when the last
     task decides; when the first one is about to finish its files; when all files are there.
@@ -249,15 +252,15 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
         first = case[0]
         places[first.history, first.name, first.action, first.hit, len(case)].append(case)
     rng = random.Random(seed)
-    for number, each in enumerate(places.values()):
-        turn = number % len(each)
-        each[:] = each[turn:] + each[:turn]
+    for number, cases_of_place in enumerate(places.values()):
+        turn = number % len(cases_of_place)
+        cases_of_place[:] = cases_of_place[turn:] + cases_of_place[:turn]
     rounds = itertools.zip_longest(*places.values())
     chosen: list[Case] = []
-    for each in rounds:
-        found = [case for case in each if case is not None]
-        rng.shuffle(found)
-        chosen += found if not chosen else found[: max(0, at_least - len(chosen))]
+    for cases_of_round in rounds:
+        present = [case for case in cases_of_round if case is not None]
+        rng.shuffle(present)
+        chosen += present if not chosen else present[: max(0, at_least - len(chosen))]
     return chosen
 
 
@@ -279,7 +282,7 @@ def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
         fault = rng.choice(first)
         met = list(hits[fault.batch, fault.step])
         name = rng.choice([fault.name, *met[met.index(fault.name) :]])
-        action = rng.choice([each for each in ("kill", "kill_after", "lose") if each != fault.action])
+        action = rng.choice([second for second in ("kill", "kill_after", "lose") if second != fault.action])
         pair = (fault, Fault(fault.batch, fault.step, name, action, 1))
         if pair not in chosen:
             chosen.append(pair)

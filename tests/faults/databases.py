@@ -20,14 +20,14 @@ class Databases:
     def head(self, pipeline: str | None = None) -> int:
         """The last committed batch, asked without any of tidegate's code. `pipeline` says whose, where the
         ledger has several."""
-        whose = f" WHERE pipeline = '{pipeline}'" if pipeline is not None else ""
-        return self._ask(self.ledger, f"SELECT max(seq) FROM tidegate_heads{whose}")[0][0] or 0
+        condition = f" WHERE pipeline = '{pipeline}'" if pipeline is not None else ""
+        return self._ask(self.ledger, f"SELECT max(seq) FROM tidegate_heads{condition}")[0][0] or 0
 
     def levels(self, in_order: bool) -> list[tuple[Any, ...]]:
         """The rows of the sink's table, in the order in which they came if there is one."""
         order = f" ORDER BY {self._arrival}" if in_order else ""
-        found = [tuple(row) for row in self._ask(self.sink, f"SELECT * FROM levels{order}")]
-        return found if in_order else sorted(found, key=repr)
+        rows = [tuple(row) for row in self._ask(self.sink, f"SELECT * FROM levels{order}")]
+        return rows if in_order else sorted(rows, key=repr)
 
     @property
     def _arrival(self) -> str:
@@ -83,8 +83,8 @@ class PostgresDatabases:
 
     def drop(self, name: str) -> None:
         """Nobody needs them any more."""
-        for each in ("ledger", "sink"):
-            self._run(f"DROP DATABASE {name}_{each} WITH (FORCE)")
+        for role in ("ledger", "sink"):
+            self._run(f"DROP DATABASE {name}_{role} WITH (FORCE)")
 
     def _url(self, database: str) -> str:
         return self._server.set(database=database).render_as_string(hide_password=False)

@@ -95,11 +95,12 @@ def executor_killed(fired: Path) -> Iterator[list[bool]]:
 
 
 def speculated(events: Path) -> int:
-    """How many second copies of tasks came to their end, by Spark's event log."""
+    """Count the second copies of tasks that ended, by Spark's event log."""
     lines = [line for log in events.rglob("*events*") if log.is_file() for line in log.open()]
-    ended = [each for each in map(json.loads, lines) if each["Event"] == "SparkListenerTaskEnd"]
+    ended = [event for event in map(json.loads, lines) if event["Event"] == "SparkListenerTaskEnd"]
     return sum(
-        each["Task Info"]["Speculative"] and each["Task End Reason"]["Reason"] == "Success" for each in ended
+        event["Task Info"]["Speculative"] and event["Task End Reason"]["Reason"] == "Success"
+        for event in ended
     )
 
 
@@ -117,9 +118,9 @@ def main(servers: str, folder: str) -> None:
     }
     with cluster(home, HOSTS) as master:
         spark = open_session(master)
-        told = computed(spark, World(servers, home, lambda _: spark), fired)
+        results = computed(spark, World(servers, home, lambda _: spark), fired)
         spark.stop()
-    print(json.dumps(told | {"copies": speculated(events)}))
+    print(json.dumps(results | {"copies": speculated(events)}))
 
 
 def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:

@@ -42,18 +42,18 @@ class Fault:
 
     @property
     def entry(self) -> str:
-        """What is noted when it has happened."""
+        """Return the entry that is noted when the fault has happened."""
         return f"{self.name}={self.action}@{self.hit}"
 
     @property
     def outside(self) -> str | None:
-        """Which of `OUTSIDE` it is; None when the failpoint itself does what is done."""
+        """Return the action of `OUTSIDE`, or None if the failpoint itself does it."""
         action = self.action.removesuffix(_AFTER)
         return action if action in OUTSIDE else None
 
     @property
     def armed(self) -> str:
-        """As TIDEGATE_FAILPOINTS has it: the entry, or that of the process which stands still."""
+        """Return the value of TIDEGATE_FAILPOINTS: the entry, or that of the process which stands still."""
         if self.outside is None:
             return self.entry
         return f"{self.name}=pause{_AFTER if self.action.endswith(_AFTER) else ''}@{self.hit}"
@@ -65,11 +65,11 @@ class Fault:
     @classmethod
     def parse(cls, text: str) -> Fault:
         """The inverse of `str`."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text!r} is no fault; write it as 1.publish:publish.commit=kill@1")
-        where = int(found["batch"]), found["step"]
-        return cls(*where, found["name"], found["action"], int(found["hit"]), found["history"] or PLAIN)
+        where = int(match["batch"]), match["step"]
+        return cls(*where, match["name"], match["action"], int(match["hit"]), match["history"] or PLAIN)
 
 
 Case = tuple[Fault, ...]
@@ -77,7 +77,7 @@ Case = tuple[Fault, ...]
 
 
 def case_text(case: Case) -> str:
-    """As `--only` takes it."""
+    """Return a case as `--only` takes it."""
     return "+".join(map(str, case))
 
 

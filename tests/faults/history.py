@@ -133,7 +133,7 @@ class Scene:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a step's process needs to work here."""
+        """Return the environment variables of a step's process."""
         return {
             "TIDEGATE_HOME": str(self.folder),
             "TIDEGATE_KAFKA": self.servers,
@@ -158,7 +158,7 @@ class Scene:
         discard_records(app, stream, request)
 
     def opened(self, *partitions: int) -> Iterator[pa.Table]:
-        """What nobody has decided of yet."""
+        """Yield the records of quarantine that are still open."""
         app = App.from_environment({**os.environ, **self.environment})
         where = quarantine.QuarantineFilter(partitions=partitions)
         return quarantine.iter_open(app, stream_of(app.pipeline(self.name)), where)
@@ -196,7 +196,7 @@ class Scene:
             admin.close()
 
     def observe(self) -> dict[str, Any]:
-        """All that is visible of the run, with the names of its own topics taken out."""
+        """Return all visible results of the run, without the names of its own topics."""
         app = App.from_environment({**os.environ, **self.environment})
         stream = stream_of(app.pipeline(self.name))
         head = app.ledger.head(stream)
@@ -251,11 +251,11 @@ def create_topics(servers: str, *names: str) -> None:
 
 def read_topic(servers: str, topic: str) -> dict[str, list[Any]]:
     """Key -> (partition, value, headers, timestamp) in order, as a `read_committed` consumer sees them."""
-    found: dict[str, list[Any]] = {}
+    records_by_key: dict[str, list[Any]] = {}
     for record in committed_records(servers, topic):
-        told = (record.partition, record.value, record.headers, record.timestamp)
-        found.setdefault(record.key.decode(), []).append(told)
-    return dict(sorted(found.items()))
+        content = (record.partition, record.value, record.headers, record.timestamp)
+        records_by_key.setdefault(record.key.decode(), []).append(content)
+    return dict(sorted(records_by_key.items()))
 
 
 def send_input(servers: str, topic: str) -> None:

@@ -40,7 +40,7 @@ def arm_workers(failpoint: InWorker) -> None:
 
 @dataclass(frozen=True)
 class InWorker:
-    """Stands in place of `failpoint` in the function that is sent to the workers.
+    """A replacement of `failpoint` in the function that is sent to the workers.
 
     Which worker gets which task is chance, so each failpoint's hits are counted over all of them, for each
     `owner`: the process that sent it.

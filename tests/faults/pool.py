@@ -34,30 +34,30 @@ class WorkerProcess:
         more = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
         if postgres:
             more[POSTGRES] = postgres
-        with self.log.open("w") as said:
+        with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.worker", str(home), servers],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=log,
                 text=True,
                 cwd=ROOT,
                 env={**os.environ, **more},
             )
 
     def hits(self) -> Hits:
-        """Where an undisturbed run meets each failpoint. Wait for it first of all."""
+        """Return where an undisturbed run meets each failpoint. Wait for it before anything else."""
         return {(batch, step): counts for batch, step, counts in self._answer()["hits"]}
 
     def run(self, case: Case) -> Result:
         """One run of the matrix."""
-        return self._told(case_text(case))
+        return self._ask(case_text(case))
 
     def overlap(self, late_s: float) -> Result:
         """Two runs at once; the second starts so much later."""
-        return self._told(f"overlap {late_s}")
+        return self._ask(f"overlap {late_s}")
 
-    def _told(self, line: str) -> Result:
+    def _ask(self, line: str) -> Result:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -83,8 +83,8 @@ class WorkerProcess:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"A worker has ended; {self.log}:\n{self.log.read_text()[-3000:]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Pool:
             worker.stop()
 
     def run(self, cases: Iterable[Case], progress: Callable[[Result], None] = lambda _: None) -> list[Result]:
-        """All cases, each by whichever worker is free."""
+        """Run all cases, each by any worker that is free."""
         return self._shared(list(cases), WorkerProcess.run, progress)
 
     def overlaps(self, late_s: Iterable[float]) -> list[Result]:

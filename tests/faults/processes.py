@@ -31,8 +31,8 @@ class Child:
         """Whether it has ended, or stopped."""
         if self.code is not None:
             return True
-        found, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-        if found:
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if pid:
             self.stopped = os.WIFSTOPPED(status)
             if not self.stopped and not os.WIFCONTINUED(status):
                 self.code = os.waitstatus_to_exitcode(status)
@@ -93,23 +93,23 @@ def fork(work: Callable[[], int], log: Path) -> Child:
 
 
 def in_child(work: Callable[[], Result], log: Path) -> Result:
-    """What `work` gives in a process of its own: for what would start threads in this one."""
+    """Run `work` in a process of its own and return its result: it would start threads in this one."""
     answer = log.with_suffix(".answer")
 
-    def told() -> int:
+    def write_answer() -> int:
         answer.write_bytes(pickle.dumps(work()))
         return 0
 
-    code = fork(told, log).wait()
+    code = fork(write_answer, log).wait()
     if code != 0:
         raise RuntimeError(f"A helper process ended with {code}:\n{log.read_text()[-3000:]}")
-    found: Any = pickle.loads(answer.read_bytes())
+    result: Any = pickle.loads(answer.read_bytes())
     answer.unlink()
-    return found  # type: ignore[no-any-return]
+    return result  # type: ignore[no-any-return]
 
 
 def state_and_parent(pid: int) -> tuple[str, int]:
-    """As the kernel tells them: `T` is a process that stands still."""
+    """Return the state and the parent of a process from `/proc`: `T` is a process that stands still."""
     state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     return state, int(parent)
 

@@ -53,7 +53,7 @@ class KeptServer(SparkServer):
         return any(_is_stopped(pid) for pid in self.processes()[1:])
 
     def ended_jobs(self) -> int:
-        """How many Spark jobs have ended in all; by Spark's event log, where the end of a job is flushed."""
+        """Count the Spark jobs that have ended, by Spark's event log, where the end of a job is flushed."""
         logs = [path for path in self._events.rglob("*events*") if path.is_file()]
         return sum(log.read_text(errors="replace").count(_JOB_ENDED) for log in logs)
 

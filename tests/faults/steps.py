@@ -42,7 +42,7 @@ CHUNK = 4
 
 
 class Spark(Protocol):
-    """What outlives the steps' processes, and gives each of them a session."""
+    """A Spark that outlives the steps' processes, and gives each of them a session."""
 
     def connect(self, name: str) -> SparkSession:
         """A session, for the stream of this name."""

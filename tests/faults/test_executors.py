@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def found(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("executors")
     program = [sys.executable, "-m", executors.__name__]
     arguments = [broker.bootstrap_servers, str(folder)]
@@ -30,22 +30,22 @@ def found(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict
     return result
 
 
-def test_undisturbed_batch_writes_only_manifest_files(found: dict[str, Any]) -> None:
-    calm = found["calm"]
+def test_undisturbed_batch_writes_only_manifest_files(results: dict[str, Any]) -> None:
+    calm = results["calm"]
     assert [len(rows) for rows in calm["rows"]] == [20, 53, 1]
     assert calm["written"] == calm["named"]
 
 
 @pytest.mark.parametrize("disturbed", ["lost", "speculated", "retried"])
-def test_lost_or_repeated_task_leaves_unnamed_files(found: dict[str, Any], disturbed: str) -> None:
+def test_lost_or_repeated_task_leaves_unnamed_files(results: dict[str, Any], disturbed: str) -> None:
     """And the rows are those of an undisturbed batch."""
-    result = found[disturbed]
+    result = results[disturbed]
     assert set(result["written"]) > set(result["named"])
-    assert result["rows"] == found["calm"]["rows"]
+    assert result["rows"] == results["calm"]["rows"]
 
 
-def test_executor_faults_really_happened(found: dict[str, Any]) -> None:
-    assert found["killed"] == [True]
-    assert found["stood still"] is True
-    assert found["copies"] >= 1
-    assert found["worker killed"] is True
+def test_executor_faults_really_happened(results: dict[str, Any]) -> None:
+    assert results["killed"] == [True]
+    assert results["stood still"] is True
+    assert results["copies"] >= 1
+    assert results["worker killed"] is True

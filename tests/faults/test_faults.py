@@ -62,7 +62,7 @@ def test_lost_server_or_step_changes_nothing(pool: Pool, capsys: pytest.CaptureF
 def assert_nobody_can_tell(
     pool: Pool, cases: list[Case], runs: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a sample of the cases, so many."""
+    """Require that this many cases of a sample leave no trace."""
     seed = int(os.environ.get("TIDEGATE_FAULT_SEED", 1))
     with capsys.disabled():
         print(f"\n{runs} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")

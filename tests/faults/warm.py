@@ -36,16 +36,16 @@ class WarmSpark:
     keeper: Child
     port: int
     secret: str
-    kept: tuple[str, ...]
+    own_names: tuple[str, ...]
 
     @classmethod
     def start(cls, log: Path) -> WarmSpark:
         """A JVM with a Spark context, ready for sessions."""
-        mine, theirs = os.pipe()
+        read_end, theirs = os.pipe()
         keeper = fork(lambda: _keep(theirs), log)
         os.close(theirs)
-        with os.fdopen(mine) as told:
-            line = told.readline().split()
+        with os.fdopen(read_end) as pipe:
+            line = pipe.readline().split()
         if len(line) < 3:
             keeper.kill()
             raise RuntimeError(f"Spark did not start; see {log}: {log.read_text()[-2000:]}")
@@ -62,7 +62,7 @@ class WarmSpark:
         """
         gateway = self._gateway()
         keep = gateway.jvm.java.util.HashSet()
-        for name in self.kept:
+        for name in self.own_names:
             keep.add(name)
         _bindings(gateway).retainAll(keep)
 
@@ -90,7 +90,7 @@ class WarmSpark:
         return session
 
 
-def _keep(told: int) -> int:
+def _keep(write_end: int) -> int:
     from tidegate.engine.session import open_session
 
     os.environ["JAVA_TOOL_OPTIONS"] = _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}"
@@ -99,7 +99,7 @@ def _keep(told: int) -> int:
     gateway = session.sparkContext._gateway
     assert gateway is not None
     parameters = gateway.java_parameters  # type: ignore[attr-defined]
-    with os.fdopen(told, "w") as file:
+    with os.fdopen(write_end, "w") as file:
         print(parameters.port, parameters.auth_token, *_bindings(gateway), file=file)
     threading.Event().wait()
     return 0

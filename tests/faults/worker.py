@@ -43,7 +43,7 @@ _NO_SERVER = ("lose_server", "hang_server")
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of the matrix came to: `wrong` is empty when it is as if nothing had happened."""
+    """The result of one run of the matrix: `wrong` is empty if it equals an undisturbed run."""
 
     case: str
     databases: str
@@ -75,7 +75,7 @@ class Worker:
         self.spark.stop()
 
     def prepare(self) -> None:
-        """Send the input, and see what comes of it when nothing fails."""
+        """Send the input, and observe the results of undisturbed runs."""
         servers, source = self._servers, self._source
         in_child(lambda: send_input(servers, source), self.home / "input.log")
         self._make_ledger()
@@ -123,7 +123,7 @@ class Worker:
         return made
 
     def observe(self, scene: Scene) -> Mapping[str, Any]:
-        """What is seen of a scene, by a process of its own."""
+        """Observe a scene in a process of its own."""
         return in_child(scene.observe, scene.log)
 
     def run(self, case: Case) -> Result:
@@ -145,7 +145,7 @@ class Worker:
         except Exception as error:
             wrong = [f"{type(error).__name__}: {error}"]
         fired = airflow.fired()
-        if fired != [each.entry for each in case]:
+        if fired != [fault.entry for fault in case]:
             wrong.append(f"fired: {fired}")
         self._put_away(scene, wrong)
         return Result(
@@ -171,8 +171,9 @@ class Worker:
         return Result(f"overlap {late_s}", self._databases.kind, wrong, [], codes, "", seconds)
 
     def _spark_of(self, history: str) -> Spark:
-        """What its batches are computed in. A server is started for the first of them, and anew where it has
-        grown."""
+        """Return the Spark of a history. A server is started for its first batch, and anew after it has
+        grown.
+        """
         if history not in SHAPES:
             return self.spark
         self._server = self._server or KeptServer(self.home / "server")
@@ -189,7 +190,7 @@ class Worker:
         return [name for name, value in seen.items() if value != expected[name]]
 
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
-        """What went wrong is kept, to be looked at."""
+        """Remove a scene, or keep what went wrong for inspection."""
         in_child(self.spark.let_go, self.home / "let_go.log")
         if wrong:
             wrong.append(f"log: {scene.log}")
@@ -209,7 +210,7 @@ def _is_retried(case: Case) -> bool:
 
 
 def _untold(airflow: Airflow, outside: str) -> list[str]:
-    """What the steps did not say of a fault that came from outside."""
+    """Return the messages that the steps lack about a fault from outside."""
     wrong = []
     if UNTYPED in airflow.codes or airflow.zombie_said.startswith(f"exit code {UNTYPED}:"):
         wrong.append("an error has no type")
@@ -234,8 +235,8 @@ def main(home: str, servers: str) -> int:
     return 0
 
 
-def _say(told: Mapping[str, Any]) -> None:
-    print(json.dumps(told), flush=True)
+def _say(message: Mapping[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ def plan(seq: int = 1, run_id: str = "r1") -> Plan:
 
 
 def commit(ledger: Ledger, *seqs: int) -> LeasedLedger:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     for seq in seqs:
-        held.add_plan(plan(seq, run_id=f"r{seq}"))
-        held.add_attempt(attempt(seq, f"a{seq}"))
-        held.commit(plan(seq, run_id=f"r{seq}"), attempt(seq, f"a{seq}"))
-    return held
+        lease.add_plan(plan(seq, run_id=f"r{seq}"))
+        lease.add_attempt(attempt(seq, f"a{seq}"))
+        lease.commit(plan(seq, run_id=f"r{seq}"), attempt(seq, f"a{seq}"))
+    return lease
 
 
 def seqs(ledger: Ledger, before: int | None = None, limit: int = 50) -> list[int]:
@@ -47,7 +47,7 @@ def seqs(ledger: Ledger, before: int | None = None, limit: int = 50) -> list[int
 
 @contextmanager
 def statements(ledger: Ledger) -> Iterator[list[str]]:
-    """What is asked of the database inside."""
+    """Yield the list of SQL statements of the block."""
     asked: list[str] = []
 
     def note(_c: object, _k: object, statement: str, *_: object) -> None:
@@ -74,17 +74,17 @@ def test_batches_are_listed_newest_first_and_limited(ledger: Ledger) -> None:
 
 
 def test_planned_undecided_batch_is_the_newest(ledger: Ledger) -> None:
-    held = commit(ledger, 1)
-    held.add_plan(plan(2, run_id="r2"))
+    lease = commit(ledger, 1)
+    lease.add_plan(plan(2, run_id="r2"))
     newest, committed = ledger.batches(STREAM)
     assert (newest.seq, newest.committed_at, newest.attempt) == (2, None, None)
     assert (committed.seq, committed.plan) == (1, plan(1, run_id="r1"))
 
 
 def test_committed_batch_shows_its_committed_attempt(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(plan(1))
-    held.add_attempt(attempt(1, "a1"))
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(plan(1))
+    lease.add_attempt(attempt(1, "a1"))
     later = ledger.acquire(STREAM, "r1")
     later.add_attempt(attempt(1, "a2"))
     (undecided,) = ledger.batches(STREAM)
@@ -95,11 +95,11 @@ def test_committed_batch_shows_its_committed_attempt(ledger: Ledger) -> None:
 
 
 def test_a_batch_has_its_metrics_publications_and_failure(ledger: Ledger, clock: Clock) -> None:
-    held = commit(ledger, 1)
-    held.set_metrics(1, "", {"seconds.plan": 0.5, "quality.passed": 1.0})
-    held.set_metrics(1, "out", {"emitted": 7.0})
-    held.add_publication(1, "kafka:a", 7)
-    held.note_failure(1, "publish", SinkUnavailable("It is away", "Start it."))
+    lease = commit(ledger, 1)
+    lease.set_metrics(1, "", {"seconds.plan": 0.5, "quality.passed": 1.0})
+    lease.set_metrics(1, "out", {"emitted": 7.0})
+    lease.add_publication(1, "kafka:a", 7)
+    lease.note_failure(1, "publish", SinkUnavailable("It is away", "Start it."))
     (entry,) = batch_history(ledger, STREAM)
     assert entry.report is not None
     assert (entry.report.seconds, entry.report.passed_quality) == ({"plan": 0.5}, True)
@@ -121,22 +121,22 @@ def test_removed_batch_keeps_run_and_commit(ledger: Ledger) -> None:
 
 
 def test_status_shows_lease_holder_and_head(ledger: Ledger, clock: Clock) -> None:
-    held = commit(ledger, 1)
-    held.add_plan(plan(2, run_id="r2"))
+    lease = commit(ledger, 1)
+    lease.add_plan(plan(2, run_id="r2"))
     never = Stream("never", 1)
     (status,) = ledger.stream_statuses([never, STREAM])
     assert (status.stream, status.head, status.holder) == (STREAM, ledger.head(STREAM), "r1")
     assert (status.open_seq, status.planned_at, status.committed_at) == (2, clock(), clock())
-    held.release()
+    lease.release()
     (status,) = ledger.stream_statuses([STREAM])
     assert status.holder is None
 
 
 def test_streams_with_current_failures_are_named(ledger: Ledger) -> None:
-    held = commit(ledger, 1, 2)
-    held.note_failure(1, "publish", SinkUnavailable("It is away", "Start it."))
+    lease = commit(ledger, 1, 2)
+    lease.note_failure(1, "publish", SinkUnavailable("It is away", "Start it."))
     assert ledger.failing_streams() == {}
-    held.note_failure(2, "publish", SinkUnavailable("It is away", "Start it."))
+    lease.note_failure(2, "publish", SinkUnavailable("It is away", "Start it."))
     assert [failure.seq for failure in ledger.failing_streams()[STREAM]] == [2]
 
 

@@ -102,9 +102,9 @@ def test_lease_without_a_heartbeat_expires(ledger: Ledger, clock: Clock) -> None
 
 
 def test_a_renewed_lease_does_not_run_out(ledger: Ledger, clock: Clock) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     clock.now += LEASE_SECONDS - 1
-    held.renew()
+    lease.renew()
     clock.now += LEASE_SECONDS - 1
     with pytest.raises(LeaseHeld):
         ledger.acquire(STREAM, "r2")
@@ -130,20 +130,20 @@ def test_generations_have_leases_and_heads_of_their_own(ledger: Ledger) -> None:
 
 
 STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
-    "renew": lambda held: held.renew(),
-    "add_plan": lambda held: held.add_plan(plan()),
-    "add_run": lambda held: held.add_run(Run("r9", None, "note")),
-    "add_attempt": lambda held: held.add_attempt(attempt()),
-    "set_validated": lambda held: held.set_validated(attempt(), True),
-    "commit": lambda held: held.commit(plan(), attempt()),
-    "add_publication": lambda held: held.add_publication(1, "kafka:t", 1),
-    "set_sink_identity": lambda held: held.set_sink_identity("kafka:t", "id"),
-    "set_metrics": lambda held: held.set_metrics(1, "", {"x": 1.0}),
-    "note_failure": lambda held: held.note_failure(1, "compute", QualityFailed("what")),
-    "remove_failure": lambda held: held.remove_failure("plan"),
-    "drop_plan": lambda held: held.drop_plan(),
-    "give_up": lambda held: held.give_up(1),
-    "accept_gap": lambda held: held.accept_gap([OffsetRange("t", 0, 0, 5)]),
+    "renew": lambda lease: lease.renew(),
+    "add_plan": lambda lease: lease.add_plan(plan()),
+    "add_run": lambda lease: lease.add_run(Run("r9", None, "note")),
+    "add_attempt": lambda lease: lease.add_attempt(attempt()),
+    "set_validated": lambda lease: lease.set_validated(attempt(), True),
+    "commit": lambda lease: lease.commit(plan(), attempt()),
+    "add_publication": lambda lease: lease.add_publication(1, "kafka:t", 1),
+    "set_sink_identity": lambda lease: lease.set_sink_identity("kafka:t", "id"),
+    "set_metrics": lambda lease: lease.set_metrics(1, "", {"x": 1.0}),
+    "note_failure": lambda lease: lease.note_failure(1, "compute", QualityFailed("what")),
+    "remove_failure": lambda lease: lease.remove_failure("plan"),
+    "drop_plan": lambda lease: lease.drop_plan(),
+    "give_up": lambda lease: lease.give_up(1),
+    "accept_gap": lambda lease: lease.accept_gap([OffsetRange("t", 0, 0, 5)]),
 }
 
 
@@ -176,18 +176,18 @@ def test_draining_plan_with_lookups_round_trips(ledger: Ledger) -> None:
 
 
 def test_a_plan_cannot_be_written_twice(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(plan())
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(plan())
     with pytest.raises(Fenced):
-        held.add_plan(plan(run_id="r1b", end=20))
+        lease.add_plan(plan(run_id="r1b", end=20))
     assert ledger.open_plan(STREAM) == plan()
 
 
 def test_commit_moves_head_offsets_and_topic_ids(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(plan())
-    held.add_attempt(attempt())
-    held.commit(plan(), attempt())
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(plan())
+    lease.add_attempt(attempt())
+    lease.commit(plan(), attempt())
     head = ledger.head(STREAM)
     assert (head.seq, head.offsets, head.topic_ids) == (1, {("t", 0): 10, ("t", 1): 0}, {"t": "id-1"})
     assert ledger.committed(STREAM) == [(1, manifest_ref("a1"))]
@@ -195,22 +195,22 @@ def test_commit_moves_head_offsets_and_topic_ids(ledger: Ledger) -> None:
 
 
 def test_head_has_the_epoch_of_last_records(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     read, idle = OffsetRange("t", 0, 0, 10, 4), OffsetRange("t", 1, 0, 7, 2)
-    held.commit(replace(plan(), ranges=(read, idle)), attempt())
+    lease.commit(replace(plan(), ranges=(read, idle)), attempt())
     assert ledger.head(STREAM).epochs == {("t", 0): 4, ("t", 1): 2}
     read, idle = OffsetRange("t", 0, 10, 12), OffsetRange("t", 1, 7, 7)
-    held.commit(replace(plan(seq=2), ranges=(read, idle)), attempt(seq=2))
+    lease.commit(replace(plan(seq=2), ranges=(read, idle)), attempt(seq=2))
     assert ledger.head(STREAM).epochs == {("t", 1): 2}, "of what was read, nobody could tell"
-    held.accept_gap([OffsetRange("t", 1, 7, 9)])
+    lease.accept_gap([OffsetRange("t", 1, 7, 9)])
     assert ledger.head(STREAM).epochs == {}, "it was that of a record before the gap"
 
 
 def test_a_batch_is_committed_once(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.commit(plan(), attempt())
+    lease = ledger.acquire(STREAM, "r1")
+    lease.commit(plan(), attempt())
     with pytest.raises(Fenced):
-        held.commit(plan(), attempt(name="a2"))
+        lease.commit(plan(), attempt(name="a2"))
     assert ledger.committed(STREAM) == [(1, manifest_ref("a1"))]
 
 
@@ -231,42 +231,42 @@ def test_committed_attempt_counts_despite_a_newer_one(ledger: Ledger) -> None:
 
 def test_counts_are_stored_per_stage(ledger: Ledger) -> None:
     ledger.acquire(STREAM, "r1").add_attempt(attempt())
-    found = ledger.attempt(STREAM, 1)
-    assert found is not None
-    assert [found.stage_counts(stage) for stage in ("", "s", "t")] == [{"read": 10}, {"emitted": 2}, {}]
+    stored = ledger.attempt(STREAM, 1)
+    assert stored is not None
+    assert [stored.stage_counts(stage) for stage in ("", "s", "t")] == [{"read": 10}, {"emitted": 2}, {}]
 
 
 def test_times_are_those_of_the_committed_head(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     assert ledger.times(STREAM) == {}
     first: Times = {"s": {("t", 0): 7, ("t", 11): -1}, "later": {}}
-    held.add_attempt(attempt(times=first))
+    lease.add_attempt(attempt(times=first))
     assert ledger.times(STREAM) == {}
-    held.commit(plan(), attempt())
-    held.add_attempt(attempt(seq=2, name="a2", times={"s": {("t", 0): 9}}))
+    lease.commit(plan(), attempt())
+    lease.add_attempt(attempt(seq=2, name="a2", times={"s": {("t", 0): 9}}))
     assert ledger.times(STREAM) == first
 
 
 def test_head_clocks_are_the_largest_committed(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     assert ledger.head(STREAM).clocks == {}
     for seq, clock_ms, is_cut in ((1, 50, False), (2, 30, False), (3, 70, True), (4, 99, False)):
         ranges = (OffsetRange("t", 0, 0, 9, is_cut=is_cut), OffsetRange("t", 1, 0, 9))
         clocks = ledger.head(STREAM).clocks_of([("t", 0), ("t", 1)])
         planned = replace(plan(seq, f"r{seq}"), clock_ms=clock_ms, ranges=ranges, clocks=clocks)
-        held.add_plan(planned)
+        lease.add_plan(planned)
         assert ledger.plan(STREAM, seq) == planned
         if seq < 4:
-            held.commit(planned, attempt(seq, f"a{seq}"))
+            lease.commit(planned, attempt(seq, f"a{seq}"))
     assert ledger.head(STREAM).clocks == {("t", 0): 50, ("t", 1): 70}
     assert ledger.head(Stream("p", 2)).clocks == {}
 
 
 def test_run_without_a_batch_advances_the_clocks(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_run(Run("r1", None, "nothing to read"), {("t", 0): 50, ("t", 1): -1})
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_run(Run("r1", None, "nothing to read"), {("t", 0): 50, ("t", 1): -1})
     assert ledger.head(STREAM) == Head(STREAM, clocks={("t", 0): 50, ("t", 1): -1})
-    held.add_run(Run("r2", 1, "adopted"))
+    lease.add_run(Run("r2", 1, "adopted"))
     assert ledger.head(STREAM).clocks == {("t", 0): 50, ("t", 1): -1}
 
 
@@ -280,30 +280,30 @@ def test_new_partition_gets_the_clock_fully_read(
 
 
 def test_publications_are_noted_per_sink(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_publication(1, "kafka:t", 7)
-    held.add_publication(1, "kafka:t", 7)
-    held.add_publication(2, "kafka:t", 0)
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_publication(1, "kafka:t", 7)
+    lease.add_publication(1, "kafka:t", 7)
+    lease.add_publication(2, "kafka:t", 0)
     assert ledger.publications(STREAM, 1) == {"kafka:t": 7}
     assert ledger.last_published(STREAM, "kafka:t") == 1
-    held.add_publication(3, "kafka:t", 9)
+    lease.add_publication(3, "kafka:t", 9)
     assert ledger.last_published(STREAM, "kafka:t") == 3
     assert ledger.last_published(STREAM, "kafka:u") == 0
 
 
 def test_resent_older_batch_is_not_the_last(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_publication(4, "kafka:t", 8)
-    held.add_publication(3, "kafka:t", 9)
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_publication(4, "kafka:t", 8)
+    lease.add_publication(3, "kafka:t", 9)
     assert ledger.last_published(STREAM, "kafka:t") == 4
 
 
 def committed(ledger: Ledger, *seqs: int) -> LeasedLedger:
     """A stream with these batches."""
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     for seq in seqs:
-        held.commit(plan(seq), attempt(seq, f"a{seq}"))
-    return held
+        lease.commit(plan(seq), attempt(seq, f"a{seq}"))
+    return lease
 
 
 def test_state_is_a_snapshot_plus_later_attempts(ledger: Ledger) -> None:
@@ -338,9 +338,9 @@ def test_one_of_many_concurrent_snapshots_is_noted(url: str) -> None:
     barrier = threading.Barrier(4)
 
     def note(seq: int) -> None:
-        mine = Ledger.open(url)
+        own_ledger = Ledger.open(url)
         barrier.wait(60)
-        noted.append(mine.add_snapshot(Snapshot(STREAM, seq, manifest_ref(f"s{seq}")), after=0))
+        noted.append(own_ledger.add_snapshot(Snapshot(STREAM, seq, manifest_ref(f"s{seq}")), after=0))
 
     threads = [threading.Thread(target=note, args=(seq,)) for seq in (1, 2, 3, 4)]
     for thread in threads:
@@ -351,19 +351,19 @@ def test_one_of_many_concurrent_snapshots_is_noted(url: str) -> None:
 
 
 def test_snapshot_takes_no_lease(ledger: Ledger) -> None:
-    held = committed(ledger, 1)
+    lease = committed(ledger, 1)
     assert ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
-    held.add_plan(plan(2, "r2"))
+    lease.add_plan(plan(2, "r2"))
     assert ledger.head(STREAM).seq == 1
 
 
 def test_removed_state_is_refused_naming_the_oldest(ledger: Ledger, clock: Clock) -> None:
-    held = committed(ledger, 1, 2, 3)
+    lease = committed(ledger, 1, 2, 3)
     ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
-    held.give_up(2)
+    lease.give_up(2)
     given_up = clock.now
     clock.now += 5
-    held.give_up(2)
+    lease.give_up(2)
     assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, manifest_ref("s2"), given_up, given_up)]
     with pytest.raises(StateGivenUp, match=r"batch 1 is no longer kept.*that after batch 2"):
         ledger.state_manifests(STREAM, 1)
@@ -372,10 +372,10 @@ def test_removed_state_is_refused_naming_the_oldest(ledger: Ledger, clock: Clock
 
 
 def test_which_batch_was_the_head_at_an_instant(ledger: Ledger, clock: Clock) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     for seq in (1, 2):
         clock.now += 10
-        held.commit(plan(seq), attempt(seq, f"a{seq}"))
+        lease.commit(plan(seq), attempt(seq, f"a{seq}"))
     assert [ledger.head_at(STREAM, at) for at in (1009.0, 1010.0, 1019.0, 5000.0)] == [0, 1, 1, 2]
 
 
@@ -404,31 +404,31 @@ def test_instants_follow_the_database_clock(postgres_url: str, monkeypatch: pyte
 
 
 def test_pipeline_texts_are_listed_once_newest_last(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     for seq, text_ in enumerate(("one", "two", "one"), start=1):
-        held.add_plan(replace(plan(seq, f"r{seq}"), spec_text=text_))
-        held.commit(plan(seq), attempt(seq, f"a{seq}"))
+        lease.add_plan(replace(plan(seq, f"r{seq}"), spec_text=text_))
+        lease.commit(plan(seq), attempt(seq, f"a{seq}"))
     assert ledger.planned_specs(STREAM) == [PlannedSpec("two", "{}"), PlannedSpec("one", "{}")]
 
 
 def test_pipeline_is_stored_once_for_many_batches(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     plans = [
         replace(plan(seq, f"r{seq}"), spec_text="long " * 1000, spec_compiled=f"form {seq // 4}")
         for seq in range(1, 8)
     ]
-    for each in plans:
-        held.add_plan(each)
-        held.commit(each, attempt(each.seq, f"a{each.seq}"))
+    for planned in plans:
+        lease.add_plan(planned)
+        lease.commit(planned, attempt(planned.seq, f"a{planned.seq}"))
     with ledger._engine.begin() as connection:
         (rows,) = connection.execute(text("SELECT count(*) FROM tidegate_pipelines")).one()
     assert rows == 2
-    assert [ledger.plan(STREAM, each.seq) for each in plans] == plans
+    assert [ledger.plan(STREAM, planned.seq) for planned in plans] == plans
 
 
 def test_plan_without_its_pipeline_keeps_its_pins(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(replace(plan(), lookups={"a/b": {"seq": 3}}))
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(replace(plan(), lookups={"a/b": {"seq": 3}}))
     with ledger._engine.begin() as connection:
         connection.execute(text("DELETE FROM tidegate_pipelines"))
     with pytest.raises(Halted, match=r"batch 1 of p/1 .*tidegate_pipelines"):
@@ -439,37 +439,37 @@ def test_plan_without_its_pipeline_keeps_its_pins(ledger: Ledger) -> None:
 def test_open_lookups_are_those_of_every_stream(ledger: Ledger) -> None:
     other = Stream("other", 2)
     for stream in (STREAM, other):
-        held = ledger.acquire(stream, "r1")
-        held.add_plan(replace(plan(), stream=stream, lookups={"table": {"version": stream.generation}}))
+        lease = ledger.acquire(stream, "r1")
+        lease.add_plan(replace(plan(), stream=stream, lookups={"table": {"version": stream.generation}}))
     assert ledger.open_lookups() == [{"table": {"version": 2}}, {"table": {"version": 1}}]
-    held.commit(replace(plan(), stream=other), attempt())
+    lease.commit(replace(plan(), stream=other), attempt())
     assert ledger.open_lookups() == [{"table": {"version": 1}}]
 
 
 def test_live_names_are_committed_next_and_snapshots(ledger: Ledger) -> None:
-    held = committed(ledger, 1)
+    lease = committed(ledger, 1)
     ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
     for name in ("b1", "b2"):
-        held.add_attempt(attempt(2, name))
-    known = ledger.known_names(STREAM)
-    assert (known.head, known.epoch, known.committed) == (1, held.lease.epoch, {1: manifest_ref("a1")})
-    assert (known.computed, [snapshot.name for snapshot in known.snapshots]) == ({"b1", "b2"}, ["s1"])
+        lease.add_attempt(attempt(2, name))
+    names = ledger.known_names(STREAM)
+    assert (names.head, names.epoch, names.committed) == (1, lease.lease.epoch, {1: manifest_ref("a1")})
+    assert (names.computed, [snapshot.name for snapshot in names.snapshots]) == ({"b1", "b2"}, ["s1"])
     assert ledger.known_names(Stream("p", 2)).epoch == 0
 
 
 def test_metrics_of_a_later_try_replace_earlier(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.set_metrics(1, "s", {"a": 1.0, "b": 2.0})
-    held.set_metrics(1, "s", {"a": 3.0})
+    lease = ledger.acquire(STREAM, "r1")
+    lease.set_metrics(1, "s", {"a": 1.0, "b": 2.0})
+    lease.set_metrics(1, "s", {"a": 3.0})
     assert ledger.metrics(STREAM, 1) == {("s", "a"): 3.0, ("s", "b"): 2.0}
 
 
 def test_last_failure_is_stored_with_any_text(ledger: Ledger, clock: Clock) -> None:
-    held = ledger.acquire(STREAM, "r1")
+    lease = ledger.acquire(STREAM, "r1")
     assert ledger.failure(STREAM, 1) is None
-    held.note_failure(1, "compute", LakeUnavailable("first", "fix"))
+    lease.note_failure(1, "compute", LakeUnavailable("first", "fix"))
     clock.now += 1
-    held.note_failure(1, "validate", QualityFailed("nul \0, half \ud800, é", "a fix"))
+    lease.note_failure(1, "validate", QualityFailed("nul \0, half \ud800, é", "a fix"))
     noted = Failure(STREAM, 1, "validate", "QualityFailed", "nul , half ?, é", "a fix", 1_001_000)
     assert ledger.failure(STREAM, 1) == noted
     assert ledger.failure(STREAM, 2) is ledger.failure(Stream("p", 2), 1) is None
@@ -486,28 +486,28 @@ def test_stale_epoch_keeps_its_successors_note(ledger: Ledger) -> None:
 
 
 def test_failure_of_a_dropped_plan_is_not_inherited(ledger: Ledger) -> None:
-    held = committed(ledger, 1)
+    lease = committed(ledger, 1)
     for seq in (1, 2):
-        held.note_failure(seq, "publish", QualityFailed("what"))
-    held.drop_plan()
+        lease.note_failure(seq, "publish", QualityFailed("what"))
+    lease.drop_plan()
     assert ledger.failure(STREAM, 1) is not None
     assert ledger.failure(STREAM, 2) is None
 
 
 def test_a_dropped_plan_leaves_room_for_another(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(plan())
-    held.add_attempt(attempt())
-    assert held.drop_plan() == 1
-    assert held.drop_plan() is None
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(plan())
+    lease.add_attempt(attempt())
+    assert lease.drop_plan() == 1
+    assert lease.drop_plan() is None
     assert ledger.attempt(STREAM, 1) is None
-    held.add_plan(plan(run_id="r2", end=20))
+    lease.add_plan(plan(run_id="r2", end=20))
 
 
 def test_accepted_gap_moves_one_partition_and_is_recorded(ledger: Ledger) -> None:
-    held = ledger.acquire(STREAM, "r1")
-    held.commit(plan(), attempt())
-    held.accept_gap([OffsetRange("t", 0, 10, 25)])
+    lease = ledger.acquire(STREAM, "r1")
+    lease.commit(plan(), attempt())
+    lease.accept_gap([OffsetRange("t", 0, 10, 25)])
     assert ledger.head(STREAM).offsets == {("t", 0): 25, ("t", 1): 0}
     noted = ledger.run(STREAM, "gap__epoch_1")
     assert noted is not None
@@ -519,10 +519,10 @@ def test_one_of_many_requests_gets_the_lease(url: str) -> None:
     barrier = threading.Barrier(8)
 
     def ask(name: str) -> None:
-        mine = Ledger.open(url)
+        own_ledger = Ledger.open(url)
         barrier.wait(60)
         try:
-            winners.append(mine.acquire(STREAM, name).lease.holder)
+            winners.append(own_ledger.acquire(STREAM, name).lease.holder)
         except LeaseHeld:
             return
 
@@ -566,7 +566,7 @@ def test_commits_are_durable_despite_database_defaults(
 
 
 def _patiently(acquire: Callable[[], LeasedLedger]) -> LeasedLedger:
-    """As often as retries would ask again."""
+    """Ask for the lease as often as retries ask."""
     for _ in range(10):
         with suppress(LedgerUnavailable):
             return acquire()

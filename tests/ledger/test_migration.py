@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 
 def upgrade_tidegate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """From here on tidegate has one migration more than it really has."""
+    """Add a migration that tidegate does not have."""
     scripts = folder / "migrations"
     shutil.copytree(migration.SCRIPTS, scripts)
     (scripts / "versions" / f"{NEXT}_added.py").write_text(NEXT_SCRIPT)

@@ -8,7 +8,9 @@ from tidegate.ledger import Charge, Promotion
 
 
 def charge(*rows: tuple[int, int, int] | tuple[int, int, int, bool]) -> Charge:
-    """Of (generation, its first batch, the last one of the generation before, whether by net differences)."""
+    """Return promotions of (generation, its first batch, the last batch of the previous generation, whether
+    by net differences).
+    """
     return Charge(
         tuple(
             Promotion("p", number, row[0], row[1], row[2], len(row) > 3, f"r{number}")

@@ -29,9 +29,9 @@ def engine(url: str, monkeypatch: pytest.MonkeyPatch) -> Engine:
 @pytest.fixture
 def ledger(engine: Engine) -> Ledger:
     ledger = Ledger(engine)
-    held = ledger.acquire(STREAM, "r1")
-    held.add_plan(plan(1))
-    held.add_attempt(attempt(1))
+    lease = ledger.acquire(STREAM, "r1")
+    lease.add_plan(plan(1))
+    lease.add_attempt(attempt(1))
     return ledger
 
 
@@ -50,9 +50,9 @@ def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger, engine: Engine) -> 
 def test_a_writer_does_not_wait_for_a_reader(ledger: Ledger, engine: Engine) -> None:
     with for_reading(engine).begin() as reader:
         before = reader.execute(text("SELECT epoch FROM tidegate_heads")).scalar_one()
-        held = ledger.acquire(STREAM, "r1")
+        lease = ledger.acquire(STREAM, "r1")
         assert reader.execute(text("SELECT epoch FROM tidegate_heads")).scalar_one() == before
-    assert held.lease.epoch == before + 1
+    assert lease.lease.epoch == before + 1
 
 
 def test_who_only_reads_cannot_write(ledger: Ledger, engine: Engine) -> None:
@@ -87,10 +87,10 @@ def test_each_read_sees_one_instant(url: str) -> None:
     heads = []
     with subprocess.Popen([sys.executable, "-c", _WRITES, url], cwd=REPOSITORY) as writer:
         while writer.poll() is None or not heads:
-            known = ledger.known_names(STREAM)
-            assert sorted(known.committed) == list(range(1, known.head + 1))
-            assert {int(name[1:]) for name in known.computed} <= {known.head + 1}
-            heads.append(known.head)
+            names = ledger.known_names(STREAM)
+            assert sorted(names.committed) == list(range(1, names.head + 1))
+            assert {int(name[1:]) for name in names.computed} <= {names.head + 1}
+            heads.append(names.head)
     assert writer.returncode == 0
     assert heads == sorted(heads)
     assert ledger.head(STREAM).seq == BATCHES

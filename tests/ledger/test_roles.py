@@ -31,7 +31,7 @@ def urls(postgres: PostgresServer) -> dict[str, str]:
         connection.exec_driver_sql(script)
     engine.dispose()
     named = {user: url.set(username=f"tidegate_{user}", password=f"secret-{user}") for user in USERS}
-    return {user: each.render_as_string(hide_password=False) for user, each in named.items()}
+    return {user: url.render_as_string(hide_password=False) for user, url in named.items()}
 
 
 def test_roles_separate_owner_worker_and_reader(urls: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ class StatsD:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What Airflow's environment has to say."""
+        """Return the environment variables that make Airflow send here."""
         host, port = self._udp.getsockname()
         return {
             "AIRFLOW__METRICS__STATSD_ON": "True",

@@ -139,7 +139,7 @@ def test_publication_event_names_batch_stream_and_offsets(
 
 def test_killed_try_leaves_its_event_to_the_retry(committed: Committed, airflow: Airflow) -> None:
     commit(committed, 1, ("1", 11))
-    publish(1)  # what it emitted is gone with it
+    publish(1)  # its emissions left with it
     assert airflow.succeed(publish(1)) == [1]
 
 

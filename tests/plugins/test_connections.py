@@ -30,7 +30,7 @@ POSTGRES = {
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """What the connections are exported to is gone after the test."""
+    """Restore the variables to which connections are exported after the test."""
     for variable in (
         "TIDEGATE_SQL",
         "TIDEGATE_SQL_REPORTS",

@@ -1,4 +1,4 @@
-"""From the task that validates to Data Docs, and who is told of a verdict."""
+"""Validate in a task, publish to Data Docs, and call back with the verdict."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def test_verdict_reaches_the_quality_callback(
     from tidegate_airflow import operators
     from tidegate_airflow.operators import ValidateOperator
 
-    told: list[Any] = []
-    monkeypatch.setattr(operators, "call", lambda name, context: told.append((name, context)))
+    calls_made: list[Any] = []
+    monkeypatch.setattr(operators, "call", lambda name, context: calls_made.append((name, context)))
     task = ValidateOperator(task_id="validate", python_callable=print, on_quality="shop.alerts:quality")
     result = ExpectationResult(1, "expect_column_to_exist", ("n",), severity, False)
     verdict = Verdict("levels", (result,))
     task.note_verdict(verdict, {"run_id": "r"})
     assert task.verdicts == [verdict]
-    assert len(told) == calls
-    assert told == [] or told[0] == (
+    assert len(calls_made) == calls
+    assert calls_made == [] or calls_made[0] == (
         "shop.alerts:quality",
         {"run_id": "r", "verdict": verdict, "cause": verdict.summary},
     )

@@ -1,4 +1,4 @@
-"""How a pipeline's DAG stands in an Airflow, by `airflow:` and `defaults.yaml`; and where pipelines lie."""
+"""A pipeline's DAG in an Airflow, by `airflow:` and `defaults.yaml`, and the folders of pipelines."""
 
 from __future__ import annotations
 

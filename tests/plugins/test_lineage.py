@@ -74,7 +74,7 @@ def reported(task: Any, tmp_path: Path, state: str = "SUCCESS") -> dict[str, Any
     from openlineage.client.transport.file import FileConfig, FileTransport
 
     run = SimpleNamespace(run_id="run")
-    found = ExtractorManager().extract_metadata(
+    lineage = ExtractorManager().extract_metadata(
         run, task, task_instance_state=TaskInstanceState[state], task_instance=None
     )
     file = tmp_path / "events.json"
@@ -85,8 +85,8 @@ def reported(task: Any, tmp_path: Path, state: str = "SUCCESS") -> dict[str, Any
             eventType=RunState.COMPLETE,
             run=Run("01941f29-7c00-7000-8000-000000000000"),
             job=Job("airflow", f"visitors.{task.task_id}"),
-            inputs=found.inputs,
-            outputs=found.outputs,
+            inputs=lineage.inputs,
+            outputs=lineage.outputs,
         )
     )
     event: dict[str, Any] = json.loads(file.read_text().splitlines()[-1])

@@ -90,7 +90,7 @@ def test_statsd_without_tags_gets_them_in_names(
 
 
 def fail(error: BaseException | None, run_id: str, task_id: str = "compute") -> None:
-    """What Airflow calls when a try of a task has failed."""
+    """Report a failed try of a task, as Airflow does."""
     from tidegate_airflow.failures import measure_failure
 
     context = {
@@ -244,9 +244,9 @@ def data_points(body: bytes) -> dict[str, tuple[float, dict[str, str]]]:
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
     request = ExportMetricsServiceRequest.FromString(body)
-    found = {}
+    points = {}
     for metric in request.resource_metrics[0].scope_metrics[0].metrics:
         point = (metric.gauge.data_points or metric.sum.data_points)[-1]
         attributes = {attribute.key: attribute.value.string_value for attribute in point.attributes}
-        found[metric.name] = (point.as_double or float(point.as_int), attributes)
-    return found
+        points[metric.name] = (point.as_double or float(point.as_int), attributes)
+    return points

@@ -51,7 +51,7 @@ def alerts(modules: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def context() -> dict[str, Any]:
-    """As a task has it, as far as templates ask."""
+    """Return the part of a task's context that templates use."""
     from airflow.sdk import DAG
 
     return {
@@ -74,9 +74,9 @@ def validating(on_quality: Any) -> Any:
 
 def test_each_verdict_gets_its_own_rendered_message(alerts: Any, context: dict[str, Any]) -> None:
     task, verdicts = validating("alerts:pager"), [verdict("1"), verdict("2")]
-    for one in verdicts:
-        task.note_verdict(one, context)
-    assert alerts() == [("all", f"orders: {one.summary}", None) for one in verdicts]
+    for noted in verdicts:
+        task.note_verdict(noted, context)
+    assert alerts() == [("all", f"orders: {verdict.summary}", None) for verdict in verdicts]
     assert "verdict" not in context
 
 
@@ -111,7 +111,7 @@ PAGER = '{notifier: "alerts:Pager", with: {text: "{{ dag_run.run_id or dag_run.d
 
 @pytest.fixture
 def dag(alerts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of a file in which a notifier is called for all that there is."""
+    """Return the DAG of a file in which a notifier is called for every event."""
     from tidegate_airflow import pipeline_dags
 
     names = ("task_failure", "task_retry", "run_failure", "missed_deadline", "quality")
@@ -162,7 +162,7 @@ def test_pipeline_replaces_a_default_notifier_whole(alerts: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("written", "field", "told"),
+    ("written", "field", "expected"),
     [
         ("{notifier: 'os:Pager'}", "on_quality.notifier", "TIDEGATE_PYTHON_MODULES=os"),
         ("{notifier: Pager}", "on_quality.notifier", "`module:Class`"),
@@ -172,8 +172,8 @@ def test_pipeline_replaces_a_default_notifier_whole(alerts: Any, tmp_path: Path)
     ],
 )
 def test_invalid_notifier_is_reported_with_line_and_fix(
-    alerts: Any, written: str, field: str, told: str
+    alerts: Any, written: str, field: str, expected: str
 ) -> None:
-    ((line, found, message, fix),) = problems(f"{GOOD}airflow: {{on_quality: {written}}}\n")
-    assert (line, found) == (len(GOOD.splitlines()) + 1, f"airflow.{field}")
-    assert told in f"{message}. {fix}"
+    ((line, actual_field, message, fix),) = problems(f"{GOOD}airflow: {{on_quality: {written}}}\n")
+    assert (line, actual_field) == (len(GOOD.splitlines()) + 1, f"airflow.{field}")
+    assert expected in f"{message}. {fix}"

@@ -18,7 +18,7 @@ SEEDS = range(100)
 
 
 def run(hour: int | None, state: str = "running", kind: str = "backfill") -> Any:
-    """As Airflow has it; without an hour, one that was triggered by hand after all others."""
+    """Return a run as Airflow has it; without an hour, a run that was triggered by hand after all others."""
     from airflow.sdk.api.datamodels._generated import DagRun
 
     at = None if hour is None else FIRST + timedelta(hours=hour)
@@ -48,29 +48,27 @@ class Scheduler:
     backwards: bool = False
 
     def send(self, question: Any) -> Any:
-        """What Airflow's API answers."""
+        """Answer as Airflow's API does."""
         kind = type(question).__name__
         if kind == "GetDRCount":
-            return SimpleNamespace(count=sum(each.state in question.states for each in self.runs))
+            return SimpleNamespace(count=sum(run.state in question.states for run in self.runs))
         assert kind == "GetPreviousDagRun"
-        earlier = [each for each in self._dated(question.state) if each.logical_date < question.logical_date]
-        return SimpleNamespace(dag_run=max(earlier, key=lambda each: each.logical_date, default=None))
+        earlier = [run for run in self._dated(question.state) if run.logical_date < question.logical_date]
+        return SimpleNamespace(dag_run=max(earlier, key=lambda run: run.logical_date, default=None))
 
     def _dated(self, state: str) -> Iterator[Any]:
-        return (each for each in self.runs if each.state == state and each.logical_date is not None)
+        return (run for run in self.runs if run.state == state and run.logical_date is not None)
 
     def start(self) -> None:
         """Start whom it may, as Airflow's scheduler does."""
         for is_backfill, most in ((True, self.most_of_backfill), (False, self.most_of_others)):
-            same = [each for each in self.runs if (each.run_type == "backfill") == is_backfill]
-            free = most - sum(each.state == "running" for each in same)
-            queued = sorted(
-                (each for each in same if each.state == "queued"), key=lambda each: each.run_after
-            )
+            same = [run for run in self.runs if (run.run_type == "backfill") == is_backfill]
+            free = most - sum(run.state == "running" for run in same)
+            queued = sorted((run for run in same if run.state == "queued"), key=lambda run: run.run_after)
             if is_backfill and self.backwards:
                 queued.reverse()
-            for each in queued[: max(0, free)]:
-                each.state = "running"
+            for run in queued[: max(0, free)]:
+                run.state = "running"
 
 
 @pytest.fixture
@@ -82,13 +80,13 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     return scheduler
 
 
-def ahead(scheduler: Scheduler, asking: Any, *others: Any) -> str | None:
+def ahead(scheduler: Scheduler, asking: Any, *other_runs: Any) -> str | None:
     """Whom a run waits for, among these."""
     from tidegate_airflow.order import run_ahead
 
-    scheduler.runs = [asking, *others]
-    found = run_ahead(asking)
-    return found.run_id if found is not None else None
+    scheduler.runs = [asking, *other_runs]
+    blocking = run_ahead(asking)
+    return blocking.run_id if blocking is not None else None
 
 
 def test_run_waits_for_the_nearest_earlier_running_one(scheduler: Scheduler) -> None:
@@ -142,7 +140,9 @@ def test_who_stands_far_behind_looks_less_often(scheduler: Scheduler) -> None:
     from tidegate_airflow.order import run_ahead
 
     scheduler.runs = [run(hour) for hour in range(50)]
-    waits = [found.wait.total_seconds() for found in map(run_ahead, scheduler.runs) if found is not None]
+    waits = [
+        blocking.wait.total_seconds() for blocking in map(run_ahead, scheduler.runs) if blocking is not None
+    ]
     assert waits[:4] == [15, 60, 90, 120]
     assert max(waits) == 600
 
@@ -166,22 +166,22 @@ def play(scheduler: Scheduler, dice: random.Random) -> list[str]:
     from tidegate_airflow.order import run_ahead
 
     planned: list[str] = []
-    while any(each.state in ("queued", "running") for each in scheduler.runs):
-        before = [each.state for each in scheduler.runs]
+    while any(run.state in ("queued", "running") for run in scheduler.runs):
+        before = [run.state for run in scheduler.runs]
         scheduler.start()
-        running = [each for each in scheduler.runs if each.state == "running"]
+        running = [run for run in scheduler.runs if run.state == "running"]
         dice.shuffle(running)
-        for each in running[: dice.randint(1, len(running))] if dice.random() < 0.8 else running:
-            if run_ahead(each) is None:
-                planned.append(each.run_id)
-                each.state = dice.choice(("success", "success", "failed"))
-        stuck = before == [each.state for each in scheduler.runs] and all(map(run_ahead, running))
+        for run in running[: dice.randint(1, len(running))] if dice.random() < 0.8 else running:
+            if run_ahead(run) is None:
+                planned.append(run.run_id)
+                run.state = dice.choice(("success", "success", "failed"))
+        stuck = before == [run.state for run in scheduler.runs] and all(map(run_ahead, running))
         assert not stuck, f"they wait for each other: {scheduler.runs}"
     return planned
 
 
 def in_order(runs: Iterable[Any]) -> list[str]:
-    return [each.run_id for each in sorted(runs, key=lambda each: each.run_after)]
+    return [run.run_id for run in sorted(runs, key=lambda run: run.run_after)]
 
 
 @pytest.mark.parametrize("most", [1, 2, 10])

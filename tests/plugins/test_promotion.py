@@ -38,7 +38,7 @@ class Instance:
         self.values: dict[tuple[str, str], Any] = {("diff", "return_value"): shown}
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Only `approve` pushes under a key."""
+        """Store a value; only `approve` pushes under a key."""
         self.values["approve", key] = value
 
     def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
@@ -46,7 +46,7 @@ class Instance:
 
 
 def context(generation: int, instance: Instance | None = None, *, net: bool = False) -> dict[str, Any]:
-    """What a task of a run gets."""
+    """Return the context of a task."""
     instance = instance or Instance()
     return {
         "params": {"generation": generation, "net": net},

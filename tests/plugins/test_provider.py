@@ -1,4 +1,4 @@
-"""What Airflow knows of tidegate where it is installed: a provider, with a connection type and its form."""
+"""The provider in Airflow: a connection type and its form."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_the_form_s_button_asks_the_broker(broker: object, monkeypatch: pytest.M
     assert isinstance(broker, KafkaBroker)
     stored = {"conn_type": "tidegate_kafka", "extra": {"bootstrap.servers": broker.bootstrap_servers}}
     monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA", json.dumps(stored))
-    good, told = KafkaHook().test_connection()
-    assert (good, told.startswith("A broker answers.")) == (True, True)
+    good, message = KafkaHook().test_connection()
+    assert (good, message.startswith("A broker answers.")) == (True, True)
 
 
 def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +74,6 @@ def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(
         "AIRFLOW_CONN_TIDEGATE_KAFKA", '{"conn_type": "tidegate_kafka", "host": "127.0.0.1", "port": 1}'
     )
-    good, told = KafkaHook().test_connection()
+    good, message = KafkaHook().test_connection()
     assert not good
-    assert "127.0.0.1:1" in told
+    assert "127.0.0.1:1" in message

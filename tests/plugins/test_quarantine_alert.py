@@ -1,4 +1,4 @@
-"""Who is told of a batch that puts too much into quarantine."""
+"""The alert on a batch that puts too many records into quarantine."""
 
 from __future__ import annotations
 
@@ -63,5 +63,7 @@ def test_every_task_that_validates_knows_whom_to_call(
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     dag = pipeline_dags()["levels"]
-    told = {task.task_id for task in dag.tasks if getattr(task, "on_quarantine", None) == "shop.alerts:page"}
-    assert ids <= told
+    task_ids = {
+        task.task_id for task in dag.tasks if getattr(task, "on_quarantine", None) == "shop.alerts:page"
+    }
+    assert ids <= task_ids

@@ -92,14 +92,14 @@ def died(world: Quarantined, run_id: str) -> None:
 
 def finish(world: Quarantined, plan: Plan, run_id: str) -> None:
     """Bring the planned batch through all steps."""
-    held = world.app.ledger.acquire(world.stream, run_id)
+    lease = world.app.ledger.acquire(world.stream, run_id)
     written = world.written(plan.seq, world.attempt_name(plan.seq), {"second": [("a", plan.seq)]})
     manifest = world.app.write_manifest(world.stream, written)
-    held.add_attempt(Attempt(world.stream, plan.seq, manifest, {"": {"read": 2}, "second": {"emitted": 1}}))
-    attempt = held.attempt(world.stream, plan.seq)
+    lease.add_attempt(Attempt(world.stream, plan.seq, manifest, {"": {"read": 2}, "second": {"emitted": 1}}))
+    attempt = lease.attempt(world.stream, plan.seq)
     assert attempt is not None
-    held.commit(plan, replace(attempt, validated=True))
-    held.release()
+    lease.commit(plan, replace(attempt, validated=True))
+    lease.release()
     world.publish(plan.seq)
 
 
@@ -155,7 +155,7 @@ def test_dry_replay_counts_and_decides_nothing(world: Quarantined, caplog: pytes
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "message"),
     [
         ({"replay_reasons": ["malformed"]}, "with replay_reasons, and without `replay`"),
         ({"replay": True, "drain": True}, "with `replay`, which reads nothing, and with drain"),
@@ -166,10 +166,12 @@ def test_dry_replay_counts_and_decides_nothing(world: Quarantined, caplog: pytes
         ({"replay": True, "replay_set": ["$.n = integer($.none)"]}, "The edit does not fit events/0/"),
     ],
 )
-def test_invalid_replay_fails_before_planning(world: Quarantined, params: dict[str, Any], told: str) -> None:
+def test_invalid_replay_fails_before_planning(
+    world: Quarantined, params: dict[str, Any], message: str
+) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    with pytest.raises(AirflowFailException, match=told):
+    with pytest.raises(AirflowFailException, match=message):
         plans(context(**params))
     assert world.app.ledger.open_plan(world.stream) is None
     assert world.app.ledger.resolutions(world.stream) == []

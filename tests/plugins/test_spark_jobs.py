@@ -123,7 +123,7 @@ def test_compute_exits_waiting_if_another_run_leases(
 def test_lease_lost_during_spark_start_makes_task_wait(
     batches: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a real spark-submit, which passes the script's exit code on."""
+    """Run a real spark-submit, which passes the script's exit code on."""
     from airflow.sdk.exceptions import AirflowRescheduleException
 
     from tidegate_airflow import tasks
@@ -184,10 +184,10 @@ def test_permanent_driver_failure_is_reported_from_ledger(
     lease = batches.app.ledger.acquire(batches.stream, "run-1")
     lease.note_failure(1, "compute", BufferFull("The buffer of first is full", "Raise its bound."))
     lease.release()
-    told = (
+    message = (
         "^Batch 1 of visitors/1 failed in compute: BufferFull: The buffer of first is full. Raise its bound.$"
     )
-    with pytest.raises(AirflowFailException, match=told):
+    with pytest.raises(AirflowFailException, match=message):
         execute("run-1")
 
 

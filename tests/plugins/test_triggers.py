@@ -101,7 +101,7 @@ def test_run_repeats_other_streams_output_on_request(from_start: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "message"),
     [
         (
             {"dryrun": True},
@@ -112,10 +112,10 @@ def test_run_repeats_other_streams_output_on_request(from_start: bool) -> None:
         ({"drain": True, "max_records": 5}, "`drain`, which reads nothing, and with max_records"),
     ],
 )
-def test_invalid_trigger_is_refused_before_planning(params: dict[str, Any], told: str) -> None:
+def test_invalid_trigger_is_refused_before_planning(params: dict[str, Any], message: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    with pytest.raises(AirflowFailException, match=f"{told}.*Nothing was planned"):
+    with pytest.raises(AirflowFailException, match=f"{message}.*Nothing was planned"):
         trigger(run(), **params)
 
 

@@ -54,7 +54,7 @@ def airflow(server: Airflow, monkeypatch: pytest.MonkeyPatch) -> Airflow:
 
 @pytest.fixture
 def seeded(airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
-    """What the server shows; it has no pipeline yet."""
+    """Return the data that the server shows; it has no pipeline yet."""
     made = Seeded(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
@@ -72,7 +72,7 @@ def history(seeded: Seeded) -> Seeded:
 
 
 def text_of(page: str) -> str:
-    """What a reader sees, in one line."""
+    """Return the visible text of a page in one line."""
     body = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
@@ -234,9 +234,9 @@ def test_a_run_without_a_batch_says_why(airflow: Airflow, history: Seeded) -> No
     from tidegate.ledger import Run
 
     pipeline = history.add_sample("availability")
-    held = history.lease(pipeline)
-    held.add_run(Run("scheduled__2026-01-01T00:00:00+00:00", None, "nothing new to read"))
-    held.release()
+    lease = history.lease(pipeline)
+    lease.add_run(Run("scheduled__2026-01-01T00:00:00+00:00", None, "nothing new to read"))
+    lease.release()
     path = "/dags/availability/runs/scheduled__2026-01-01T00:00:00%2B00:00"
     assert "This run has no batch: nothing new to read" in text_of(airflow.get(path, airflow.token()).text)
     unknown = airflow.get("/dags/availability/runs/nobody", airflow.token())
@@ -259,16 +259,16 @@ def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seed
 
     token, pipeline = airflow.token(), history.add_sample("availability")
     assert "availability ok" in text_of(airflow.get("/", token).text)
-    held = history.lease(pipeline)
-    held.note_failure(4, "plan", TopicRecreated("The topic is another one", "Restore it."))
-    held.release()
+    lease = history.lease(pipeline)
+    lease.note_failure(4, "plan", TopicRecreated("The topic is another one", "Restore it."))
+    lease.release()
     assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
     shown = text_of(airflow.get("/dags/availability", token).text)
     assert "Why it is halted" in shown
     assert "TopicRecreated: The topic is another one. Restore it." in shown
-    held = history.lease(pipeline)
-    held.add_run(Run("late", None, "nothing to read"), {("stock", 0): 4_000_000_000_000})
-    held.release()
+    lease = history.lease(pipeline)
+    lease.add_run(Run("late", None, "nothing to read"), {("stock", 0): 4_000_000_000_000})
+    lease.release()
     assert "availability clock ahead" in text_of(airflow.get("/?only=failing", token).text)
     assert "The clock of availability/1 is 2096-10-02" in text_of(
         airflow.get("/dags/availability", token).text
@@ -373,8 +373,8 @@ def test_five_hundred_pipelines_are_paged(airflow: Airflow, seeded: Seeded) -> N
     assert (first.count("not started"), last.count("not started")) == (25, 25)
     assert "1 to 25 of 500" in text_of(first)
     assert ('rel="next"' in first, 'rel="next"' in last) == (True, False)
-    found = text_of(airflow.get("/?q=shop_49", token).text)
-    assert "1 to 9 of 9" in found
+    text = text_of(airflow.get("/?q=shop_49", token).text)
+    assert "1 to 9 of 9" in text
 
 
 def test_hundred_thousand_batches_make_an_ordinary_page(airflow: Airflow, seeded: Seeded) -> None:
@@ -421,7 +421,7 @@ VERDICT = Verdict("availability on the values of availability", (FAILED,))
 
 @pytest.fixture
 def page(seeded: Seeded) -> str:
-    """Of batch 2, which a suite has found something of; beside it a page of another pipeline."""
+    """Return the page of batch 2, in which a suite has failures; another pipeline has a page beside it."""
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 2)
     root = seeded.app.settings.data_docs
@@ -501,9 +501,9 @@ def add_run(run_after: datetime, task: Mapping[str, Any] | None = None) -> None:
 def test_run_with_reused_id_is_not_the_earlier(airflow: Airflow, history: Seeded) -> None:
     from tidegate.ledger import Run
 
-    held = history.lease(history.add_sample("availability"))
-    held.add_run(Run(f"nightly{SUFFIX}", None, "nothing new to read"))
-    held.release()
+    lease = history.lease(history.add_sample("availability"))
+    lease.add_run(Run(f"nightly{SUFFIX}", None, "nothing new to read"))
+    lease.release()
     add_run(CREATED)
     page = text_of(airflow.get("/dags/availability/runs/nightly", airflow.token()).text)
     assert "This run has no batch: nothing new to read" in page

@@ -24,7 +24,7 @@ class Airflow:
     client: TestClient
 
     def token(self, role: str | None = "viewer", teams: Sequence[str] = ()) -> str:
-        """What the login gives to a user with a role (None: without any right) in some teams."""
+        """Return the login token of a user with a role (None: without any right) in some teams."""
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
