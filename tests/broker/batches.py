@@ -32,13 +32,15 @@ def message(
 def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
     """Messages as columns."""
     fixed = ("key", "value", "timestamp_ms")
-    rows = [dict(zip(fixed, each[:3], strict=True)) | dict(each.headers) for each in messages]
+    rows = [dict(zip(fixed, message[:3], strict=True)) | dict(message.headers) for message in messages]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
 def batches_of(messages: Sequence[Message]) -> Callable[[int], Iterator[pa.RecordBatch]]:
-    """What `KafkaPublisher.publish` asks for: all from the n-th on, each in a batch of its own."""
-    return lambda skip: (batch_of([each]) for each in messages[skip:])
+    """Return the argument of `KafkaPublisher.publish`: a function of all messages from the n-th on, each
+    in a batch of its own.
+    """
+    return lambda skip: (batch_of([message]) for message in messages[skip:])
 
 
 class HasBegun(Exception):
@@ -46,7 +48,7 @@ class HasBegun(Exception):
 
 
 def begin(publisher: KafkaPublisher, seq: int) -> None:
-    """What a first publication leaves that dies as soon as it has begun."""
+    """Begin a first publication that dies at once, and leave what it wrote."""
 
     def die() -> None:
         raise HasBegun

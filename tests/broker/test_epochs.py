@@ -25,7 +25,7 @@ class Leader:
         return {at: self._end_of(epoch) for at, epoch in epochs.items()}
 
     def _end_of(self, epoch: int) -> EpochEnd:
-        """As Kafka's LeaderEpochFileCache.endOffsetFor."""
+        """Return the end of an epoch as Kafka's LeaderEpochFileCache.endOffsetFor does."""
         if epoch < 0 or epoch > max(self.begins):
             return NOT_KNOWN
         if epoch == max(self.begins):

@@ -16,26 +16,29 @@ def mark(name: str, key: str = "", deletion: bool = False) -> Mark:
 
 
 def traces(
-    found: Sequence[str] = (), compacted: bool = False, cut: Sequence[int] = (), others: Sequence[str] = ()
+    names: Sequence[str] = (),
+    compacted: bool = False,
+    cut: Sequence[int] = (),
+    other_keys: Sequence[str] = (),
 ) -> Traces:
-    times = Counter(name.encode() for name in found)
-    return Traces(compacted, times, list(cut), {key.encode() for key in others})
+    times = Counter(name.encode() for name in names)
+    return Traces(compacted, times, list(cut), {key.encode() for key in other_keys})
 
 
 MARKS = [mark("a"), mark("b"), mark("a"), mark("c")]
 
 
 @pytest.mark.parametrize(
-    ("found", "sent"), [("", 0), ("a", 1), ("ab", 2), ("aba", 3), ("aab", 3), ("abca", 4)]
+    ("names", "sent"), [("", 0), ("a", 1), ("ab", 2), ("aba", 3), ("aab", 3), ("abca", 4)]
 )
-def test_existing_messages_are_counted_from_the_first(found: str, sent: int) -> None:
-    assert sent_of(MARKS, traces(found)) == sent
+def test_existing_messages_are_counted_from_the_first(names: str, sent: int) -> None:
+    assert sent_of(MARKS, traces(names)) == sent
 
 
-@pytest.mark.parametrize("found", ["b", "ac", "aabbc", "aaa"])
-def test_messages_after_a_gap_or_repeated_prove_nothing(found: str) -> None:
+@pytest.mark.parametrize("names", ["b", "ac", "aabbc", "aaa"])
+def test_messages_after_a_gap_or_repeated_prove_nothing(names: str) -> None:
     with pytest.raises(Unclear, match="beyond the first"):
-        sent_of(MARKS, traces(found))
+        sent_of(MARKS, traces(names))
 
 
 def test_missing_message_was_not_sent_without_deletion() -> None:
@@ -48,7 +51,7 @@ def test_retention_without_a_trace_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "others", "told"),
+    ("missing", "other_keys", "proves"),
     [
         ([mark("a")], [], True),
         ([mark("a")], ["a"], False),
@@ -59,14 +62,14 @@ def test_retention_without_a_trace_proves_nothing() -> None:
     ],
 )
 def test_compacted_topic_proves_absence_by_newest_message(
-    missing: list[Mark], others: list[str], told: bool
+    missing: list[Mark], other_keys: list[str], proves: bool
 ) -> None:
-    found = traces(compacted=True, others=others)
-    if told:
-        check_unsent(missing, found)
+    present = traces(compacted=True, other_keys=other_keys)
+    if proves:
+        check_unsent(missing, present)
     else:
         with pytest.raises(Unclear, match="compacted"):
-            check_unsent(missing, found)
+            check_unsent(missing, present)
 
 
 def message(**changes: object) -> Message:
@@ -76,5 +79,10 @@ def message(**changes: object) -> Message:
 
 def test_message_is_identified_without_its_timestamp() -> None:
     assert mark_of(message()) == mark_of(message(timestamp_ms=2))
-    others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": [("tidegate-source", b"t/0/2")]}]
-    assert len({mark_of(message(**other)).identity for other in ({}, *others)}) == 5
+    other_messages = [
+        {"key": b"l"},
+        {"value": None},
+        {"value": b"-"},
+        {"headers": [("tidegate-source", b"t/0/2")]},
+    ]
+    assert len({mark_of(message(**other)).identity for other in ({}, *other_messages)}) == 5

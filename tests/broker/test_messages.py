@@ -27,21 +27,21 @@ MESSAGES = st.lists(
 
 def naive_chunks(messages: list[Message], records: int, size: int) -> list[list[Message]]:
     """One by one: a chunk ends before the message that it has no room for."""
-    found: list[list[Message]] = [[]]
-    for each in messages:
-        full = sum(other.size for other in found[-1]) + each.size > size or len(found[-1]) == records
-        if found[-1] and full:
-            found.append([])
-        found[-1].append(each)
-    return found
+    expected: list[list[Message]] = [[]]
+    for item in messages:
+        full = sum(other.size for other in expected[-1]) + item.size > size or len(expected[-1]) == records
+        if expected[-1] and full:
+            expected.append([])
+        expected[-1].append(item)
+    return expected
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 7), st.integers(1, 100))
 def test_chunks_are_full_within_records_and_bytes(
     batches: list[list[Message]], records: int, size: int
 ) -> None:
-    found = list(chunks(map(batch_of, batches), records, lambda: size))
-    shown = [[each for batch in chunk for each in messages_of(batch)] for chunk, _ in found]
+    actual = list(chunks(map(batch_of, batches), records, lambda: size))
+    shown = [[item for batch in chunk for item in messages_of(batch)] for chunk, _ in actual]
     assert shown == naive_chunks([record for batch in batches for record in batch], records, size)
 
 
@@ -55,8 +55,8 @@ def test_only_the_last_chunk_is_marked_last(count: int, last: list[bool]) -> Non
 def test_columns_give_back_each_message(messages: list[Message]) -> None:
     batch = batch_of(messages)
     assert list(messages_of(batch)) == messages
-    assert list(message_columns(batch)) == [tuple(each) for each in messages]
-    assert sizes_of(batch).tolist() == [each.size for each in messages]
+    assert list(message_columns(batch)) == [tuple(item) for item in messages]
+    assert sizes_of(batch).tolist() == [item.size for item in messages]
 
 
 def test_a_slice_has_its_own_messages() -> None:

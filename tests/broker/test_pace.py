@@ -56,7 +56,7 @@ def set_quota(broker: KafkaBroker, client: str, **limits: int) -> None:
 
 @pytest.mark.broker
 def test_a_batch_goes_out_under_a_produce_quota(home: Path, tmp_path: Path) -> None:
-    """In the time for one transaction the broker takes a fraction of the batch."""
+    """Publish more than the broker takes in the time for one transaction."""
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         limit = {"delivery.timeout.ms": "4000", "client.id": "slow"}
         config = KafkaConfig.from_dict({"bootstrap.servers": broker.bootstrap_servers} | limit)

@@ -35,14 +35,14 @@ def read(config: KafkaConfig, topic: str) -> list[tuple[int, bytes, int]]:
     """Partition, key and timestamp of all that is committed, as soon as its markers are there."""
     with KafkaLog(config) as log:
         ends = log.view(topic).ends
-    found = []
+    records = []
     with committed_reader(config) as consumer:
         for partition, end in ends.items():
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            found += [(partition, each.key, each.timestamp) for each in read_until(consumer, at, end)]
-    return found
+            records += [(partition, record.key, record.timestamp) for record in read_until(consumer, at, end)]
+    return records
 
 
 def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -> None:

@@ -130,10 +130,10 @@ def test_rebuilt_progress_record_stays(publisher: KafkaPublisher) -> None:
     publisher.publish(1, "first", one_message, last_published=0)
     seen = []
 
-    def find(there: Progress | None) -> Progress:
-        seen.append(there)
-        assert there is not None
-        return there
+    def find(progress: Progress | None) -> Progress:
+        seen.append(progress)
+        assert progress is not None
+        return progress
 
     assert publisher.rewrite_progress(find) == Progress(1, 1, done=True, attempt="first")
     assert seen == [Progress(1, 1, done=True, attempt="first")]
@@ -200,13 +200,13 @@ def test_reading_progress_does_not_grow_with_history(
     assert counted.records == in_the_beginning <= FIRST_WINDOW
 
 
-@pytest.mark.parametrize("others", [0, FIRST_WINDOW, 5 * FIRST_WINDOW, 12 * FIRST_WINDOW])
+@pytest.mark.parametrize("other_records", [0, FIRST_WINDOW, 5 * FIRST_WINDOW, 12 * FIRST_WINDOW])
 def test_distant_progress_record_is_still_the_newest(
-    config: KafkaConfig, publisher: KafkaPublisher, others: int
+    config: KafkaConfig, publisher: KafkaPublisher, other_records: int
 ) -> None:
     shard, place = publisher._shard.encode(), partition_of(publisher)
     write(config, shard, place, (3, True), (FIRST_WINDOW // 2, False))
-    write(config, b"neighbour", place, (others // 2, True), (others // 2, False))
+    write(config, b"neighbour", place, (other_records // 2, True), (other_records // 2, False))
     assert newest_seq(publisher) == 3
 
 
@@ -224,7 +224,7 @@ def test_a_shard_without_a_record_has_none(config: KafkaConfig, publisher: Kafka
 
 
 def put(config: KafkaConfig, publisher: KafkaPublisher, body: bytes | None) -> None:
-    """As the shard's newest progress record, whatever it is."""
+    """Send `body` as the shard's newest progress record."""
     producer = KafkaProducer(**config.for_python())
     key, partition = publisher._shard.encode(), partition_of(publisher)
     producer.send(PROGRESS_TOPIC, value=body, key=key, partition=partition).get(timeout=10)

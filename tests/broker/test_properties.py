@@ -63,8 +63,8 @@ def test_java_and_librdkafka_names_mean_the_same() -> None:
     ],
 )
 def test_the_login_of_java_is_taken_apart(options: str, password: str) -> None:
-    found = canonical({"sasl.jaas.config": f"{PLAIN_MODULE} {options}"}, "V")
-    assert found == {"sasl.username": "alice", "sasl.password": password}
+    properties = canonical({"sasl.jaas.config": f"{PLAIN_MODULE} {options}"}, "V")
+    assert properties == {"sasl.username": "alice", "sasl.password": password}
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_certificates_can_be_on_one_line() -> None:
 
 def test_key_of_another_certificate_is_reported() -> None:
     authority = Authority("a")
-    one, other = authority.sign("one"), authority.sign("other")
-    config = KafkaConfig.from_dict(TLS | {"ssl.certificate.pem": one.text, "ssl.key.pem": other.key})
+    own, other = authority.sign("one"), authority.sign("other")
+    config = KafkaConfig.from_dict(TLS | {"ssl.certificate.pem": own.text, "ssl.key.pem": other.key})
     with pytest.raises(SettingsInvalid, match="the key is not the certificate's"):
         config.for_python()
 

@@ -142,9 +142,7 @@ def test_broker_restart_during_a_slice_disturbs_nothing(home: Path, tmp_path: Pa
     assert [record.offset() for record in records] == list(range(60_000))
 
 
-def test_a_reader_asks_for_no_more_records_than_are_left(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_asks_for_remaining_records_only(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client would wait for the rest of them until its time is over, in each of many small slices."""
     topic.send(*map(str, range(10)))
     requested: list[int] = []

@@ -133,7 +133,7 @@ def test_small_topic_gets_smaller_batches(broker: KafkaBroker) -> None:
     assert topic.publisher.publish(1, "first", batches_of(random), last_published=0) == 200
 
 
-def told(code: int) -> TidegateError:
+def refusal(code: int) -> TidegateError:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": "secret"}
     config = KafkaConfig.from_dict(
         {"bootstrap.servers": "nobody:9092", "security.protocol": "SASL_PLAINTEXT", **login}
@@ -157,12 +157,12 @@ def told(code: int) -> TidegateError:
     ],
 )
 def test_client_error_says_whether_a_retry_helps(code: int, error: type[TidegateError]) -> None:
-    assert type(told(code)) is error
-    assert "secret" not in str(told(code))
+    assert type(refusal(code)) is error
+    assert "secret" not in str(refusal(code))
 
 
 def test_policy_violation_is_reported_with_its_reason() -> None:
-    refused = str(told(KafkaError.INVALID_RECORD))
+    refused = str(refusal(KafkaError.INVALID_RECORD))
     assert "topic out refuses an emission of shard" in refused
     assert "a compacted topic has keys" in refused
 

@@ -33,7 +33,7 @@ def record(*fields: object) -> RecordSchema:
 
 A = {"name": "a", "type": "long"}
 B = {"name": "b", "type": ["null", "string"], "default": None}
-ONE, TWO = record(A), record(A, B)
+FIRST, SECOND = record(A), record(A, B)
 OTHER = record({"name": "a", "type": "string"})
 
 
@@ -50,21 +50,21 @@ def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
 
 
 def test_schema_is_registered_once_and_read_by_id(registry: SchemaRegistry) -> None:
-    first = registry.register("levels-value", ONE)
-    assert registry.register("levels-value", ONE) == first
-    second = registry.register("levels-value", TWO)
-    assert (registry.schema(first), registry.schema(second)) == (ONE, TWO)
+    first = registry.register("levels-value", FIRST)
+    assert registry.register("levels-value", FIRST) == first
+    second = registry.register("levels-value", SECOND)
+    assert (registry.schema(first), registry.schema(second)) == (FIRST, SECOND)
     assert registry.versions("levels-value") == (1, 2)
     latest = registry.version("levels-value")
-    assert (latest.version, latest.id, latest.schema) == (2, second, TWO)
+    assert (latest.version, latest.id, latest.schema) == (2, second, SECOND)
     assert registry.version("levels-value", 1).id == first
 
 
 def test_looked_up_schema_is_not_registered(registry: SchemaRegistry, server: RegistryServer) -> None:
-    assert registry.lookup("levels-value", ONE) is None
-    known = registry.register("levels-value", ONE)
-    assert registry.lookup("levels-value", ONE) == known
-    assert registry.lookup("levels-value", TWO) is None
+    assert registry.lookup("levels-value", FIRST) is None
+    schema_id = registry.register("levels-value", FIRST)
+    assert registry.lookup("levels-value", FIRST) == schema_id
+    assert registry.lookup("levels-value", SECOND) is None
     assert registry.versions("nobody's") == ()
     assert list(server.subjects.versions) == ["levels-value"]
 
@@ -74,15 +74,15 @@ def test_schema_comes_with_its_references(registry: SchemaRegistry) -> None:
     box = json.dumps({"type": "record", "name": "Box", "fields": [{"name": "size", "type": "Size"}]})
     text = json.dumps({"type": "record", "name": "Level", "fields": [{"name": "box", "type": "Box"}]})
     schema = RecordSchema("AVRO", text, {"Size": size, "Box": box})
-    known = registry.register("levels-value", schema)
-    assert registry.lookup("levels-value", schema) == known
-    again = registry.schema(known)
+    schema_id = registry.register("levels-value", schema)
+    assert registry.lookup("levels-value", schema) == schema_id
+    again = registry.schema(schema_id)
     assert (again, list(again.imports)) == (schema, ["Size", "Box"])
 
 
 def test_what_consumers_could_not_read_is_refused(registry: SchemaRegistry) -> None:
-    registry.register("levels-value", ONE)
-    assert registry.is_compatible("levels-value", TWO)
+    registry.register("levels-value", FIRST)
+    assert registry.is_compatible("levels-value", SECOND)
     assert not registry.is_compatible("levels-value", OTHER)
     assert registry.is_compatible("another", OTHER)
     with pytest.raises(SchemaRefused, match=r"not compatible.*long is read as string.*another subject"):
@@ -106,10 +106,10 @@ def test_unknown_schema_is_distinguished_from_registry_down(
 
 
 def test_what_is_known_is_not_asked_for_again(registry: SchemaRegistry, server: RegistryServer) -> None:
-    known = registry.register("levels-value", ONE)
-    registry.schema(known)
+    schema_id = registry.register("levels-value", FIRST)
+    registry.schema(schema_id)
     server.status = 503
-    assert registry.schema(known) == ONE
+    assert registry.schema(schema_id) == FIRST
 
 
 def test_nobody_at_the_address_is_a_passing_error() -> None:
@@ -191,7 +191,7 @@ def secured(files: Mapping[str, Path]) -> Iterator[RegistryServer]:
 
 
 def properties(server: RegistryServer, files: Mapping[str, Path], **changed: str) -> dict[str, str]:
-    known = {
+    defaults = {
         "url": server.url,
         "basic.auth.user.info": f"alice:{PASSWORD}",
         "ssl.ca.location": str(files["authority"]),
@@ -199,15 +199,15 @@ def properties(server: RegistryServer, files: Mapping[str, Path], **changed: str
         "ssl.key.location": str(files["client_key"]),
         "ssl.key.password": CANARY,
     }
-    return known | {name.replace("__", "."): text for name, text in changed.items()}
+    return defaults | {name.replace("__", "."): text for name, text in changed.items()}
 
 
 def test_registry_login_uses_mutual_tls(secured: RegistryServer, files: Mapping[str, Path]) -> None:
     with SchemaRegistry(RegistryConfig.from_dict(properties(secured, files))) as registry:
-        assert registry.schema(registry.register("levels-value", ONE)) == ONE
+        assert registry.schema(registry.register("levels-value", FIRST)) == FIRST
     # as Confluent's own client is told it
     theirs = SchemaRegistryClient(properties(secured, files))
-    assert theirs.lookup_schema("levels-value", Schema(ONE.text, "AVRO")).version == 1
+    assert theirs.lookup_schema("levels-value", Schema(FIRST.text, "AVRO")).version == 1
 
 
 @pytest.mark.parametrize(

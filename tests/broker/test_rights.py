@@ -63,7 +63,7 @@ class Rights:
             made.result()
 
     def listed(self) -> Iterator[AclBinding]:
-        """Those of the page."""
+        """Yield the rights that the page lists."""
         names = {"stock": SOURCE, "availability": self.topic, "stock-dead": self.dead}
         for line in re.findall(r"^\$ACLS (.*)$", PAGE.read_text(), re.MULTILINE):
             kind, name = re.findall(r"--(topic|transactional-id) (\S+)", line)[0]
@@ -118,7 +118,7 @@ class Rights:
                 deleted.result()
 
     def draft(self) -> None:
-        """What a run, `plan` and `doctor` ask before a batch is planned."""
+        """Draft a batch as a run, `plan` and `doctor` do before it is planned."""
         app = App.for_reading(self.batches.environment)
         draft(
             app,
@@ -149,7 +149,7 @@ class Rights:
         validate_batch(batches.app, plan, "test")
 
     def examine(self) -> list[tuple[FindingState, str]]:
-        """What doctor finds."""
+        """Return the findings of doctor."""
         app, pipeline = App.for_reading(self.batches.environment), self.batches.pipeline
         findings = [*examine_pipeline(app, "visitors", pipeline), *examine_progress_topics(app, [pipeline])]
         return [(finding.state, finding.text) for finding in findings]
@@ -190,7 +190,7 @@ MISSING: dict[str, tuple[str, Callable[[Rights], None], str]] = {
 def test_a_right_that_is_missing_is_named(
     rights: Rights, resource: str, act: Callable[[Rights], None], names: str
 ) -> None:
-    rights.give(*(each for each in rights.listed() if each.name != resource.format(topic=rights.topic)))
+    rights.give(*(right for right in rights.listed() if right.name != resource.format(topic=rights.topic)))
     with pytest.raises(SettingsInvalid, match=names.format(topic=rights.topic)) as raised:
         act(rights)
     assert f"--allow-principal User:{RESTRICTED} --operation" in str(raised.value)

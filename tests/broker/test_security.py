@@ -74,7 +74,7 @@ def read_all(config: KafkaConfig, topic: str) -> None:
 
 
 def asked(properties: Mapping[str, str], topic: str) -> TidegateError:
-    """What kafka-python's client fails with, as it is told."""
+    """Return the error of kafka-python's client as tidegate raises it."""
     with (
         KafkaLog(KafkaConfig.from_dict(properties, VARIABLE)) as log,
         pytest.raises(TidegateError) as caught,

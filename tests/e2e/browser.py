@@ -42,7 +42,7 @@ class Browser:
         return str(self._call("GET", "url"))
 
     def set_cookie(self, name: str, value: str) -> None:
-        """For the site that is open."""
+        """Set a cookie of the open site."""
         self._call("POST", "cookie", cookie={"name": name, "value": value})
 
     def resize(self, width: int, height: int) -> None:
@@ -66,18 +66,18 @@ class Browser:
         self._call("POST", f"element/{self.find(css)[_ELEMENT]}/click")
 
     def enter_frame(self, css: str = "iframe") -> None:
-        """What follows is about the page in a frame."""
+        """Continue in the page in a frame."""
         self._call("POST", "frame", id=self.find(css))
 
     def leave_frame(self) -> None:
         self._call("POST", "frame", id=None)
 
     def script(self, body: str) -> Any:
-        """What a function with this body returns in the page."""
+        """Return the result of a function with this body in the page."""
         return self._call("POST", "execute/sync", script=body, args=[])
 
     def complaints(self) -> list[str]:
-        """What the console had to say since it was asked last: errors, and loads that were refused."""
+        """Return the errors and refused loads of the console since the last call."""
         entries = self._call("POST", "se/log", type="browser")
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
@@ -143,7 +143,7 @@ def _new_session(url: str, profile: Path) -> str:
 
 
 def _local() -> requests.Session:
-    """Without the environment's proxies."""
+    """Return a session without the environment's proxies."""
     session = requests.Session()
     session.trust_env = False
     return session

@@ -101,9 +101,9 @@ def add_failing_batch(seeded: Seeded) -> None:
         patch.setenv("TIDEGATE_PYTHON_MODULES", "alerts")
         pipeline = with_suites(load_pipeline(file), {"prices": json.dumps(SUITE)}.get)
     seeded.day(pipeline, SEQ - 1)
-    held = seeded.lease(pipeline)
+    lease = seeded.lease(pipeline)
     plan = seeded.plan(pipeline, SEQ)
-    held.add_plan(plan)
+    lease.add_plan(plan)
     lake, name = seeded.app.lake(plan.stream), attempt_name(SEQ, SEQ)
     writer = RowWriter(lake.store, f"{lake.files('outbox', NAME, name)}/1.parquet", "outbox", NAME)
     with writer:
@@ -112,8 +112,8 @@ def add_failing_batch(seeded: Seeded) -> None:
     assert writer.file is not None
     manifest = seeded.app.write_manifest(plan.stream, manifest_of(name, SEQ, [writer.file]))
     counts = {"": {"read": plan.span}, NAME: {"used": plan.span, "emitted": ROWS}}
-    held.add_attempt(Attempt(plan.stream, SEQ, manifest, counts))
-    held.release()
+    lease.add_attempt(Attempt(plan.stream, SEQ, manifest, counts))
+    lease.release()
 
 
 def _outbox() -> pa.Table:

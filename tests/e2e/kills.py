@@ -45,7 +45,7 @@ SENT = EFFECTS | {"publish": "ledger.add_publication=pause"}
 ASKING = EFFECTS | {"plan": "kafka.describe=pause", "compute": "compute.session=pause"}
 POINTS = tuple(dict.fromkeys([*EFFECTS.values(), *SENT.values(), *ASKING.values()]))
 
-# Airflow finds out sooner that a process of its own is gone; what it does then is the same
+# Airflow finds out sooner that a process of its own has ended; what it does then is the same
 IMPATIENT = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
@@ -66,7 +66,7 @@ def interval(wave: int) -> tuple[datetime, datetime]:
 
 
 def epoch_ms(instant: datetime) -> int:
-    """Of an instant."""
+    """Return the epoch milliseconds of an instant."""
     return round(instant.timestamp() * 1000)
 
 
@@ -108,11 +108,11 @@ class Line:
     _schedulers: list[Supervised] = field(default_factory=list)
 
     def arm(self, *points: str) -> None:
-        """Let the next process that comes to such a failpoint stop there, and at no other.
+        """Stop the next process that comes to such a failpoint there, and at no other.
 
-        What stands in the file has fired, and does not fire again.
+        A point of the file has fired, and does not fire again.
         """
-        self.fired.write_text("".join(f"{each}\n" for each in POINTS if each not in points))
+        self.fired.write_text("".join(f"{point}\n" for point in POINTS if point not in points))
 
     def begin(self) -> str:
         """Trigger a run for the next hour of the input; its id."""
@@ -127,8 +127,10 @@ class Line:
 
     def task(self, run_id: str, task_id: str) -> tuple[str | None, int]:
         """State and number of the newest try."""
-        told = self.airflow.api("GET", f"/dags/{self.scene.name}/dagRuns/{run_id}/taskInstances/{task_id}")
-        return told["state"], told["try_number"]
+        instance = self.airflow.api(
+            "GET", f"/dags/{self.scene.name}/dagRuns/{run_id}/taskInstances/{task_id}"
+        )
+        return instance["state"], instance["try_number"]
 
     def until_tried_again(self, run_id: str, task_id: str, after: int) -> None:
         """Airflow has given up a try, and a later one is at work or through."""
@@ -140,7 +142,7 @@ class Line:
         until(again, f"{task_id} of {run_id} is tried again")
 
     def log_of(self, run_id: str, task_id: str, attempt: int) -> str:
-        """What a try has said."""
+        """Return the log of a try."""
         folder = self.airflow.log.parent.parent / "airflow" / "logs"
         where = f"dag_id={self.scene.name}/run_id={run_id}/task_id={task_id}/attempt={attempt}.log"
         return (folder / where).read_text()
@@ -171,11 +173,11 @@ class Line:
 
 def above(pid: int) -> list[int]:
     """A process and those above it, up to the scheduler's worker process, which stands at the end."""
-    found = [pid]
-    while not command_of(found[-1]).startswith("airflow worker -- LocalExecutor"):
-        found.append(parent_of(found[-1]))
-        assert found[-1] > 1, f"{command_of(pid)} is not a task's"
-    return found
+    pids = [pid]
+    while not command_of(pids[-1]).startswith("airflow worker -- LocalExecutor"):
+        pids.append(parent_of(pids[-1]))
+        assert pids[-1] > 1, f"{command_of(pid)} is not a task's"
+    return pids
 
 
 def go_on(pid: int) -> None:
@@ -197,7 +199,7 @@ def line(installed: Path, home: Path) -> Iterator[Line]:
     """The whole stack, with all of the input sent."""
     (home / "jars").symlink_to(installed / "jars", target_is_directory=True)
     fired = home / "fired"
-    fired.write_text("".join(f"{each}\n" for each in POINTS))
+    fired.write_text("".join(f"{point}\n" for point in POINTS))
     with KafkaBroker(home) as broker:
         servers = broker.bootstrap_servers
         send_waves(servers, "source")

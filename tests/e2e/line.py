@@ -44,7 +44,7 @@ class Line:
         producer.close()
 
     def trigger_by_form(self, dag_id: str, run_id: str, **conf: Any) -> None:
-        """As the page of the UI does: with a logical date that is now, and no interval."""
+        """Trigger a run as the form of the UI does: with now as the logical date, and no interval."""
         now = datetime.now(timezone.utc)
         self.airflow.trigger(dag_id, run_id, logical_date=now, conf=conf)
 
@@ -53,19 +53,21 @@ class Line:
         return self.airflow.wait_run(dag_id, run_id, timeout_s=300)
 
     def plans(self, dag_id: str) -> list[Plan]:
-        """Of the committed batches, without those that have read nothing; their runs by Airflow's ids."""
+        """Return the plans of the committed batches that have read something; their runs have Airflow's
+        ids.
+        """
         stream = Stream(dag_id, 1)
         plans = [self.ledger.plan(stream, seq) for seq, _ in self.ledger.committed(stream)]
         read = [plan for plan in plans if plan is not None and plan.span]
         return [replace(plan, run_id=re.sub("@[^#]*", "", plan.run_id)) for plan in read]
 
     def rows(self, dag_id: str) -> list[int]:
-        """What went out, in order."""
+        """Return the emitted numbers in order."""
         with sqlite3.connect(self.folder / "sink.db") as connection:
             return [row[0] for row in connection.execute(f"SELECT n FROM {dag_id} ORDER BY rowid")]
 
     def log(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """What all tries of a task have said."""
+        """Return the logs of all tries of a task."""
         folder = self.folder / "airflow" / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}"
         return "".join(path.read_text() for path in sorted((folder / f"task_id={task_id}").glob("*.log")))
 

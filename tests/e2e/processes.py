@@ -11,16 +11,16 @@ from typing import TypeVar
 
 from tidegate_dev.warden import living_below
 
-Found = TypeVar("Found")
+Result = TypeVar("Found")
 
 
-def until(look: Callable[[], Found | None], what: str, timeout_s: float = 180) -> Found:
-    """What `look` finds, as soon as it finds something; AssertionError after `timeout_s`."""
+def until(look: Callable[[], Result | None], what: str, timeout_s: float = 180) -> Result:
+    """Return the first true result of `look`. Raises AssertionError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    while not (found := look()):
+    while not (result := look()):
         assert time.monotonic() < deadline, f"not after {timeout_s:.0f} s: {what}"
         time.sleep(0.1)
-    return found
+    return result
 
 
 def is_alive(pid: int) -> bool:
@@ -29,7 +29,7 @@ def is_alive(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """0 when it is gone."""
+    """Return the parent of a process, or 0 if the process has ended."""
     return int(_stat(pid)[1]) if _stat(pid) else 0
 
 
@@ -48,15 +48,15 @@ def stopped() -> int | None:
 
 def running(end_of_command: str) -> int | None:
     """The topmost process of ours whose command ends so."""
-    found = [pid for pid in living_below(os.getpid()) if _is(pid, end_of_command)]
-    return next((pid for pid in found if parent_of(pid) not in found), None)
+    pids = [pid for pid in living_below(os.getpid()) if _is(pid, end_of_command)]
+    return next((pid for pid in pids if parent_of(pid) not in pids), None)
 
 
 def kill(*pids: int) -> None:
-    """SIGKILL, and see that they are gone."""
+    """Send SIGKILL, and wait until the processes have ended."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, pids)), f"{pids} are gone", 20)
+    until(lambda: not any(map(is_alive, pids)), f"{pids} have ended", 20)
 
 
 def _is(pid: int, end_of_command: str) -> bool:

@@ -112,7 +112,7 @@ def _active(stack: Line) -> int:
 
 
 def _ended_runs(stack: Line) -> list[dict[str, Any]]:
-    """All runs, when all have succeeded."""
+    """Return all runs when all have succeeded."""
 
     def succeeded() -> list[dict[str, Any]]:
         runs = _runs(stack)
@@ -128,13 +128,15 @@ def _in_order(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _plan_logs(stack: Line, run_id: str) -> str:
-    """What all tries of a run's plan have said."""
+    """Return the logs of all tries of a run's plan task."""
     folder = stack.airflow.log.parent.parent / "airflow" / "logs" / f"dag_id={DAG}" / f"run_id={run_id}"
     return "".join(path.read_text() for path in sorted((folder / "task_id=plan").glob("*.log")))
 
 
 def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession) -> App:
-    """The same triggers in one process, one after the other, into a pipeline that Airflow does not see."""
+    """Play the same triggers in one process, one after the other, into a pipeline that Airflow does not
+    see.
+    """
     folder = stack.scene.folder / "in_order"
     folder.mkdir()
     _write_pipeline(folder, TWIN)
@@ -149,14 +151,14 @@ def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession)
 
 
 def _plans(app: App, name: str) -> list[Plan]:
-    """Of the committed batches, in order."""
+    """Return the plans of the committed batches in order."""
     stream = Stream(name, 1)
     plans = [app.ledger.plan(stream, seq) for seq, _ in app.ledger.committed(stream)]
     return [plan for plan in plans if plan is not None]
 
 
 def _rows(folder: Path, table: str) -> list[tuple[Any, ...]]:
-    """In the order in which they came, without the name of the stream."""
+    """Return the rows in the order in which they came, without the name of the stream."""
     connection = sqlite3.connect(folder / "sink.db")
     try:
         names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]

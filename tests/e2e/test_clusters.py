@@ -44,7 +44,7 @@ class Ran:
     states: dict[str, str]
 
     def files(self) -> Iterator[tuple[Path, str]]:
-        """All that was written, but for what the broker itself has."""
+        """Yield all written files with their text, without the broker's own."""
         for path in sorted(self.home.rglob("*")):
             if path.is_file() and not path.is_relative_to(self.home / "broker"):
                 yield path, path.read_bytes().decode(errors="replace")
@@ -106,9 +106,9 @@ def _pipeline(way: str) -> str:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Without a cluster that has no name; with all that can be logged."""
-    known = environment(home, REPOSITORY, "nowhere:9092")
-    return {name: text for name, text in known.items() if "TIDEGATE_KAFKA" not in name} | {
+    """Return an environment without the default cluster, and with all logging switched on."""
+    variables = environment(home, REPOSITORY, "nowhere:9092")
+    return {name: text for name, text in variables.items() if "TIDEGATE_KAFKA" not in name} | {
         "TIDEGATE_PIPELINES": str(home / "pipelines"),
         "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
         "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
@@ -117,7 +117,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _connect(airflow: AirflowStack, name: str, properties: Properties) -> None:
-    """As its form does it."""
+    """Add a connection as Airflow's form does."""
     extra = dict(properties)
     host, _, port = extra.pop("bootstrap.servers").partition(":")
     connection = {

@@ -41,7 +41,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """All of it, as a user does it who knows nothing of this repository."""
+    """Install and start everything as a user does who does not have this repository."""
     home = tmp_path_factory.mktemp("installed")
     (home / "jars").symlink_to(installed / "jars", target_is_directory=True)
     fresh = Environment(home / "venv", installed / "uv-cache")
@@ -131,7 +131,7 @@ def test_airflow_lists_provider_and_default_dag(line: Installed) -> None:
 
 
 def test_the_demo_runs_without_a_checkout(line: Installed, tmp_path: Path, installed: Path) -> None:
-    """In a folder of its own, beside the Airflow above; it proves what comes out by itself."""
+    """Run the demo in a folder of its own, beside the Airflow above; it proves its output by itself."""
     (tmp_path / "jars").symlink_to(installed / "jars", target_is_directory=True)
     java = {"JAVA_HOME": line.airflow.env["JAVA_HOME"], "TIDEGATE_HOME": str(tmp_path)}
     line.environment.install(f"{line.built.wheel}[airflow,quality]", str(line.built.dev_wheel))

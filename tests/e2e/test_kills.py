@@ -50,7 +50,9 @@ def worker(at: Standing) -> None:
 
 
 def machine(at: Standing) -> None:
-    """All of a task, with Airflow's process above it, which would tell that the task has died."""
+    """Kill all processes of a task, with Airflow's process above it, which would report that the task has
+    died.
+    """
     kill(*above(at.pid))
 
 
@@ -93,7 +95,7 @@ def test_kill_in_each_task_changes_no_output(
     struck = []
     for number, task in enumerate(tasks):
         pid = stack.stand(points[task])
-        stack.arm(*[points[each] for each in tasks[number + 1 : number + 2]])
+        stack.arm(*[points[task] for task in tasks[number + 1 : number + 2]])
         at = Standing(stack, run_id, task, stack.task(run_id, task)[1], pid)
         struck.append(at)
         strike(at)
@@ -108,8 +110,8 @@ def test_kill_in_each_task_changes_no_output(
     assert {"plan", "compute"} <= again
     for at in struck:
         if at.task in again:
-            said = stack.log_of(run_id, at.task, at.number)
-            assert "BrokerUnavailable" in said or "OutcomeUnknown" in said
+            log = stack.log_of(run_id, at.task, at.number)
+            assert "BrokerUnavailable" in log or "OutcomeUnknown" in log
 
 
 def test_killed_driver_or_jvm_is_computed_again(stack: Line, spark: SparkSession) -> None:

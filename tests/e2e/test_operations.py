@@ -109,7 +109,7 @@ def task_state(line: Line, dag_id: str, run_id: str, task_id: str) -> str | None
 
 
 def busy_slots(line: Line) -> int:
-    """How many of Airflow's workers have a task."""
+    """Return how many of Airflow's workers have a task."""
     return int(line.airflow.api("GET", "/pools/default_pool")["occupied_slots"])
 
 
@@ -132,7 +132,7 @@ def test_permanent_failure_calls_callbacks_with_noted_cause(
 
 
 def _alerts(line: Line, number: int) -> list[list[str]]:
-    """What the callbacks have noted, when there are so many."""
+    """Return the alerts of the callbacks, once there are `number` of them."""
     path = line.folder / "alerts"
     alerts = [json.loads(alert) for alert in path.read_text().splitlines()] if path.exists() else []
     return alerts if len(alerts) >= number else []
@@ -184,7 +184,7 @@ def test_catchup_runs_follow_local_midnights(
 
 
 def _utc(instant: datetime) -> str:
-    """As Airflow writes it."""
+    """Return an instant as Airflow writes it."""
     return f"{instant.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -202,7 +202,9 @@ def succeeded_runs(line: Line, dag_id: str, number: int) -> list[dict[str, Any]]
 
 
 def backfill(line: Line, first: datetime, last: datetime) -> list[str]:
-    """As the form of the UI does, where only the dates are set; the dates of the runs that it would make."""
+    """Create a backfill as the form of the UI does if only the dates are set. Returns the dates of the
+    runs that it would make.
+    """
     body = {
         "dag_id": "hours",
         "dag_run_conf": None,
@@ -219,7 +221,9 @@ def backfill(line: Line, first: datetime, last: datetime) -> list[str]:
 
 
 def _is_accepted(line: Line, body: dict[str, Any]) -> bool:
-    """Not where Airflow's SQLite is locked, nor while Airflow has not noticed that the one before is over."""
+    """Create a backfill. Returns False while Airflow's SQLite is locked, or Airflow has not noticed that
+    the last one is over.
+    """
     try:
         line.airflow.api("POST", "/backfills", body)
     except SetupFailed as error:

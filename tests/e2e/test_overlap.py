@@ -72,7 +72,9 @@ def _backfill(stack: Line) -> None:
 
 
 def _is_created(stack: Line, body: dict[str, Any]) -> bool:
-    """Not while another process writes into Airflow's SQLite file: then Airflow refuses, and says so."""
+    """Create a backfill. Returns False while another process writes into Airflow's SQLite file, which
+    Airflow reports.
+    """
     try:
         stack.airflow.api("POST", "/backfills", body)
     except SetupFailed as error:
@@ -83,19 +85,23 @@ def _is_created(stack: Line, body: dict[str, Any]) -> bool:
 
 
 def _waiting(stack: Line) -> bool:
-    found = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns/~/taskInstances?limit=100")["task_instances"]
-    return any((each["task_id"], each["state"]) == ("plan", "up_for_reschedule") for each in found)
+    instances = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns/~/taskInstances?limit=100")[
+        "task_instances"
+    ]
+    return any(
+        (instance["task_id"], instance["state"]) == ("plan", "up_for_reschedule") for instance in instances
+    )
 
 
 def _ended(stack: Line) -> list[str]:
-    """What kinds of runs there were, when all have succeeded."""
+    """Return the kinds of all runs when all have succeeded."""
 
     def runs() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns")["dag_runs"]
-        assert not any(each["state"] == "failed" for each in found)
-        return found if all(each["state"] == "success" for each in found) else []
+        dag_runs: list[dict[str, Any]] = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns")["dag_runs"]
+        assert not any(run["state"] == "failed" for run in dag_runs)
+        return dag_runs if all(run["state"] == "success" for run in dag_runs) else []
 
-    return [each["run_type"] for each in until(runs, "all runs have succeeded", 600)]
+    return [run["run_type"] for run in until(runs, "all runs have succeeded", 600)]
 
 
 def _rows(folder: Path, table: str) -> dict[str, list[tuple[Any, ...]]]:
@@ -103,11 +109,11 @@ def _rows(folder: Path, table: str) -> dict[str, list[tuple[Any, ...]]]:
     connection = sqlite3.connect(folder / "sink.db")
     try:
         names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-        kept = ", ".join(f'"{name}"' for name in names if name not in OF_THE_BATCH)
-        found: dict[str, list[tuple[Any, ...]]] = {}
-        for key, *row in connection.execute(f'SELECT "key", {kept} FROM {table} ORDER BY rowid'):
-            found.setdefault(key, []).append(tuple(row))
-        return found
+        columns = ", ".join(f'"{name}"' for name in names if name not in OF_THE_BATCH)
+        rows_by_key: dict[str, list[tuple[Any, ...]]] = {}
+        for key, *row in connection.execute(f'SELECT "key", {columns} FROM {table} ORDER BY rowid'):
+            rows_by_key.setdefault(key, []).append(tuple(row))
+        return rows_by_key
     finally:
         connection.close()
 

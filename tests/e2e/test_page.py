@@ -210,8 +210,8 @@ def test_pages_are_framed_by_airflow_with_links(site: Site, window: Browser) -> 
     assert window.complaints() == []
     window.click(f"a[href$='/runs/{LAST_RUN}']")
     window.leave_frame()
-    there = f"{site.airflow.url}/dags/availability/runs/{LAST_RUN}"
-    window.until(lambda: window.url.startswith(there), "the run in Airflow")
+    run_page = f"{site.airflow.url}/dags/availability/runs/{LAST_RUN}"
+    window.until(lambda: window.url.startswith(run_page), "the run in Airflow")
 
 
 def test_framed_page_has_its_own_address(site: Site, window: Browser) -> None:

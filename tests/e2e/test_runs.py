@@ -157,7 +157,7 @@ IDLE = 2
 
 
 def create_backfill(line: Line, last: datetime, *options: str) -> None:
-    """By Airflow's command, with its defaults, from the first hour on."""
+    """Create a backfill by Airflow's command, with its defaults, from the first hour on."""
     dates = ("--from-date", HOURS[0].isoformat(), "--to-date", last.isoformat())
     command = [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", "hours", *dates, *options]
     until(lambda: _succeeds(command, line.airflow.environment()), "the backfill is created", 180)

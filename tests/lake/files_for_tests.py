@@ -1,4 +1,4 @@
-"""State files, and what their rows are told apart by."""
+"""State files, and the columns that identify their rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row(
 
 
 def write(store: Store, seq: int, rows: Sequence[dict[str, Any]], schema: pa.Schema = SCHEMA) -> DataFile:
-    ordered = sorted(rows, key=lambda each: (each["hash"], each["window_start"] or -1))
+    ordered = sorted(rows, key=lambda row: (row["hash"], row["window_start"] or -1))
     with RowWriter(store, f"s/{attempt_name(seq, 1)}/{seq}.parquet", "state", "s") as file:
         for start in range(0, len(ordered), 3):
             file.write(pa.RecordBatch.from_pylist(ordered[start : start + 3], schema))

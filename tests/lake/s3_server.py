@@ -22,7 +22,7 @@ FaultKind = Literal["none", "fail", "stall", "lose", "late", "unconditional"]
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests with this method whose path has `path` in it.
+    """A fault of the next `times` requests with this method whose path has `path` in it.
 
     none: nothing, they are only counted · fail: 503, and nothing is done · stall: no answer, and nothing is
     done · lose: it is done, but the connection ends without an answer · late: it is done once the client has
@@ -74,7 +74,9 @@ class S3Server:
         return self.faults[-1]
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to use it: the only setting, for every part."""
+        """Return the environment variables of a process that uses the server: the only setting for every
+        part.
+        """
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": "eu-north-1",

@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 def main(jars: str, queries: str, results: str) -> None:
-    """All queries, in one session."""
+    """Run all queries in one session."""
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
     for name, value in OPTIONS.items():

@@ -139,8 +139,8 @@ def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatc
 
     def late(self: SharedTable, *arguments: object) -> None:
         monkeypatch.setattr(SharedTable, "_write", write_change)
-        gone = {file.path: file.bytes for file in second.added}
-        catch_up(table, [second, TableChange({APPLICATION: 3}, third.added, gone)])
+        removed = {file.path: file.bytes for file in second.added}
+        catch_up(table, [second, TableChange({APPLICATION: 3}, third.added, removed)])
         write_change(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SharedTable, "_write", late)
@@ -311,14 +311,14 @@ def test_overwriting_store_is_distinguished_from_put_if_absent(store: Store, ser
 
 
 @pytest.mark.parametrize(
-    ("overwrites", "ok", "found"),
+    ("overwrites", "ok", "message"),
     [
         (False, "ok", "and refuses to overwrite"),
         (True, "WRONG", "an object store with conditional writes"),
     ],
 )
 def test_doctor_tries_whether_the_store_overwrites(
-    store: Store, server: S3Server, tmp_path: Path, overwrites: bool, ok: str, found: str
+    store: Store, server: S3Server, tmp_path: Path, overwrites: bool, ok: str, message: str
 ) -> None:
     if overwrites:
         server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
@@ -326,7 +326,7 @@ def test_doctor_tries_whether_the_store_overwrites(
     result = CliRunner().invoke(cli, ["doctor", "--json"], env=environment)
     (lake,) = (row for row in json.loads(result.stdout) if row["check"] == "lake")
     assert lake["ok"] == ok
-    assert re.search(f"{store.root}.* {found}", lake["found"])
+    assert re.search(f"{store.root}.* {message}", lake["found"])
 
 
 def test_store_that_cannot_be_probed_is_transient(store: Store, server: S3Server) -> None:

@@ -79,7 +79,7 @@ TABLES: dict[str, tuple[Callable[[SharedTable], object], str]] = {
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
-    """What Spark answers, by table."""
+    """Return Spark's answers by table."""
     folder = tmp_path_factory.mktemp("spark sql")
     home = Path(os.environ.get("TIDEGATE_HOME", REPOSITORY / ".tidegate"))
     jars = ensure_jars("spark", home, spark_peers.LOCK)
@@ -108,12 +108,12 @@ def test_it_goes_by_the_logs_checkpoints(seen: dict[str, Rows]) -> None:
 
 
 def test_guide_view_has_one_row_per_live_entry(seen: dict[str, Rows]) -> None:
-    rows = [tuple(each.values()) for each in seen["several"]]
+    rows = [tuple(row.values()) for row in seen["several"]]
     assert rows == [(1, None, 2), (3, 0, 1), (3, 10, 2)]
 
 
 def test_added_columns_are_null_for_spark(seen: dict[str, Rows]) -> None:
-    assert [tuple(each.values()) for each in seen["wider"]] == [(None, None), ("x", 7)]
+    assert [tuple(row.values()) for row in seen["wider"]] == [(None, None), ("x", 7)]
 
 
 def test_widened_columns_are_wider_for_spark(seen: dict[str, Rows]) -> None:

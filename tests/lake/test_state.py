@@ -125,7 +125,7 @@ def test_row_groups_without_due_timers_are_skipped(store: Store, read_groups: li
 
 
 def test_missing_timer_limit_reads_every_row_group(store: Store, read_groups: list[int]) -> None:
-    """As where all that hold something back have to go out."""
+    """Read without a limit, as if all suppressed values are due."""
     files = [write(store, 1, [row(h, 1, due_at=h) for h in range(600)])]
     due = DueRows(("due_at",), None, due_at(6).fires)
     with StateReader(store, files, SCHEMA, due) as state:
@@ -283,7 +283,7 @@ def test_key_with_an_equal_hash_is_distinguished(store: Store) -> None:
 
 
 def _place(stored: dict[str, Any]) -> int:
-    """Where an entry stands among those of its key: without a window last."""
+    """Return the position of an entry among the entries of its key: without a window it is the last."""
     return 99 if stored["window_start"] is None else stored["window_start"]
 
 
@@ -299,7 +299,7 @@ histories = st.lists(st.lists(stored_rows, max_size=14), max_size=4)
 
 
 class Model:
-    """All rows in memory: the newest of each entry, and the files that they were written to."""
+    """The rows in memory: the newest of each entry, and the files that they were written to."""
 
     def __init__(self, store: Store, history: list[list[dict[str, Any]]]) -> None:
         self.rows: list[dict[str, Any]] = []

@@ -132,8 +132,8 @@ def test_one_that_is_late_changes_nothing(table: SharedTable, monkeypatch: pytes
 
     def late(self: SharedTable, *arguments: Any) -> None:
         monkeypatch.setattr(SharedTable, "_write", write)
-        gone = {file.path: file.bytes for file in first.added}
-        catch_up(table, [first, second, TableChange({APPLICATION: 3}, removed=gone)])
+        removed = {file.path: file.bytes for file in first.added}
+        catch_up(table, [first, second, TableChange({APPLICATION: 3}, removed=removed)])
         write(self, *arguments)
 
     monkeypatch.setattr(SharedTable, "_write", late)
@@ -200,8 +200,8 @@ def test_change_that_always_conflicts_ends_in_error(table: SharedTable) -> None:
 def test_snapshot_replaces_the_files_it_folded(table: SharedTable) -> None:
     changes = [batch(table, 1, 1, 2), batch(table, 2, 2, 3), batch(table, 3)]
     folded = written(table, "snapshot-2", [row(1, 1), row(2, 2), row(3, 2)])
-    gone = {file.path: file.bytes for change in changes[:2] for file in change.added}
-    catch_up(table, [*changes, TableChange({"snapshots": 2}, (folded,), gone, is_rearranged=True)])
+    replaced = {file.path: file.bytes for change in changes[:2] for file in change.added}
+    catch_up(table, [*changes, TableChange({"snapshots": 2}, (folded,), replaced, is_rearranged=True)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 2), (3, 3)]
     assert (number(table), number(table, "snapshots")) == (3, 2)
 
@@ -241,11 +241,11 @@ def test_vacuum_keeps_files_of_uncommitted_batches(table: SharedTable) -> None:
 def test_vacuum_keeps_files_a_snapshot_replaced(table: SharedTable) -> None:
     """Somebody may read the state as of that batch."""
     change = batch(table, 1)
-    gone = {file.path: file.bytes for file in change.added}
-    catch_up(table, [change, TableChange({"snapshots": 1}, removed=gone, is_rearranged=True)])
+    removed = {file.path: file.bytes for file in change.added}
+    catch_up(table, [change, TableChange({"snapshots": 1}, removed=removed, is_rearranged=True)])
     for full in (True, False):
         opened(table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
-    assert [file.path for file in table.store.listed(f"{table.folder}/_files")] == list(gone)
+    assert [file.path for file in table.store.listed(f"{table.folder}/_files")] == list(removed)
 
 
 def test_edit_adds_columns_as_null_to_older_rows(table: SharedTable) -> None:
@@ -281,7 +281,9 @@ def test_edit_widens_columns_of_older_rows(table: SharedTable) -> None:
 
 
 def test_narrower_file_can_follow_wider_ones(table: SharedTable) -> None:
-    """Such as that of a batch that was planned before the edit, in a table that is made anew."""
+    """Add a narrower file, such as that of a batch that was planned before the edit, to a table that is
+    made anew.
+    """
     put_widened_rows(table)
     version = opened(table).version()
     schema = pa.schema([pa.field("hash", pa.int64()), pa.field("value", NARROW)])
@@ -356,15 +358,16 @@ def test_unreleased_table_format_is_refused(table: SharedTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "told"), [({}, "was not made by tidegate"), ({"tidegate.format": "2"}, "has format 2")]
+    ("configuration", "message"),
+    [({}, "was not made by tidegate"), ({"tidegate.format": "2"}, "has format 2")],
 )
 def test_a_table_of_another_format_is_refused(
-    table: SharedTable, configuration: dict[str, str | None], told: str
+    table: SharedTable, configuration: dict[str, str | None], message: str
 ) -> None:
     schema = Schema.from_arrow(SCHEMA)
     options: dict[str, Any] = {"configuration": configuration, "raise_if_key_not_exists": False}
     DeltaTable.create(table.store.uri(table.folder), schema, **options)
-    with pytest.raises(LakeDamaged, match=told):
+    with pytest.raises(LakeDamaged, match=message):
         catch_up(table, [batch(table, 1)])
 
 
@@ -388,7 +391,7 @@ def test_view_gives_one_row_per_live_entry(table: SharedTable) -> None:
     assert sorted(duck(f"SELECT {columns} FROM ({newest_rows_sql(scan(table))})"), key=str) == expected
     engine = QueryBuilder().register("state", opened(table))
     rows = engine.execute(f"SELECT {columns} FROM ({newest_rows_sql('state')})").read_all()
-    assert sorted((tuple(found.values()) for found in pa.table(rows).to_pylist()), key=str) == expected
+    assert sorted((tuple(row.values()) for row in pa.table(rows).to_pylist()), key=str) == expected
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -399,5 +402,5 @@ def test_values_of_every_type_survive_the_table(tmp_path: Path, name: str) -> No
     for seq in (1, 2):  # the second finds the column
         catch_up(table, [change_of(seq, written(table, f"a{seq}", [{"value": {name: value}}], schema))])
     assert opened(table).to_pyarrow_table()["value"].to_pylist() == [{name: value}] * 2
-    for (found,) in duck(f"SELECT value FROM {scan(table)}"):
-        assert found == {name: dict(value) if name == "pairs" else value}
+    for (stored,) in duck(f"SELECT value FROM {scan(table)}"):
+        assert stored == {name: dict(value) if name == "pairs" else value}

@@ -41,15 +41,15 @@ appender.err.layout.pattern = %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program left in its folder."""
+    """The folder of a program, with its results."""
 
     folder: Path
 
     @cached_property
-    def told(self) -> dict[str, Any]:
-        """What it says that came of its batches."""
-        told: dict[str, Any] = json.loads((self.folder / "told.json").read_text())
-        return told
+    def results(self) -> dict[str, Any]:
+        """Return the results of the batches, as the program wrote them."""
+        results: dict[str, Any] = json.loads((self.folder / "results.json").read_text())
+        return results
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -60,13 +60,13 @@ class Ran:
 
 @dataclass(frozen=True)
 class Kind:
-    """Where a program of a kind of session runs, and what its processes are told."""
+    """A kind of session: the folder of its program, and the environment of its processes."""
 
     folder: Path
     broker: SecuredBroker
 
     def environment(self, **more: str) -> dict[str, str]:
-        """With the event log, the page and the logs of Spark switched on."""
+        """Return the environment, with the event log, the page and the logs of Spark switched on."""
         return {
             **os.environ,
             "SPARK_CONF_DIR": str(self.folder / "conf"),
@@ -74,7 +74,7 @@ class Kind:
         } | more
 
     def environment_with_wheel(self, **more: str) -> dict[str, str]:
-        """For workers whose Python has tidegate as its wheel."""
+        """Return the environment for workers whose Python has tidegate as its wheel."""
         return self.environment(PYSPARK_PYTHON=str(python_with_wheel(self.folder)), **more)
 
     def configure(self, page: int, **conf: str) -> None:
@@ -116,7 +116,7 @@ class Kind:
 
 @pytest.fixture(scope="package")
 def local(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """In a JVM of the driver's own."""
+    """Run in a JVM of the driver's own."""
     kind = Kind(tmp_path_factory.mktemp("local"), secured)
     page = free_port()
     kind.configure(page)
@@ -125,7 +125,7 @@ def local(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> R
 
 @pytest.fixture(scope="package")
 def connect(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """In a server's session."""
+    """Run in a server's session."""
     kind = Kind(tmp_path_factory.mktemp("connect"), secured)
     page = free_port()
     kind.configure(page)
@@ -136,7 +136,7 @@ def connect(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="package")
 def on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """On a cluster of two workers with an address each, whose Python has tidegate's wheel."""
+    """Run on a cluster of two workers with an address each, whose Python has tidegate's wheel."""
     kind = Kind(tmp_path_factory.mktemp("cluster"), secured)
     page = free_port()
     kind.configure(page)
@@ -147,7 +147,7 @@ def on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="package")
 def connect_on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """In the session of a server whose tasks run on such a cluster."""
+    """Run in the session of a server whose tasks run on such a cluster."""
     kind = Kind(tmp_path_factory.mktemp("connect-cluster"), secured)
     page = free_port()
     kind.configure(page)
@@ -160,7 +160,9 @@ def connect_on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="package")
 def submitted(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """By spark-submit to such a cluster. It has the batches' results only, and Spark's event log."""
+    """Run by spark-submit on such a cluster. The folder has the batches' results and Spark's event log
+    only.
+    """
     kind = Kind(tmp_path_factory.mktemp("submitted"), secured)
     kind.configure(free_port(), **{"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
     environment = kind.environment_with_wheel(JAVA_HOME=str(java_home(find_java())))
@@ -168,8 +170,8 @@ def submitted(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) 
     with cluster(kind.folder, HOSTS, environment) as master:
         submission = Submission(master, environment, kind.folder / "driver.log")
         world = SubmittingWorld(secured.bootstrap_servers, kind.folder / "world", submission=submission)
-        told = whole_batch.compute(world, program.PLANTED)
-    (kind.folder / "told.json").write_text(json.dumps(told))
+        results = whole_batch.compute(world, program.PLANTED)
+    (kind.folder / "results.json").write_text(json.dumps(results))
     return Ran(kind.folder)
 
 

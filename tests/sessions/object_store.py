@@ -50,7 +50,7 @@ class Batches:
         self.world = world
         self.environment = world.environment | {"TIDEGATE_LAKE": root}
         world.app = App.from_environment(self.environment)
-        self.told: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
 
     def third(self, attempt: Callable[[Callable[[], object]], None]) -> None:
         """A third batch; `attempt` gets what runs it."""
@@ -60,7 +60,7 @@ class Batches:
     def look(self, when: str) -> None:
         """Tell what readers see."""
         world = self.world
-        self.told[when] = whole_batch.nameless(
+        self.results[when] = whole_batch.nameless(
             world,
             {
                 "state": {
@@ -77,10 +77,10 @@ class Batches:
         """Compact the state; then remove, as if in a hundred days, all that nobody reads."""
         app, stream = self.world.app, self.world.stream
         compaction = maintenance.compact_state(app, stream)
-        self.told["compaction"] = [compaction.note, compaction.before.rows, compaction.after.rows]
+        self.results["compaction"] = [compaction.note, compaction.before.rows, compaction.after.rows]
         self.look("after compaction")
         cleaned = maintenance.clean(app, stream, time.time() + FAR_FUTURE_SECONDS)
-        self.told["given up"] = cleaned.given_up
+        self.results["given up"] = cleaned.given_up
         self.look("after cleaning")
 
     def _command(self, *arguments: str) -> list[Any]:
@@ -104,7 +104,7 @@ def main(servers: str, folder: str) -> None:
             home = Path(folder) / name
             home.mkdir()
             made = Batches(World(servers, home, lambda _: spark), root)
-            made.told["two batches"] = whole_batch.compute(made.world)
+            made.results["two batches"] = whole_batch.compute(made.world)
             return made
 
         on_disk = batches("disk", f"{folder}/lake")
@@ -112,13 +112,13 @@ def main(servers: str, folder: str) -> None:
         in_store = batches("store", f"s3://{BUCKET}/a lake")
         wrong: dict[str, Any] = {}
         in_store.third(lambda run: wrong.update(_disturbed(in_store.world, server, run)))
-        for each in (on_disk, in_store):
-            each.look("after three batches")
-            each.maintain()
+        for lake in (on_disk, in_store):
+            lake.look("after three batches")
+            lake.maintain()
         objects = [path for path in (server.folder / BUCKET).rglob("*") if path.is_file()]
         wrong["stale files"] = [str(path) for path in objects if wrong["stale name"] in str(path)]
         spark.stop()
-    print(json.dumps({"disk": on_disk.told, "store": in_store.told, "wrong": wrong}))
+    print(json.dumps({"disk": on_disk.results, "store": in_store.results, "wrong": wrong}))
 
 
 def _disturbed(world: World, server: S3Server, run: Callable[[], object]) -> dict[str, Any]:

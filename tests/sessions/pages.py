@@ -23,7 +23,7 @@ ANSWERS = (
 
 
 def save(base: str, folder: Path) -> None:
-    """All pages that can be reached from the first one, and all answers, each into a file."""
+    """Save all pages that can be reached from the first one, and all answers, each in a file."""
     folder.mkdir(parents=True)
     (application,) = json.loads(_read(f"{base}/api/v1/applications"))
     for number, answer in enumerate(ANSWERS):

@@ -1,5 +1,5 @@
 """A program that runs two whole batches in one kind of session, and a third that fails, with passwords among
-Kafka's settings. It leaves behind all that can be looked at afterwards, and `told.json` last. See `sessions`.
+Kafka's settings. It leaves all results behind, and `results.json` last. See `sessions`.
 
 What is planted on purpose, `PLANTED`, shows that a word can be found in each of those places.
 """
@@ -39,8 +39,9 @@ SIMULATED = Path("include/pipelines/rate_limited.yaml")
 
 @dataclass(frozen=True)
 class Given:
-    """What the program is given: the broker, how tidegate reaches it, a folder of its own, Spark's master,
-    where Spark's page is."""
+    """The arguments of the program: the broker, tidegate's settings for it, a folder, Spark's master, and
+    the address of Spark's page.
+    """
 
     servers: str
     kafka: str
@@ -57,19 +58,19 @@ class Given:
 
 
 def main(path: str) -> None:
-    """All of it, in the order in which it is told here."""
+    """Run the program from top to bottom."""
     given = Given.read(path)
     folder = Path(given.folder)
     spark = _opened(given.master)
     world = World(given.servers, folder / "world", lambda _: spark)
     world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": given.kafka})
-    told = whole_batch.compute(world, PLANTED)
-    told["commands"] = _commands(given.master)
-    told["ran in"] = _places(spark)
+    results = whole_batch.compute(world, PLANTED)
+    results["commands"] = _commands(given.master)
+    results["ran in"] = _places(spark)
     errors = [_lost(world, spark, folder / "explained.txt"), _planted(spark, folder / "explained.txt")]
     (folder / "errors.txt").write_text("\n\n".join(errors))
     pages.save(given.page, folder / "pages")
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "results.json").write_text(json.dumps(results))
     spark.stop()
 
 
@@ -100,7 +101,7 @@ def _commands(master: str) -> list[list[Any]]:
 
 
 def _places(spark: SparkSession) -> list[str]:
-    """Where Spark's workers in Python have tidegate from."""
+    """Return the folders from which Spark's Python workers import tidegate."""
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import tidegate
@@ -130,7 +131,9 @@ def _lost(world: World, spark: SparkSession, explained: Path) -> str:
 
 
 def _planted(spark: SparkSession, explained: Path) -> str:
-    """The same of a computation that has the planted word in a plan, and in an error of a task."""
+    """Run a computation that has the planted word in a plan, and in an error of a task, and return the
+    error.
+    """
 
     def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -147,7 +150,7 @@ def _planted(spark: SparkSession, explained: Path) -> str:
 
 
 def _explain(frame: Any, file: Path) -> None:
-    """All forms of a frame's plan, at the end of a file."""
+    """Append all forms of a frame's plan to a file."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         for mode in ("extended", "formatted", "cost", "codegen"):
@@ -157,7 +160,7 @@ def _explain(frame: Any, file: Path) -> None:
 
 
 def _chain(error: BaseException | None) -> str:
-    """What an error and its causes say."""
+    """Return the messages of an error and its causes."""
     return "" if error is None else f"{error}\n{error!r}\n{_chain(error.__cause__ or error.__context__)}"
 
 

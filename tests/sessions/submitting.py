@@ -24,7 +24,7 @@ def no_session(_: int) -> Any:
 
 @dataclass(frozen=True)
 class Submission:
-    """To which master, in which environment, and a file for what is printed."""
+    """A spark-submit to a master, in an environment, with a file for its output."""
 
     master: str
     environment: Mapping[str, str]

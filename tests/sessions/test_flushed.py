@@ -31,7 +31,7 @@ class Batch:
     marks: str
 
     def begin_of(self, path: str) -> int:
-        """Where a file is made, or a mark set."""
+        """Return when a file is made or a mark is set."""
         return min(call.begin for call in self.calls if call.path == path and call.creates)
 
     def mark(self, name: str) -> int:
@@ -46,7 +46,9 @@ class Batch:
         )
 
     def folders(self, path: str) -> Iterator[str]:
-        """Those that have to be flushed with a file: up to the root, and where that was made, above it."""
+        """Yield the folders that must be flushed with a file: up to the root, and above the root where it
+        was made.
+        """
         made = {call.path for call in self.calls if call.name.startswith("mkdir")}
         for folder in map(str, Path(path).parents):
             yield folder
@@ -55,25 +57,27 @@ class Batch:
 
 
 def complaints(batch: Batch) -> list[str]:
-    """What is not flushed when it should be."""
+    """Return what should have been flushed and was not."""
     begins, written = batch.begin_of(batch.manifest), batch.mark("written")
-    found = []
+    missing = []
     for path, end in [*((path, begins) for path in batch.files), (batch.manifest, written)]:
         made = batch.begin_of(path)
         places = [path, *batch.folders(path)]
-        found += [
+        missing += [
             f"{place} of {path}"
             for place in places
             if not batch.is_flushed(place, _since(batch, place, made), end)
         ]
     for begin, end in (("written", "computed"), ("validated", "committed")):
         if not batch.is_flushed(batch.ledger, batch.mark(begin), batch.mark(end)):
-            found.append(f"the ledger, {begin} to {end}")
-    return found
+            missing.append(f"the ledger, {begin} to {end}")
+    return missing
 
 
 def _since(batch: Batch, place: str, made: int) -> int:
-    """From when on a flush counts: of a folder above the root, from when something was made in it."""
+    """Return the time from which a flush counts: for a folder above the root, when something was made in
+    it.
+    """
     if place.startswith(batch.lake):
         return made
     inside = [call for call in batch.calls if str(Path(call.path).parent) == place]
@@ -89,9 +93,9 @@ def batch(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Batc
         pytest.skip("there is no strace here, or it may trace nothing")
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    written = json.loads(done.stdout.splitlines()[-1])
     with (folder / "trace").open(errors="replace") as lines:
-        return Batch(list(calls(lines)), **told, marks=str(folder / "marks"))
+        return Batch(list(calls(lines)), **written, marks=str(folder / "marks"))
 
 
 def test_files_manifest_and_ledger_flush_in_order(batch: Batch) -> None:

@@ -76,13 +76,13 @@ def test_killed_server_costs_one_retry(filled: World, server: SparkServer) -> No
         assert top is not None
         wait_until(lambda: len(living_below(top)) > 1)  # the workers' daemon, and a worker
         server.kill()
-        _, said = process.communicate(timeout=180)
-        assert (process.returncode, "SparkLost" in said) == (1, True), said[-3000:]
+        _, output = process.communicate(timeout=180)
+        assert (process.returncode, "SparkLost" in output) == (1, True), output[-3000:]
         assert filled.app.ledger.head(filled.stream).seq == 0
         server.start()
         retry = run(filled, server)
-        _, said = retry.communicate(timeout=300)
-        assert retry.returncode == 0, said[-3000:]
+        _, output = retry.communicate(timeout=300)
+        assert retry.returncode == 0, output[-3000:]
     assert_as_of_one_run(filled)
 
 
@@ -92,10 +92,10 @@ def test_hanging_server_is_given_up_and_retried(filled: World, server: SparkServ
         assert server._process.pid is not None
         os.kill(server._process.pid, signal.SIGSTOP)
         process = run(filled, server)
-        _, said = process.communicate(timeout=180)
-        assert (process.returncode, "said nothing for 30 s" in said) == (1, True), said[-3000:]
+        _, output = process.communicate(timeout=180)
+        assert (process.returncode, "said nothing for 30 s" in output) == (1, True), output[-3000:]
         os.kill(server._process.pid, signal.SIGCONT)
         retry = run(filled, server)
-        _, said = retry.communicate(timeout=300)
-        assert retry.returncode == 0, said[-3000:]
+        _, output = retry.communicate(timeout=300)
+        assert retry.returncode == 0, output[-3000:]
     assert_as_of_one_run(filled)

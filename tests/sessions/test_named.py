@@ -39,8 +39,8 @@ def workers(server: SparkServer, name: str) -> list[int]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[int] = json.loads(done.stdout)
-    return found
+    pids: list[int] = json.loads(done.stdout)
+    return pids
 
 
 def test_name_finds_its_workers_from_another_process(

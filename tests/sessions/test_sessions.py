@@ -26,16 +26,16 @@ ON_A_CLUSTER = ("on_cluster", "connect_on_cluster", "submitted")
 
 
 def test_compared_batches_cover_every_feature(local: Ran) -> None:
-    told = local.told
-    changes, closings = (told["published"][f"{name}-world"] for name in ("availability", "closings"))
+    results = local.results
+    changes, closings = (results["published"][f"{name}-world"] for name in ("availability", "closings"))
     assert {partition for partition, *_ in changes} == {0, 1}
     assert len(changes) == 71
     assert len(closings) == 4  # of two regions and two windows each
-    before, after = told["state after the first"], told["state"]
+    before, after = results["state after the first"], results["state"]
     assert [len(state[stage]) for state in (before, after) for stage in STAGES] == [19, 2, 20, 0]
-    reasons = Counter(row["reason"].partition(":")[0] for row in told["quarantine"])
+    reasons = Counter(row["reason"].partition(":")[0] for row in results["quarantine"])
     assert reasons == {"malformed": 2, "null_key_column": 30}
-    assert [counts["read"] for counts in told["counts"]] == [123, 12]
+    assert [counts["read"] for counts in results["counts"]] == [123, 12]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_server_session_equals_a_drivers_own(
     request: pytest.FixtureRequest, local: Ran, kind: str, what: str
 ) -> None:
     ran: Ran = request.getfixturevalue(kind)
-    assert ran.told[what] == local.told[what]
+    assert ran.results[what] == local.results[what]
 
 
 def test_cases_and_simulations_equal_in_server_session(local: Ran, connect: Ran) -> None:
-    assert [code for code, _ in local.told["commands"]] == [0, 0]
-    assert connect.told["commands"] == local.told["commands"]
+    assert [code for code, _ in local.results["commands"]] == [0, 0]
+    assert connect.results["commands"] == local.results["commands"]
 
 
 @pytest.mark.long
@@ -75,7 +75,7 @@ def test_cluster_workers_compute_without_a_jar(request: pytest.FixtureRequest, k
 @pytest.mark.parametrize("kind", ["on_cluster", "connect_on_cluster"])
 def test_cluster_workers_use_tidegate_from_its_wheel(request: pytest.FixtureRequest, kind: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
-    (place,) = ran.told["ran in"]
+    (place,) = ran.results["ran in"]
     assert Path(place).is_relative_to(ran.folder / "python")
     assert not Path(place).is_relative_to(Path(tidegate.__file__).parent)
 
@@ -110,7 +110,7 @@ PLACES: dict[str, Callable[[Path], Iterable[str]]] = {
     "ledger": lambda folder: _files(folder, "world/ledger.db*"),
     "lake": _lake,
     "errors": lambda folder: _files(folder, "errors.txt"),
-    "what is told": lambda folder: _files(folder, "told.json"),
+    "results": lambda folder: _files(folder, "results.json"),
 }
 
 

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
 
 
 def client(server: SparkServer, **environment: str) -> str:
-    """What a process says that asks the server to count."""
+    """Return the output of a process that asks the server to count."""
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, server.url],
         cwd=REPOSITORY,

@@ -24,12 +24,13 @@ T = NOW_MS - 10_000_000
 """The instant that timestamps and clocks count from; windows begin there."""
 STORES, PRODUCTS = 4, 10
 STAGES = ("changes", "closings")
-Told = dict[str, Any]
+Results = dict[str, Any]
 
 
-def compute(world: World, note: str = "") -> Told:
-    """Both batches, each from plan to publication; what came of them. `note` stands in the pipeline's file
-    and in a record."""
+def compute(world: World, note: str = "") -> Results:
+    """Make both batches, each from plan to publication, and return their results. `note` is part of the
+    pipeline's file and of a record.
+    """
     closings = f"closings-{world.name}"
     world.create(closings)
     _write_pipeline(world, closings, note)
@@ -37,11 +38,11 @@ def compute(world: World, note: str = "") -> Told:
     world.run(clock_ms=T + FIRST_CLOCK)
     _send_second(world)
     world.run(clock_ms=T + SECOND_CLOCK)
-    return nameless(world, came_of(world, (world.sink, closings)))
+    return nameless(world, results_of(world, (world.sink, closings)))
 
 
-def came_of(world: World, topics: tuple[str, ...]) -> Told:
-    """What a consumer of the topics sees, and what tidegate tells of the batches."""
+def results_of(world: World, topics: tuple[str, ...]) -> Results:
+    """Return what a consumer of the topics reads, and tidegate's reports of the batches."""
     reports = [inspect.batch_report(world.app.ledger, world.stream, seq) for seq in (1, 2)]
     return {
         "published": {topic: _published(world.servers, topic) for topic in topics},
@@ -121,7 +122,7 @@ def _send_second(world: World) -> None:
 
 
 def third_records() -> list[dict[str, Any]]:
-    """Of a third batch, for who wants one: some products close, and the windows of two regions."""
+    """Return the records of a third batch: some products close, and the windows of two regions."""
     return [_event(200_000 + number, number % 2, number % PRODUCTS, 0) for number in range(8)]
 
 
@@ -146,7 +147,7 @@ def _published(servers: str, topic: str) -> list[list[Any]]:
 
 
 def _appended(world: World) -> list[str]:
-    """What a reader of the table sink's table sees."""
+    """Return what a reader of the table sink's table reads."""
     table = open_table(f"{world.app.settings.lake}/out/changes").to_pyarrow_table()
     return sorted(map(repr, table.to_pylist()))
 
@@ -155,8 +156,10 @@ def _text(content: bytes | None) -> str | None:
     return None if content is None else content.decode()
 
 
-def nameless(world: World, told: Told) -> Told:
-    """As it comes out of JSON, without the world's name and folder."""
-    text = json.dumps(told, default=repr, sort_keys=True)
-    nameless: Told = json.loads(text.replace(world.name, "world").replace(str(Path(world.folder)), "folder"))
+def nameless(world: World, results: Results) -> Results:
+    """Return the results after a round trip through JSON, without the world's name and folder."""
+    text = json.dumps(results, default=repr, sort_keys=True)
+    nameless: Results = json.loads(
+        text.replace(world.name, "world").replace(str(Path(world.folder)), "folder")
+    )
     return nameless
