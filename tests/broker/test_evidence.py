@@ -42,7 +42,7 @@ def test_messages_after_a_gap_or_repeated_prove_nothing(names: str) -> None:
 
 
 def test_missing_message_was_not_sent_without_deletion() -> None:
-    check_unsent([mark("a", deletion=True)], traces(others=["a"]))
+    check_unsent([mark("a", deletion=True)], traces(other_keys=["a"]))
 
 
 def test_retention_without_a_trace_proves_nothing() -> None:
