@@ -21,16 +21,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = (
-    "CHANGELOG.md",
-    "README.md",
-    "benchmarks",
-    "dags",
-    "docs",
-    "include",
-    "plugins",
-    "scripts",
-    "spark_jobs",
-    "tidegate-dev",
+    *(
+        "CHANGELOG.md",
+        "README.md",
+        "benchmarks",
+        "dags",
+        "docs",
+        "include",
+        "plugins",
+        "scripts",
+        "spark_jobs",
+    ),
+    *("tests/broker", "tests/e2e", "tests/faults", "tests/lake", "tests/ledger", "tests/plugins"),
+    *("tests/sessions", "tests/simulator", "tidegate-dev"),
 )
 """Paths, relative to the repository, in which each of these words is a mistake."""
 

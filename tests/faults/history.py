@@ -143,7 +143,7 @@ class Scene:
         }
 
     def trigger(self, run_id: str, batch: int) -> Trigger:
-        """What starts the run that is to make a batch: always at one instant, so that time is no input."""
+        """Return the trigger of the run that makes a batch, always at one instant: time is no input."""
         trigger = Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
         if self.history == REPLAYED and batch == 2:
             request = quarantine.ReplayedRecords(lambda: map(corrected, self.opened()), "somebody")

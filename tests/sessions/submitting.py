@@ -55,13 +55,13 @@ class SubmittingWorld(World):
     def run(self, run_id: str | None = None, **trigger: Any) -> Outcome:
         """One batch; the second step in a process of its own."""
         self.runs += 1
-        wanted = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
-        outcome = plan_batch(self.app, self.pipeline, wanted)
+        requested = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        outcome = plan_batch(self.app, self.pipeline, requested)
         plan = outcome.plan
         assert plan is not None
         assert self.submission is not None
         stream = plan.stream
-        self.submission.run([stream.pipeline, str(stream.generation), wanted.run_id], self.environment)
+        self.submission.run([stream.pipeline, str(stream.generation), requested.run_id], self.environment)
         for step in (validate_batch, commit_batch, publish_batch):
-            step(self.app, plan, wanted.run_id)
+            step(self.app, plan, requested.run_id)
         return outcome

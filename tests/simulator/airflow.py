@@ -108,7 +108,7 @@ class Airflow:
                 self.step(batch_trigger.run_id, name)
 
     def has_more_batches(self, trigger: Trigger) -> bool:
-        """What `publish` asks in the end."""
+        """Answer what the step publish asks at its end."""
         return has_more_batches(self.places.app(), self.places.stream, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
@@ -128,7 +128,7 @@ class Airflow:
             raise Violation(f"{run_id} planned before {ahead.run_id}, which is of an earlier interval")
 
     def trigger_of(self, run_id: str) -> Trigger:
-        """Of a run, by its id or that of one of its batches."""
+        """Return the trigger of a run, by its id or the id of one of its batches."""
         return self.runs[run_of_batch(run_id)].trigger
 
     def count_running(self) -> int:
@@ -377,7 +377,7 @@ def _bearable(process: Process) -> None:
 
 
 def _dag_run(trigger: Trigger) -> Any:
-    """As Airflow tells a task of it: an interval is known by its end here."""
+    """Return the run as Airflow passes it to a task; here an interval has its end only."""
     at = datetime.fromtimestamp((trigger.interval_end_ms or trigger.clock_ms) / 1000, timezone.utc)
     kind = "backfill" if trigger.backfill else "scheduled"
     return SimpleNamespace(

@@ -167,8 +167,10 @@ def _attempt_id() -> Any:
 _FAILED = ExpectationResult(1, "simulated", (), Severity.CRITICAL, passed=False)
 
 
-def _gate(app: Any, held: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Any) -> list[Verdict]:
-    """As `batch.validate._verdicts`."""
+def _gate(
+    app: Any, lease: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Any
+) -> list[Verdict]:
+    """Validate an attempt in place of `batch.validate._verdicts`."""
     passed = here().world.effect("gate", lambda: here().gate(attempt))
     return [Verdict("simulated", () if passed else (_FAILED,))]
 
@@ -201,7 +203,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.recovery.situation.Situation.leased": _leased,
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
-    "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
+    "tidegate.ledger.planned.read_compiled": lambda *arguments: grammar.read_compiled(*arguments),
     "tidegate.batch.compute.check_tables": lambda *_: None,
     "tidegate.quarantine.resolve.uuid4": _attempt_id,
     "tidegate.quarantine.resolve.written_resolution": replays.written_resolution,

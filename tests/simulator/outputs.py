@@ -31,9 +31,9 @@ _SCHEMA = pa.schema(
 
 
 def outboxes(app: Any, feed: Any, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """As `batch.outputs._outboxes`."""
-    for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
-        rows = app.places.lake.outbox.get((feed.stage, known.name), [])
+    """Yield the outboxes in place of `batch.outputs._outboxes`."""
+    for seq, manifest in app.ledger.committed(feed.stream, feed.seqs.start - 1):
+        rows = app.places.lake.outbox.get((feed.stage, manifest.name), [])
         if seq in feed.seqs and rows:
             yield app.places.world.effect("lake.outbox", lambda rows=rows, seq=seq: _table(rows, seq))
 
@@ -59,7 +59,7 @@ def _row(emission: Emission, ordinal: int, seq: int) -> dict[str, Any]:
 
 
 def written(lake: Any, stage: str, name: str, rows: pa.Table) -> DataFile:
-    """As `batch.net._written`, in several effects."""
+    """Write the rows in place of `batch.net._written`, in several effects."""
     from tests.simulator.app import here
 
     places = here()

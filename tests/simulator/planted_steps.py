@@ -123,18 +123,18 @@ def state_is_read_from_uncommitted_attempts(app: Any, ledger: Any, batch_plan: A
 
 
 @planted((batch, "commit_batch"), (run, "commit_batch"))
-def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
-    if app.ledger.head(of.stream).seq < of.seq:
-        with lease.leased_for(app, of, run_id, "commit") as held:
-            attempt = held.attempt(of.stream, of.seq)
+def commit_takes_what_is_not_validated(app: Any, batch_plan: Any, run_id: str) -> None:
+    if app.ledger.head(batch_plan.stream).seq < batch_plan.seq:
+        with lease.leased_for(app, batch_plan, run_id, "commit") as ledger:
+            attempt = ledger.attempt(batch_plan.stream, batch_plan.seq)
             if attempt is None:
                 raise Halted("not computed")
             ledger.commit(batch_plan, attempt)
 
 
 @planted((batch, "validate_batch"), (run, "validate_batch"))
-def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) -> None:
-    attempt = app.ledger.attempt(of.stream, of.seq)
+def an_attempt_passes_before_the_gate(app: Any, batch_plan: Any, run_id: str, **_: Any) -> None:
+    attempt = app.ledger.attempt(batch_plan.stream, batch_plan.seq)
     if attempt is None:
         raise Halted("not computed")
     if not attempt.validated:
@@ -225,7 +225,7 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
 
 
 @planted((batch, "publish_batch"), (run, "publish_batch"))
-def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
+def publish_does_not_look_whether_its_batch_is_committed(app: Any, batch_plan: Any, run_id: str) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
     with lease.leased(app, batch_plan.stream, run_id) as ledger:
         _publish_decided(app, ledger)

@@ -1,4 +1,4 @@
-"""Quarantine in memory: what a batch cannot use, and which of it is decided of, as `protocol.resolve` has it.
+"""Quarantine in memory: what a batch cannot use, and which of it is decided of, as `quarantine.resolve` has it.
 
 A record whose value begins with `bad` cannot be used. Who replays it corrects all, or some and leaves the
 others as they are, which are put into quarantine again. A value that begins with `refused` breaks an
@@ -57,14 +57,14 @@ def is_refused(record: Record) -> bool:
 
 
 def request(how_many: str) -> ReplayedRecords:
-    """Of whoever replays or discards; the fake below reads the reason."""
+    """Return a request to replay; the fake below reads the number of records from its reason."""
     return ReplayedRecords(lambda: iter(()), "somebody", how_many)
 
 
 def written_resolution(
     app: Any, lease: Any, request: ReplayedRecords, seq: int | None, unfit: Any = None
 ) -> tuple[Resolution | None, Skipped]:
-    """Resolve what is open at this instant, in place of `protocol.resolve.written_resolution`."""
+    """Resolve what is open at this instant, in place of `quarantine.resolve.written_resolution`."""
     places, stream = app.places, lease.stream
     lake, world = places.lake, places.world
     resolutions = lease.resolutions(stream)
