@@ -1,4 +1,4 @@
-"""Quarantine in memory: what a batch cannot use, and which of it is decided of, as `quarantine.resolve` has it.
+"""Quarantine in memory: what a batch cannot use, and what is decided of it, as `quarantine.resolve` has it.
 
 A record whose value begins with `bad` cannot be used. Who replays it corrects all, or some and leaves the
 others as they are, which are put into quarantine again. A value that begins with `refused` breaks an
