@@ -46,6 +46,8 @@ _FRAGMENT = re.compile(
     r"See|Not|Such|By|In|On|From|Only|To)\b"
 )
 _TEST_WORDS = range(4, 9)
+_QUOTING = frozenset({"phrases.md", "test_words.py"})
+"""The list of the phrases, and the test of this program, which quote them."""
 _OF_AIRFLOW = frozenset({"test_connection"})
 """Methods that Airflow calls by this name, which are not tests."""
 _TEXT_TOKENS = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
@@ -62,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def places_of(file: Path) -> Iterator[str]:
     """Yield `file:line: what is wrong` for each place in a Python file or a page."""
-    if file.name == "phrases.md":  # the list itself
+    if file.name in _QUOTING:
         return
     text = file.read_text(encoding="utf-8")
     name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file

@@ -35,7 +35,7 @@ def run(committed: Committed, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["check", "visitors", *arguments], env=committed.environment)
 
 
-def found(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
+def check_rows(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
     """What it prints for programs."""
     rows: list[dict[str, Any]] = json.loads(run(committed, *arguments, "--json").stdout)
     return rows
@@ -63,7 +63,7 @@ def test_newest_batch_is_checked_by_own_suites(planted: Committed) -> None:
     result = run(planted)
     assert result.exit_code == 0, result.output
     assert "3 of 3 expectations are met in batch 7 of visitors/1" in result.stdout
-    assert [(row["suite"], row["batch"], row["passed"]) for row in found(planted)] == [
+    assert [(row["suite"], row["batch"], row["passed"]) for row in check_rows(planted)] == [
         ("positive", 7, True),
         ("some", 7, True),
         ("some", 7, True),
@@ -75,7 +75,7 @@ def test_unmet_expectation_is_shown_with_exit_code_2(planted: Committed) -> None
     assert isinstance(result.exception, QualityFailed)
     assert result.exception.exit_code == 2
     assert all(text in result.stdout for text in ("NOT MET", "1 unexpected", "m=-4", "batch 4 of visitors/1"))
-    (row,) = found(planted, "--batch", "4", "--suite", "positive")
+    (row,) = check_rows(planted, "--batch", "4", "--suite", "positive")
     assert {name: row[name] for name in ("columns", "rows", "unexpected", "failing", "severity")} == {
         "columns": ["m"],
         "rows": 2,
@@ -89,7 +89,7 @@ def test_range_shows_failures_to_people_all_to_programs(planted: Committed) -> N
     shown = run(planted, "--batch", "2..6", "--suite", "some").stdout
     assert "7 of 10 expectations are met in batches 2 to 6" in shown
     assert shown.count("NOT MET") == 3
-    rows = found(planted, "--batch", "2..6", "--suite", "some")
+    rows = check_rows(planted, "--batch", "2..6", "--suite", "some")
     assert [(row["batch"], row["type"][:18]) for row in rows if not row["passed"]] == [
         (4, "expect_column_valu"),
         (5, "expect_table_row_c"),
@@ -105,8 +105,8 @@ def test_only_what_is_critical_is_a_failure(planted: Committed) -> None:
 
 def test_single_expectation_can_be_checked(planted: Committed) -> None:
     named = ("--suite", "some", "--batch", "4", "--expectation")
-    assert [row["type"] for row in found(planted, *named, SOME["type"])] == [SOME["type"]]
-    assert [row["columns"] for row in found(planted, *named, f"{POSITIVE['type']}(m)")] == [["m"]]
+    assert [row["type"] for row in check_rows(planted, *named, SOME["type"])] == [SOME["type"]]
+    assert [row["columns"] for row in check_rows(planted, *named, f"{POSITIVE['type']}(m)")] == [["m"]]
     error = run(planted, *named, f"{POSITIVE['type']}(n)").exception
     assert isinstance(error, SettingsInvalid)
     assert "No suite has expect_column_values_to_be_between(n)" in str(error)
@@ -148,10 +148,10 @@ def states(tmp_path: Path) -> Aged:
 
 
 def test_whole_state_is_checked_as_of_a_batch(states: Aged) -> None:
-    (now,) = found(states, "--state", "--suite", "few")
+    (now,) = check_rows(states, "--state", "--suite", "few")
     assert (now["batch"], now["rows"], now["unexpected"]) == (9, 10, 1)
     assert [(row["key"], row["value.m"]) for row in now["failing"]] == [("k9", "9")]
-    (then,) = found(states, "--state", "--suite", "few", "--batch", "8")
+    (then,) = check_rows(states, "--state", "--suite", "few", "--batch", "8")
     assert (then["batch"], then["rows"], then["passed"], then["is_state"]) == (8, 9, True, True)
 
 
@@ -165,7 +165,7 @@ def test_bisect_over_states_halves_to_the_batch(states: Aged) -> None:
 def test_removed_state_is_not_checked(states: Aged) -> None:
     error = run(states, "--state", "--suite", "good", "--batch", "..2").exception
     assert isinstance(error, SettingsInvalid | StateGivenUp)
-    assert found(states, "--state", "--suite", "good", "--batch", "..4")[0]["batch"] == 3
+    assert check_rows(states, "--state", "--suite", "good", "--batch", "..4")[0]["batch"] == 3
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_failing_evaluation_says_why_and_fails(planted: Committed) -> None:
     result = run(planted, "--suite", "nowhere")
     assert isinstance(result.exception, QualityFailed)
     assert "could not be evaluated" in result.stdout
-    (row,) = found(planted, "--suite", "nowhere")
+    (row,) = check_rows(planted, "--suite", "nowhere")
     assert "none" in row["error"]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.test_check import found
+from tests.cli.test_check import check_rows
 from tests.quality.test_builtin_suite import Promised
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
@@ -55,7 +55,7 @@ def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
     assert values["kwargs"] == {"column": "m", "min_value": 0, "max_value": 43}
     assert values["meta"]["learned"] == "0 to 39 in 360 emissions of 9 batches"
     assert all(expectation["meta"]["learned"] for expectation in expectations.values())
-    rows = found(made, "--suite", "visitors", "--batch", "1..10")
+    rows = check_rows(made, "--suite", "visitors", "--batch", "1..10")
     assert [row for row in rows if not row["passed"]] == []
     assert len(rows) == 10 * len(expectations)
 

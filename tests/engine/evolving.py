@@ -70,8 +70,8 @@ class Evolving:
         )
         with state.open(ALL, due_rows(logic, batch)) as prior:
             decided = list(core.decide(logic, [rows], batch, prior))
-        self._write([to_stored(each, stored, self.seq) for each in _of_kind(decided, core.STATE)])
-        emitted = [row for each in _of_kind(decided, core.EMISSION) for row in each.to_pylist()]
+        self._write([to_stored(table, stored, self.seq) for table in _of_kind(decided, core.STATE)])
+        emitted = [row for table in _of_kind(decided, core.EMISSION) for row in table.to_pylist()]
         emitted.sort(key=lambda row: (row["key"], row["ordinal"]))
         return [(row["key"], row["value"]) for row in emitted]
 

@@ -76,7 +76,6 @@ def _session_closed() -> Any:
 
 
 def main(moment: str, status: str) -> None:
-    """See above."""
     connect._ANSWER_SECONDS = 3
     connect._RETRIES |= {"max_retries": 3}
     server = FakeServer(moment, status)

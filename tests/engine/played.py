@@ -99,7 +99,7 @@ class Played:
         return self._computed(source, self._plan_of(source))
 
     def frame(self, source: KafkaSource) -> DataFrame:
-        """What Spark would run of such a batch."""
+        """Return the frame that Spark would run for a batch on this source."""
         computation = Computation(self.spark, self._plan_of(source), self.pipeline, self.lake, self.before)
         return computation.frame(source, "planned")
 
@@ -152,7 +152,7 @@ class Played:
         self.batches.append(computed)
 
     def rows(self, kind: Any, stage: str = "") -> list[dict[str, Any]]:
-        """All rows of a kind that the batches have written, in the order of batches and files.
+        """Return all rows of a kind that the batches have written, in the order of batches and files.
 
         `text` is the JSON text of `value`, where that is a struct.
         """

@@ -25,7 +25,7 @@ PIPELINE = parse_case_pipeline(
 
 
 def lose(spark: SparkSession) -> str | None:
-    """What a computation says whose JVM is killed."""
+    """Kill the JVM of a computation, and return the message of its error."""
     gateway: Any = spark.sparkContext._gateway
     try:
         with translated(PIPELINE):

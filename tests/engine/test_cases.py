@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.test_cases import KNOWN
+from tests.conformance.test_cases import CASES
 from tests.engine.played import Played, by_place
 from tidegate.engine.cases import against_expectation
 from tidegate.engine.replay_outcome import Emitted, Outcome
@@ -52,7 +52,7 @@ def _in_log_order(records: Sequence[CaseRecord]) -> bool:
 
 
 def _cases() -> Iterator[Any]:
-    for path, number in KNOWN:
+    for path, number in CASES:
         case = load_cases(path)[number]
         records = [step for step in case.input if isinstance(step, CaseRecord)]
         if case.pipeline.lookup or not _in_log_order(records):

@@ -52,7 +52,7 @@ def _records(first: int, quantities: list[int], **more: Any) -> list[CaseRecord]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """What went through the shuffles of one job."""
+    """The rows and bytes that went through the shuffles of one job."""
 
     rows: int
     bytes: int
@@ -117,17 +117,17 @@ def test_batch_writes_files_only_for_changes(spark: SparkSession, tmp_path: Path
 
     first = played.batch(_records(0, [1] * 500), clock=60_000)
     same = played.batch(_records(500, [2] * 500), clock=120_000)
-    one = played.batch(_records(1_000, [3] * 499 + [0]), clock=180_000)
+    single_change = played.batch(_records(1_000, [3] * 499 + [0]), clock=180_000)
     unusable = CaseRecord(None, b"{no json", 1_000, "in", offset=1_500)
     quarantined = played.batch([unusable], clock=240_000)
-    assert [rows_of(computed) for computed in (first, same, one, quarantined)] == [
+    assert [rows_of(computed) for computed in (first, same, single_change, quarantined)] == [
         {"state": 500, "outbox": 500},
         {},
         {"state": 1, "outbox": 1},
         {"quarantine": 1},
     ]
     assert all(len(computed.manifest.files) <= 2 for computed in played.batches)
-    assert one.manifest.bytes < first.manifest.bytes / 2
+    assert single_change.manifest.bytes < first.manifest.bytes / 2
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
     assert written == {file.path for computed in played.batches for file in computed.manifest.files}
 

@@ -100,7 +100,7 @@ def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: Spark
 
 
 @pytest.mark.parametrize(
-    ("status", "says", "told"),
+    ("status", "says", "message"),
     [
         (StatusCode.UNAVAILABLE, "Socket closed", "ended, was restarted, or hangs"),
         (StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", "was restarted"),
@@ -112,7 +112,7 @@ def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: Spark
     ],
 )
 def test_server_lost_during_a_batch_is_transient(
-    pipeline: Pipeline, status: StatusCode, says: str, told: str
+    pipeline: Pipeline, status: StatusCode, says: str, message: str
 ) -> None:
-    with pytest.raises(SparkLost, match=told), translated(pipeline):
+    with pytest.raises(SparkLost, match=message), translated(pipeline):
         raise SparkConnectGrpcException(message=says, grpc_status_code=status)

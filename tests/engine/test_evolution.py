@@ -84,7 +84,7 @@ class TestChange:
             ("struct<a:int,b:int>", "struct<b:bigint>", {"a": 1, "b": 2}, {"b": 2}),
             ("struct<a:struct<b:int>>", "struct<a:struct<b:bigint>>", {"a": {"b": 1}}, {"a": {"b": 1}}),
         ],
-        ids=lambda each: each if isinstance(each, str) else "",
+        ids=lambda parameter: parameter if isinstance(parameter, str) else "",
     )
     def test_equal_value_stays_equal_in_wider_types(
         self, stream: Evolving, emit: Mapping[str, Any], before: str, after: str, old: Any, new: Any

@@ -31,7 +31,7 @@ NUMBERS = (None, 0, 1, 2.5, 0.1)
 
 @dataclass(frozen=True)
 class Column:
-    """What a column is, whatever it is called. `shape` has its values inside of a struct, a list or a map."""
+    """A column, under any name. `shape` has its values inside of a struct, a list or a map."""
 
     identity: int
     name: str
@@ -104,23 +104,25 @@ def edited(draw: st.DrawFn, before: Edited, planned: Edited) -> Edited:
     kind = draw(st.sampled_from(["add", "remove", "widen", "rename", "restore", "reorder", "nothing"]))
     columns, number = before.columns, before.number
     chosen = draw(st.sampled_from(columns))
-    others = tuple(column for column in columns if column != chosen)
+    other_columns = tuple(column for column in columns if column != chosen)
     if kind == "add":
         added = Column(number, f"n{number}", draw(st.sampled_from(range(len(CHAINS)))), shape=draw(SHAPES))
         return replace(before, columns=(*columns, added), number=number + 1)
-    if kind == "remove" and others:
+    if kind == "remove" and other_columns:
         # a name that was another before is not used again: see `test_a_name_that_is_free_again`
-        return replace(before, columns=others, removed=(*before.removed, *([] if chosen.older else [chosen])))
+        return replace(
+            before, columns=other_columns, removed=(*before.removed, *([] if chosen.older else [chosen]))
+        )
     if kind == "widen" and chosen.width + 1 < len(CHAINS[chosen.chain]):
-        return replace(before, columns=(*others, replace(chosen, width=chosen.width + 1)))
+        return replace(before, columns=(*other_columns, replace(chosen, width=chosen.width + 1)))
     if kind == "rename" and chosen.name in [column.name for column in planned.columns]:
         name = f"n{chosen.identity}_{len(chosen.older) + 1}"
         renamed = replace(chosen, name=name, older=(chosen.name, *chosen.older))
-        return replace(before, columns=(*others, renamed))
+        return replace(before, columns=(*other_columns, renamed))
     if kind == "restore" and before.removed:
         *rest, last = before.removed
         return replace(before, columns=(*columns, last), removed=tuple(rest))
-    return replace(before, columns=(*others, chosen)) if kind == "reorder" else before
+    return replace(before, columns=(*other_columns, chosen)) if kind == "reorder" else before
 
 
 @st.composite

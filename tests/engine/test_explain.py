@@ -34,7 +34,7 @@ def played(spark: SparkSession, tmp_path: Path) -> Played:
     return Played(spark, pipeline, tmp_path)
 
 
-def _told(played: Played, records: list[CaseRecord], stage: str | None = None) -> list[TraceEvent]:
+def _traces(played: Played, records: list[CaseRecord], stage: str | None = None) -> list[TraceEvent]:
     before, clocks = played.before, dict(played.clocks)
     played.batch(records, clock=60_000)
     files = sorted((played.root).rglob("*"))
@@ -49,7 +49,7 @@ def _told(played: Played, records: list[CaseRecord], stage: str | None = None) -
 
 def test_key_history_is_shown_in_each_stage(played: Played) -> None:
     played.batch([_record(0, 1, 5), _record(1, 2, 5)], clock=50_000)
-    events = _told(played, [_record(2, 1, 4), _record(3, 2, 0), _record(4, 1, 0)])
+    events = _traces(played, [_record(2, 1, 4), _record(3, 2, 0), _record(4, 1, 0)])
     assert [(event.stage, event.what, event.fate, event.value) for event in events] == [
         ("changes", "record", "suppressed", {"open": True}),
         ("changes", "record", "changed", {"open": False}),
@@ -61,12 +61,12 @@ def test_key_history_is_shown_in_each_stage(played: Played) -> None:
 
 def test_explanation_shows_the_previous_value_of_key(played: Played) -> None:
     played.batch([_record(0, 1, 5)], clock=50_000)
-    (event,) = _told(played, [_record(1, 1, 4)], "changes")
+    (event,) = _traces(played, [_record(1, 1, 4)], "changes")
     assert [entry["emitted"] for entry in event.previous] == [{"open": True}]
 
 
 def test_quarantined_record_is_found_by_kafka_key(played: Played) -> None:
-    (event,) = _told(played, [_record(0, 1, '"many"')], "changes")
+    (event,) = _traces(played, [_record(0, 1, '"many"')], "changes")
     assert (event.what, event.source) == ("quarantined", ("in", 0, 0))
     assert event.fate.startswith("malformed")
 

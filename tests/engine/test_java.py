@@ -40,9 +40,9 @@ def fake_java(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @pytest.mark.parametrize(("version", "number"), [("1.8", 8), ("11", 11), ("17", 17), ("21", 21)])
 def test_the_version_is_read_from_what_java_says(version: str, number: int) -> None:
-    found = parse_settings(f"  java.home = /opt/a java\n  java.specification.version = {version}\n")
-    assert found is not None
-    assert (found.version, found.home) == (number, Path("/opt/a java"))
+    java = parse_settings(f"  java.home = /opt/a java\n  java.specification.version = {version}\n")
+    assert java is not None
+    assert (java.version, java.home) == (number, Path("/opt/a java"))
 
 
 def test_what_is_no_java_has_no_version() -> None:
@@ -50,11 +50,11 @@ def test_what_is_no_java_has_no_version() -> None:
 
 
 def test_java_home_comes_before_the_path(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, other = fake_java("wanted", "21"), fake_java("other", "17")
-    monkeypatch.setenv("JAVA_HOME", str(wanted.parent.parent))
+    home, other = fake_java("home", "21"), fake_java("other", "17")
+    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
     monkeypatch.setenv("PATH", str(other.parent))
-    assert find_java() == wanted
-    assert java_home(wanted) == wanted.parent.parent
+    assert find_java() == home
+    assert java_home(home) == home.parent.parent
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "16", "24", "25"])

@@ -83,9 +83,9 @@ def test_a_plan_of_spark_has_no_credentials(
     played = _played(spark, tmp_path, topic)
     frame = played.frame(_source(topic, 0, 0, **{"sasl.password": CANARY}))
     frame.explain("extended")
-    told = capfd.readouterr()
-    assert "MapInArrow" in told.out
-    assert CANARY not in told.out + told.err
+    output = capfd.readouterr()
+    assert "MapInArrow" in output.out
+    assert CANARY not in output.out + output.err
     assert not any(CANARY in value for value in spark.conf.getAll.values())
 
 
@@ -106,7 +106,7 @@ def test_a_slice_says_nothing_of_its_credentials() -> None:
     assert CANARY not in repr(KafkaSlice(config, slice_))
 
 
-def test_many_small_slices_share_tasks_and_a_large_one_has_its_own() -> None:
+def test_small_slices_share_tasks_with_one_per_large() -> None:
     spans = [1_000_000, *[10] * 199]
     ranges = [OffsetRange("t", number, 0, span) for number, span in enumerate(spans)]
     readers = [_reader(slice_) for slice_ in slices_of(ranges, timed=True, parallelism=2)]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def by_zone(zone: str) -> Pipeline:
-    """Of the first stage only hashes are kept, so that no state row has its columns."""
+    """Return a pipeline whose first stage keeps hashes only, so that no state row has its columns."""
     hashed = {"select": {"zone": zone}, "emit": {"on": "change", "state": "hash"}}
     grouped = {"key": ["zone", "shop"], "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}
     columns = "shop string, id bigint, at timestamp"

@@ -1,4 +1,4 @@
-"""Spark with the memory that was asked for, and Spark that is gone: in a process of its own."""
+"""Spark with the requested memory, and Spark that was killed, in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def answer() -> dict[str, Any]:
     program = [sys.executable, small_heap.__file__]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -23,9 +23,9 @@ def found() -> dict[str, Any]:
     return result
 
 
-def test_driver_has_the_requested_heap(found: dict[str, Any]) -> None:
-    assert found["heap"] == 512 << 20
+def test_driver_has_the_requested_heap(answer: dict[str, Any]) -> None:
+    assert answer["heap"] == 512 << 20
 
 
-def test_killed_jvm_error_says_what_to_set(found: dict[str, Any]) -> None:
-    assert "TIDEGATE_SPARK_MEMORY" in (found["lost"] or "")
+def test_killed_jvm_error_says_what_to_set(answer: dict[str, Any]) -> None:
+    assert "TIDEGATE_SPARK_MEMORY" in (answer["lost"] or "")

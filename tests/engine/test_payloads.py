@@ -30,7 +30,7 @@ VALUE = pa.struct([("n", pa.int64()), ("t", pa.list_(pa.string()))])
 
 
 def emissions(*rows: tuple[str, Any, Any]) -> pa.RecordBatch:
-    """Of key, value and what was emitted before."""
+    """Return emissions with a key, a value and the value before."""
     number = len(rows)
     columns = {
         "hash": pa.array(range(number), pa.int64()),
@@ -67,8 +67,8 @@ def values(
 
 def written(message_values: MessageValues, *rows: tuple[str, Any, Any]) -> list[Any]:
     outbox = OutboxFormat(KEYS, (message_values,), Limits({}), 7)
-    found, _ = outbox.rows(emissions(*rows))
-    values: list[Any] = found.column(message_values.payload.column).to_pylist()
+    rows_written, _ = outbox.rows(emissions(*rows))
+    values: list[Any] = rows_written.column(message_values.payload.column).to_pylist()
     return values
 
 
@@ -96,8 +96,8 @@ def test_envelope_has_both_values_keys_and_source() -> None:
 
 def test_schema_envelope_equals_the_json_one() -> None:
     rows = (CHANGE, DELETION, ("3", {"n": 1, "t": ["a"]}, None))
-    told = map(json.loads, written(values("debezium", with_key=True, enveloped=True), *rows))
-    expected = [json.loads(json.dumps(envelope)) for envelope in told]
+    envelopes = map(json.loads, written(values("debezium", with_key=True, enveloped=True), *rows))
+    expected = [json.loads(json.dumps(envelope)) for envelope in envelopes]
     avro = values("avro", with_key=True, enveloped=True)
     assert avro.payload.schema is not None
     schema = fastavro.parse_schema(json.loads(avro.payload.schema.text))

@@ -53,7 +53,7 @@ Outcomes = Callable[["SparkSession"], dict[str, str]]
 
 
 def outcomes(session: SparkSession) -> dict[str, str]:
-    """What each expression gives over one row: its value, or the condition of its error."""
+    """Return the result of each expression over one row: its value, or the condition of its error."""
 
     def outcome(expression: str) -> str:
         from pyspark.errors import PySparkException
@@ -80,7 +80,7 @@ def test_foreign_session_settings_change_no_result(spark: SparkSession) -> None:
     expected = outcomes(plain)
     session = hostile(spark)
     before = outcomes(session)
-    assert [each for each in EXPRESSIONS if before[each] == expected[each]] == []
+    assert [expression for expression in EXPRESSIONS if before[expression] == expected[expression]] == []
     pin_semantics(session)
     assert outcomes(session) == expected
 
@@ -101,8 +101,8 @@ def test_pinned_settings_are_the_spark_defaults(spark: SparkSession) -> None:
     own = {"spark.sql.session.timeZone", "spark.sql.variable.substitute"}
     for name in PINNED:
         session.conf.unset(name)
-    found = {name: session.conf.get(name) for name in PINNED if name not in own}
-    assert found == {name: value for name, value in PINNED.items() if name not in own}
+    settings = {name: session.conf.get(name) for name in PINNED if name not in own}
+    assert settings == {name: value for name, value in PINNED.items() if name not in own}
 
 
 @pytest.mark.broker

@@ -29,7 +29,7 @@ SOURCE = {
 
 
 def change(offset: int, lsn: int | None, n: int | None, partition: int = 0) -> CaseRecord:
-    """Of the row 1; without `n` its deletion, and without `lsn` the null value behind one."""
+    """Return a change of row 1; without `n` it is a deletion, and without `lsn` the null value behind one."""
     row = {"before": {"id": 1}} if n is None else {"after": {"id": 1, "n": n}}
     envelope = {"op": "d" if n is None else "u", **row, "source": {"lsn": lsn}}
     value = None if lsn is None else json.dumps(envelope).encode()
@@ -59,9 +59,13 @@ def test_sequenced_deletion_lasts_and_is_explained(played: Played) -> None:
     assert (remembered["key"], remembered["digest"]) == ("1", "-0000000000000000007")
 
     events = explained(played, [change(4, 6, 2), change(5, 8, 3), change(0, 7, None, partition=1)])
-    known = [{"sequence": f"{7:019}", "deleted": True}]
-    told = [(event.source[1:], event.fate, event.previous) for event in events if event.stage == "sequence"]
-    assert told == [((1, 0), "outdated", known), ((0, 4), "outdated", known), ((0, 5), "later", known)]
+    previous = [{"sequence": f"{7:019}", "deleted": True}]
+    fates = [(event.source[1:], event.fate, event.previous) for event in events if event.stage == "sequence"]
+    assert fates == [
+        ((1, 0), "outdated", previous),
+        ((0, 4), "outdated", previous),
+        ((0, 5), "later", previous),
+    ]
     assert {"sequence": f"{6:019}", "record": {"id": 1, "n": 2}} in [event.value for event in events]
     assert [row["text"] for row in played.emissions()["1"]] == ['{"n":1}', None, '{"n":3}']
     assert played.batches[-1].counts[""]["deduplicated"] == 2

@@ -1,4 +1,6 @@
-"""Sessions of servers: what is told of one that is not there, and settings that are changed for a while."""
+"""Sessions of servers: the error of a session that does not exist, and settings that are changed for a
+while.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ BLOCK_BYTES = 10 * MB
 
 @dataclass(frozen=True)
 class Wide:
-    """So many records of the same size, none of which can be read."""
+    """A source of `number` unreadable records of the same size."""
 
     number: int
     bytes_each: int
@@ -44,7 +44,7 @@ class Wide:
 
 @dataclass(frozen=True)
 class WideSlice:
-    """In blocks such as those in which Kafka's records come."""
+    """A slice that yields blocks of the size in which Kafka's records come."""
 
     range: Slice
     bytes_each: int

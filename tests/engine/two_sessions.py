@@ -19,14 +19,14 @@ def _pids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main() -> None:
     """A worker of each session, and whether it still lives after the session."""
-    found = []
+    workers = []
     for _ in range(2):
         with OwnSession("local[1]", None) as session:
             spark = session.open(1)
             (row,) = spark.range(1).coalesce(1).mapInArrow(_pids, "worker long").collect()
             session.end()
-        found.append({"worker": row.worker, "lives on": Path(f"/proc/{row.worker}").exists()})
-    print(json.dumps(found))
+        workers.append({"worker": row.worker, "lives on": Path(f"/proc/{row.worker}").exists()})
+    print(json.dumps(workers))
 
 
 if __name__ == "__main__":

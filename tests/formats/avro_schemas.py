@@ -142,7 +142,8 @@ def read(data: bytes, writer: Any, reader: Any = None) -> tuple[Any, int]:
     """A value, as fastavro reads it, and how many bytes are left."""
     stream = io.BytesIO(data)
     parsed = [
-        None if each is None else fastavro.parse_schema(copy.deepcopy(each)) for each in (writer, reader)
+        None if schema is None else fastavro.parse_schema(copy.deepcopy(schema))
+        for schema in (writer, reader)
     ]
     value = fastavro.schemaless_reader(stream, *parsed)
     return value, len(data) - stream.tell()

@@ -21,7 +21,7 @@ from tidegate.schemas.proto_files import descriptor_schema
 from tidegate.schemas.protobuf import ProtoSchema
 
 F = descriptor_pb2.FieldDescriptorProto
-_KNOWN = (timestamp_pb2, wrappers_pb2, duration_pb2)
+_WELL_KNOWN = (timestamp_pb2, wrappers_pb2, duration_pb2)
 _INT32, _INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 _UINT32, _UINT64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 _SCALARS = {
@@ -51,12 +51,12 @@ class Drawn:
 
     def __init__(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         files = descriptor_pb2.FileDescriptorSet()
-        for known in _KNOWN:
-            known.DESCRIPTOR.CopyToProto(files.file.add())
+        for module in _WELL_KNOWN:
+            module.DESCRIPTOR.CopyToProto(files.file.add())
         files.file.append(file)
         pool = descriptor_pool.DescriptorPool()
-        for each in files.file:
-            pool.Add(each)
+        for file_proto in files.file:
+            pool.Add(file_proto)
         self.message: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Outer"))
         self.schema: ProtoSchema = descriptor_schema(files.SerializeToString())
 
@@ -68,7 +68,7 @@ class Drawn:
 def drawn(draw: st.DrawFn) -> Drawn:
     """Outer, with fields of all kinds, and Inner, with some."""
     file = descriptor_pb2.FileDescriptorProto(name="p.proto", package="p", syntax="proto3")
-    file.dependency.extend(known.DESCRIPTOR.name for known in _KNOWN)
+    file.dependency.extend(module.DESCRIPTOR.name for module in _WELL_KNOWN)
     enum = file.enum_type.add(name="E")
     for number, name in enumerate(("ZERO", "ONE", "TWO")):
         enum.value.add(name=name, number=number)

@@ -37,7 +37,7 @@ def refuse(name: str) -> Any:
 
 
 class Number(str):
-    """A number with a point or an exponent, as it stands in the text."""
+    """The text of a number with a point or an exponent."""
 
 
 class Integer(str):
@@ -50,56 +50,56 @@ def struct(document: Any, type_: pa.StructType) -> dict[str, Any]:
     return {field.name: convert(document.get(field.name), field.type) for field in type_}
 
 
-def convert(found: Any, type_: pa.DataType) -> Any:
-    if found is None:
+def convert(value: Any, type_: pa.DataType) -> Any:
+    if value is None:
         return None
     if pt.is_struct(type_):
-        return struct(found, type_)
+        return struct(value, type_)
     if pt.is_list(type_):
-        require(isinstance(found, list))
-        return [convert(item, type_.value_type) for item in found]
+        require(isinstance(value, list))
+        return [convert(item, type_.value_type) for item in value]
     if pt.is_map(type_):
-        require(isinstance(found, dict))
-        return [(str(key), convert(item, type_.item_type)) for key, item in found.items()]
-    return scalar(found, type_)
+        require(isinstance(value, dict))
+        return [(str(key), convert(item, type_.item_type)) for key, item in value.items()]
+    return scalar(value, type_)
 
 
-def scalar(found: Any, type_: pa.DataType) -> Any:
+def scalar(value: Any, type_: pa.DataType) -> Any:
     if pt.is_boolean(type_):
-        require(isinstance(found, bool))
-        return found
+        require(isinstance(value, bool))
+        return value
     if pt.is_integer(type_):
-        require(isinstance(found, Integer))
+        require(isinstance(value, Integer))
         limit = 2 ** (type_.bit_width - 1)
-        require(-limit <= int(found) < limit)
-        return int(found)
-    if pt.is_floating(type_) and found in ("NaN", "Infinity", "-Infinity"):
-        return float(found)
+        require(-limit <= int(value) < limit)
+        return int(value)
+    if pt.is_floating(type_) and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
     if pt.is_floating(type_):
-        require(isinstance(found, (Integer, Number)))
-        number = float(found)
+        require(isinstance(value, (Integer, Number)))
+        number = float(value)
         require(math.isfinite(number))
         if pt.is_float32(type_):
             require(abs(number) <= FLOAT_MAX)
             return pa.scalar(number, pa.float32()).as_py()
         return number
     if pt.is_decimal(type_):
-        return decimal(found, type_)
-    require(isinstance(found, str) and not isinstance(found, (Integer, Number)))
-    return of_text(found, type_)
+        return decimal(value, type_)
+    require(isinstance(value, str) and not isinstance(value, (Integer, Number)))
+    return of_text(value, type_)
 
 
-def of_text(found: str, type_: pa.DataType) -> Any:
+def of_text(value: str, type_: pa.DataType) -> Any:
     try:
         if pt.is_string(type_):
-            return str(found)
+            return str(value)
         if pt.is_binary(type_):
-            return base64.b64decode(found, validate=True)
+            return base64.b64decode(value, validate=True)
         if pt.is_date(type_):
-            require(re.fullmatch(r"\d{4}-\d\d-\d\d", found, re.ASCII) is not None)
-            return date.fromisoformat(found)
-        require(RFC3339.fullmatch(found) is not None)
-        at = datetime.fromisoformat(found.upper())
+            require(re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII) is not None)
+            return date.fromisoformat(value)
+        require(RFC3339.fullmatch(value) is not None)
+        at = datetime.fromisoformat(value.upper())
         if type_.tz is None:
             require(at.tzinfo is None)
             return at
@@ -108,9 +108,9 @@ def of_text(found: str, type_: pa.DataType) -> Any:
         raise Unusable from error
 
 
-def decimal(found: Any, type_: pa.DataType) -> Decimal:
-    require(isinstance(found, str) and DECIMAL.fullmatch(found) is not None)
-    number = Decimal(found)
+def decimal(value: Any, type_: pa.DataType) -> Decimal:
+    require(isinstance(value, str) and DECIMAL.fullmatch(value) is not None)
+    number = Decimal(value)
     exact = number.scaleb(type_.scale)
     require(exact == exact.to_integral_value() and abs(exact) < 10**type_.precision)
     return number.quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=99))

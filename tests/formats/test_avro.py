@@ -38,7 +38,7 @@ def decoder(writer: Any, reader: Any = None) -> AvroDecoder:
 
 
 def decoded(decoder: AvroDecoder, *values: bytes | None) -> list[Any]:
-    """Of each value its columns, or the reason why it has none."""
+    """Return the columns of each value, or the reason why it has none."""
     result = decoder.decode(values)
     result.columns.validate(full=True)
     assert result.columns.null_count == len(
@@ -107,7 +107,7 @@ def test_broken_avro_bytes_affect_their_record_only(data: st.DataObject) -> None
 @examples(100)
 @given(st.data())
 def test_columns_alone_are_a_view_of_any_writer(data: st.DataObject) -> None:
-    """What the columns do not name is passed over, and what the writer does not have is null."""
+    """Skip fields that the columns do not name, and read null where the writer has no field."""
     schema, values = data.draw(record())
     rows = data.draw(st.lists(values, max_size=4))
     columns = avro_columns(parsed(schema))

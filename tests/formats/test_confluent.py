@@ -17,7 +17,7 @@ from tidegate.formats import FrameDecoder, RecordLayout, Records
 from tidegate.schemas.avro_columns import avro_columns
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema, pin_avro, pin_protobuf
 
-ONE = {
+ORDER = {
     "type": "record",
     "name": "Stock",
     "fields": [{"name": "id", "type": "int"}, {"name": "old", "type": "string"}],
@@ -59,7 +59,7 @@ def framed(id_: int, value: bytes) -> bytes:
 
 
 def rows(layout: RecordLayout, *values: bytes | None, keys: Any = None) -> list[Any]:
-    """Of each record its columns, or its reason."""
+    """Return the columns of each record, or its reason."""
     count = len(values)
     records = Records("t", 0, range(count), [7] * count, keys or [b"k"] * count, values, [None] * count)
     (batch,) = FrameDecoder(layout, None, keeps_input=False).decode(records)
@@ -81,11 +81,11 @@ def proto(*writers: int, reader: bool = False, message: str | None = None) -> Re
     return RecordLayout("protobuf", COLUMNS, schemas=schemas, message=message)
 
 
-OLD, NEW = framed(7, written(ONE, {"id": 1, "old": "x"})), framed(300, written(TWO, {"name": "n", "id": 2}))
+OLD, NEW = framed(7, written(ORDER, {"id": 1, "old": "x"})), framed(300, written(TWO, {"name": "n", "id": 2}))
 
 
 def test_record_is_read_by_its_writer_schema() -> None:
-    layout = avro((7, ONE), (300, TWO))
+    layout = avro((7, ORDER), (300, TWO))
     expected = [
         {"id": 2, "name": "n"},
         {"id": 1, "name": None},
@@ -96,13 +96,13 @@ def test_record_is_read_by_its_writer_schema() -> None:
 
 
 def test_a_readers_schema_has_the_defaults() -> None:
-    layout = avro((7, ONE), (300, TWO), reader=READER)
+    layout = avro((7, ORDER), (300, TWO), reader=READER)
     expected = [{"id": 2, "name": "n", "size": 5}, {"id": 1, "name": None, "size": 5}]
     assert rows(layout, NEW, OLD) == expected
 
 
 def test_record_without_a_schema_is_quarantined_with_reason() -> None:
-    layout = avro((7, ONE), (8, OTHER))
+    layout = avro((7, ORDER), (8, OTHER))
     values = [OLD, NEW, b"", b"\x00\x00", b"{}345", framed(8, b"\x02x"), framed(7, b"\x02"), OLD]
     assert rows(layout, *values) == [
         {"id": 1, "name": None},
@@ -117,20 +117,20 @@ def test_record_without_a_schema_is_quarantined_with_reason() -> None:
 
 
 def test_reader_record_is_chosen_among_topic_records() -> None:
-    layout = avro((7, ONE), (8, OTHER), reader=READER)
+    layout = avro((7, ORDER), (8, OTHER), reader=READER)
     why = "malformed: The schema 8 does not fit: `$` is `Order`, and the reader's is `Stock`"
     assert rows(layout, framed(8, b"\x02x"), OLD) == [why, {"id": 1, "name": None, "size": 5}]
 
 
 def test_reader_record_is_chosen_from_a_union() -> None:
-    """As a topic of several kinds of events has one schema in a registry, which refers to theirs."""
-    layout = avro((7, [OTHER, ONE]), reader=READER)
+    """Read a topic of several kinds of events, whose one schema in the registry refers to theirs."""
+    layout = avro((7, [OTHER, ORDER]), reader=READER)
     why = "malformed: It is a `Order` - at `$`"
     assert rows(layout, framed(7, b"\x00\x02x"), framed(7, b"\x02" + OLD[5:])) == [
         why,
         {"id": 1, "name": None, "size": 5},
     ]
-    (refused,) = rows(avro((7, [OTHER, ONE])), framed(7, b"\x00\x02x"))
+    (refused,) = rows(avro((7, [OTHER, ORDER])), framed(7, b"\x00\x02x"))
     assert refused.startswith("malformed: The schema 7 does not fit: it is a union")
 
 
@@ -169,13 +169,13 @@ def test_named_message_is_the_only_one_read(reader: bool) -> None:
 def test_key_with_a_schema_is_no_text() -> None:
     """Its bytes can be UTF-8, by chance."""
     key = framed(1, b"\x06abc")
-    assert rows(avro((7, ONE)), OLD, keys=[key]) == ["key_not_text"]
-    by_columns = avro((7, ONE), key=("id",))
+    assert rows(avro((7, ORDER)), OLD, keys=[key]) == ["key_not_text"]
+    by_columns = avro((7, ORDER), key=("id",))
     assert rows(by_columns, OLD, None, keys=[key, key]) == [{"id": 1, "name": None}, "key_not_text"]
 
 
 @examples(100)
 @given(st.lists(st.sampled_from([OLD, NEW, None]) | st.binary(max_size=12), max_size=12))
 def test_no_record_touches_another(values: list[bytes | None]) -> None:
-    layout = avro((7, ONE), (300, TWO))
+    layout = avro((7, ORDER), (300, TWO))
     assert rows(layout, *values) == [row for value in values for row in rows(layout, value)]

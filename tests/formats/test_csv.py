@@ -241,7 +241,7 @@ def typed_rows(draw: st.DrawFn, dialect: CsvDialect) -> bytes:
 
 
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
-    """What is not a number is equal to itself, and zero has a sign."""
+    """Return a row that can be compared: NaN is equal to itself, and zero has a sign."""
     return {name: repr(field) if isinstance(field, float) else field for name, field in row.items()}
 
 

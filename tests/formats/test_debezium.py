@@ -121,8 +121,10 @@ def test_non_change_event_is_unusable_with_its_path(value: bytes, why: str) -> N
 
 def test_an_unusable_change_does_not_touch_its_neighbours() -> None:
     good, deletion = change(op="c", after=ROW), change(op="d", before=ROW)
-    found = rows(("id",), (None, good), (None, b"{"), (None, deletion), (None, change(op="t")), (None, good))
-    assert [(key, deleted) for key, deleted, *_ in found] == [
+    changes = rows(
+        ("id",), (None, good), (None, b"{"), (None, deletion), (None, change(op="t")), (None, good)
+    )
+    assert [(key, deleted) for key, deleted, *_ in changes] == [
         ("1", False),
         (None, False),
         ("1", True),
@@ -176,12 +178,12 @@ CHANGES = st.builds(
 @given(st.lists(st.one_of(CHANGES, st.none(), st.binary(max_size=3)), max_size=8))
 def test_debezium_changes_equal_a_naive_reader(values: list[bytes | None]) -> None:
     result = DebeziumDecoder(SCHEMA, ["id"]).decode(values)
-    found: list[tuple[str, Any]] = []
+    expected: list[tuple[str, Any]] = []
     for place, row in enumerate(result.columns.to_pylist()):
         if place in result.reasons:
-            found.append(("unusable", None))
+            expected.append(("unusable", None))
         elif place in result.deletions:
-            found.append(("deletion", row and row["id"]))
+            expected.append(("deletion", row and row["id"]))
         else:
-            found.append(("tombstone", None) if row is None else ("row", row))
-    assert found == list(map(plain, values))
+            expected.append(("tombstone", None) if row is None else ("row", row))
+    assert expected == list(map(plain, values))

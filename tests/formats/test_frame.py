@@ -50,8 +50,10 @@ def records(*rows: dict[str, Any]) -> Records:
     )
 
 
-def decoded(of: RecordLayout, *rows: dict[str, Any], keeps_input: bool = False) -> list[dict[str, Any]]:
-    decoder = FrameDecoder(of, BELIEVED_UNTIL_MS, keeps_input)
+def decoded(
+    record_layout: RecordLayout, *rows: dict[str, Any], keeps_input: bool = False
+) -> list[dict[str, Any]]:
+    decoder = FrameDecoder(record_layout, BELIEVED_UNTIL_MS, keeps_input)
     batches = list(decoder.decode(records(*rows)))
     for batch in batches:
         batch.validate(full=True)
@@ -61,16 +63,16 @@ def decoded(of: RecordLayout, *rows: dict[str, Any], keeps_input: bool = False) 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows, with the headers of whole records as quarantine shows them."""
-    found = batch.to_pylist()
+    rows = batch.to_pylist()
     headers = unpack_headers(batch.column("__input").field("headers")).to_pylist()
-    for row, unpacked in zip(found, headers, strict=True):
+    for row, unpacked in zip(rows, headers, strict=True):
         if row["__input"] is not None:
             row["__input"]["headers"] = unpacked
-    return found
+    return rows
 
 
-def one(of: RecordLayout, **record: Any) -> dict[str, Any]:
-    (row,) = decoded(of, record)
+def single_row(record_layout: RecordLayout, **record: Any) -> dict[str, Any]:
+    (row,) = decoded(record_layout, record)
     return row
 
 
@@ -87,7 +89,7 @@ def reasons(rows: Sequence[dict[str, Any]]) -> list[str | None]:
 
 def test_malformed_record_is_quarantined_with_reason_and_path() -> None:
     headers = [("a", b"1"), ("a", None)]
-    row = one(layout(), value=b'{"n": "five", "s": "x"}', headers=headers)
+    row = single_row(layout(), value=b'{"n": "five", "s": "x"}', headers=headers)
     assert row["__reason"] == "malformed: Expected `int | null`, got `str` - at `$.n`"
     assert row["__input"] == {
         "key": b"k",
@@ -125,11 +127,11 @@ KEYS = {
 
 @pytest.mark.parametrize(("key", "value", "text"), KEYS.values(), ids=KEYS.keys())
 def test_the_key_of_one_column_is_its_text(key: list[str], value: Any, text: str) -> None:
-    assert one(layout(key=tuple(key)), value=body(**{key[0]: value}))["__key"] == text
+    assert single_row(layout(key=tuple(key)), value=body(**{key[0]: value}))["__key"] == text
 
 
 def test_several_key_columns_make_an_ordered_object() -> None:
-    row = one(layout(key=("n", "at", "s")), value=body(s='q"\x1f', n=1, at="2026-01-31 10:30:00.5"))
+    row = single_row(layout(key=("n", "at", "s")), value=body(s='q"\x1f', n=1, at="2026-01-31 10:30:00.5"))
     assert row["__key"] == '{"n":1,"at":"2026-01-31T10:30:00.500000Z","s":"q\\"\\u001F"}'
 
 
@@ -172,8 +174,8 @@ def test_hash_of_a_position_is_never_minimal(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_timestamp_column_does_not_apply_to_tombstones() -> None:
-    of = layout(timestamp="b")
-    rows = decoded(of, {"value": body(b=77)}, {"value": body()}, {"value": None})
+    record_layout = layout(timestamp="b")
+    rows = decoded(record_layout, {"value": body(b=77)}, {"value": body()}, {"value": None})
     assert [row["__timestamp"] for row in rows] == [77, None, 1000]
     assert reasons(rows) == [None, Reason.NO_TIMESTAMP, None]
 
@@ -216,8 +218,8 @@ def test_exploded_elements_are_rows_in_order() -> None:
 
 
 def test_record_without_elements_needs_no_key_or_time() -> None:
-    of = layout(explode="l", key=("l",), timestamp="l")
-    rows = decoded(of, {"value": body(l=[])}, {"value": body()}, {"key": b"5", "value": None})
+    record_layout = layout(explode="l", key=("l",), timestamp="l")
+    rows = decoded(record_layout, {"value": body(l=[])}, {"value": body()}, {"key": b"5", "value": None})
     assert [(row["__empty"], row["__reason"]) for row in rows] == [(True, None), (True, None), (False, None)]
 
 
@@ -234,8 +236,8 @@ def test_large_exploded_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_chain_is_the_newest_of_its_headers() -> None:
     headers = [("tidegate-source", b"a/0/1"), ("other", b"\xff"), ("tidegate-source", b"b/0/2;c/1/3")]
-    assert one(layout(), headers=headers)["__chain"] == "b/0/2;c/1/3"
-    assert one(layout(), headers=[("other", b"x")])["__chain"] is None
+    assert single_row(layout(), headers=headers)["__chain"] == "b/0/2;c/1/3"
+    assert single_row(layout(), headers=[("other", b"x")])["__chain"] is None
 
 
 def test_deduplicated_chain_must_begin_with_a_position() -> None:
@@ -252,18 +254,18 @@ def test_string_and_bytes_have_the_one_column_value() -> None:
     assert [row["value"] for row in rows] == ["é", None, None]
     assert reasons(rows) == [None, "malformed: it is not UTF-8", None]
     raw = RecordLayout("bytes", pa.schema([pa.field("value", pa.binary())]))
-    assert one(raw, value=b"\xff")["value"] == b"\xff"
+    assert single_row(raw, value=b"\xff")["value"] == b"\xff"
 
 
 def test_no_records_give_no_rows() -> None:
-    for of in (layout(), layout(key=("n", "s"), rooted=True, timestamp="at"), layout(explode="l")):
-        assert decoded(of) == []
+    for record_layout in (layout(), layout(key=("n", "s"), rooted=True, timestamp="at"), layout(explode="l")):
+        assert decoded(record_layout) == []
 
 
 def test_a_layout_can_be_pickled() -> None:
-    of = layout(explode="l", key=("l", "s"))
-    copy = pickle.loads(pickle.dumps(of))
-    assert copy == of
+    record_layout = layout(explode="l", key=("l", "s"))
+    copy = pickle.loads(pickle.dumps(record_layout))
+    assert copy == record_layout
     assert copy.row_columns.field("l").type == pa.int64()
 
 
@@ -321,12 +323,15 @@ def layouts(draw: st.DrawFn) -> RecordLayout:
 
 @given(layouts(), st.sampled_from([None, BELIEVED_UNTIL_MS]), st.booleans(), st.lists(rows, max_size=5))
 def test_frames_equal_a_plain_reader(
-    of: RecordLayout, believed_until_ms: int | None, keeps_input: bool, given_rows: list[dict[str, Any]]
+    record_layout: RecordLayout,
+    believed_until_ms: int | None,
+    keeps_input: bool,
+    given_rows: list[dict[str, Any]],
 ) -> None:
     source = records(*given_rows)
-    batches = FrameDecoder(of, believed_until_ms, keeps_input).decode(source)
+    batches = FrameDecoder(record_layout, believed_until_ms, keeps_input).decode(source)
     got = [without_detail(row) for batch in batches for row in rows_of(batch)]
-    assert got == list(frame_reference.rows(of, believed_until_ms, keeps_input, source))
+    assert got == list(frame_reference.rows(record_layout, believed_until_ms, keeps_input, source))
 
 
 def without_detail(row: dict[str, Any]) -> dict[str, Any]:

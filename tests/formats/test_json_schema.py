@@ -203,7 +203,7 @@ UNKNOWN = PinnedSchema('{"$ref": "none.json"}')
 
 def test_value_is_checked_by_its_schema_id() -> None:
     schemas = SourceSchemas(None, (writer(1, ANY), writer(2, POSITIVE), writer(3, UNKNOWN)))
-    found = rows(
+    actual = rows(
         schemas,
         framed(1, {"id": 0}),
         framed(2, {"id": 0}),
@@ -214,8 +214,8 @@ def test_value_is_checked_by_its_schema_id() -> None:
         None,
     )
     elsewhere = "neither in the schema nor among its references, and nothing is fetched"
-    assert [id_ for id_, _ in found] == [0, None, 5, None, None, None, None]
-    assert [reason for _, reason in found] == [
+    assert [id_ for id_, _ in actual] == [0, None, 5, None, None, None, None]
+    assert [reason for _, reason in actual] == [
         *(None, "malformed: Expected `minimum: 1` - at `$.id`", None),
         f"malformed: The schema 3 does not fit: `$ref: none.json` is {elsewhere}",
         "unknown_schema: 9",
@@ -225,8 +225,8 @@ def test_value_is_checked_by_its_schema_id() -> None:
 
 
 def test_reader_schema_replaces_the_writer_schema() -> None:
-    found = rows(SourceSchemas(POSITIVE, (writer(1, ANY),)), framed(1, {"id": 0}), framed(1, {"id": 1}))
-    assert found == [(None, "malformed: Expected `minimum: 1` - at `$.id`"), (1, None)]
+    actual = rows(SourceSchemas(POSITIVE, (writer(1, ANY),)), framed(1, {"id": 0}), framed(1, {"id": 1}))
+    assert actual == [(None, "malformed: Expected `minimum: 1` - at `$.id`"), (1, None)]
 
 
 def test_column_aliases_work_with_a_schema() -> None:

@@ -71,20 +71,20 @@ def test_key_equals_that_of_the_same_columns(
 ) -> None:
     keys: list[bytes | None] = [key_of(format_, store, number) for store, number, _ in records]
     values: list[bytes | None] = [None if n is None else json.dumps({"n": n}).encode() for *_, n in records]
-    found = decoded(layout(format_), keys, values)
+    actual = decoded(layout(format_), keys, values)
     whole: list[bytes | None] = [
         json.dumps({"store": store, "id": number, "n": n}).encode() for store, number, n in records
     ]
     expected = decoded(RecordLayout("json", BOTH, ("store", "id")), [None] * len(keys), whole)
-    assert found.column("__reason").null_count == len(records)
-    assert found.column("__key") == expected.column("__key")
-    assert found.column("__hash") == key_hashes(expected.column("__key"))
-    assert found.column("__tombstone").to_pylist() == [n is None for *_, n in records]
-    filled = [row for row in found.select(BOTH.names).to_pylist() if row["n"] is not None]
+    assert actual.column("__reason").null_count == len(records)
+    assert actual.column("__key") == expected.column("__key")
+    assert actual.column("__hash") == key_hashes(expected.column("__key"))
+    assert actual.column("__tombstone").to_pylist() == [n is None for *_, n in records]
+    filled = [row for row in actual.select(BOTH.names).to_pylist() if row["n"] is not None]
     assert filled == [{"store": s, "id": i, "n": n} for s, i, n in records if n is not None]
 
 
-ONE = b'{"n":1}'
+VALUE = b'{"n":1}'
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ ONE = b'{"n":1}'
 )
 def test_unreadable_key_quarantines_its_record_only(format_: str, key: bytes | None, reason: str) -> None:
     good = key_of(format_, "s", 1)
-    rows = decoded(layout(format_), [good, key, good], [ONE, ONE, ONE])
+    rows = decoded(layout(format_), [good, key, good], [VALUE, VALUE, VALUE])
     first, bad, last = rows.column("__reason").to_pylist()
     assert (first, last) == (None, None)
     assert bad.startswith(reason)
     assert rows.select(BOTH.names).to_pylist()[1] == dict.fromkeys(BOTH.names)
-    assert rows.column("__input")[1].as_py()["value"] == ONE
+    assert rows.column("__input")[1].as_py()["value"] == VALUE
 
 
 def test_unreadable_tombstone_key_is_named() -> None:

@@ -44,7 +44,7 @@ def decoder(text: str, name: str, columns: pa.Schema | None = None) -> ProtobufD
 
 
 def decoded(decoder: ProtobufDecoder, *texts: bytes | None) -> list[Any]:
-    """Of each value its columns, or the reason why it has none."""
+    """Return the columns of each value, or the reason why it has none."""
     result = decoder.decode(texts)
     result.columns.validate(full=True)
     rows = result.columns.to_pylist(maps_as_pydicts="strict")
@@ -68,7 +68,7 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, bytes) and isinstance(right, bytes) and len(left) == len(right) == 8:
-        numbers = [struct.unpack("<d", each)[0] for each in (left, right)]
+        numbers = [struct.unpack("<d", number)[0] for number in (left, right)]
         return left == right or all(map(math.isnan, numbers))
     return bool(left == right)
 
@@ -78,16 +78,18 @@ def same(left: Any, right: Any) -> bool:
 def test_values_are_those_of_protobufs_own_library(data: st.DataObject) -> None:
     message = data.draw(drawn())
     messages = data.draw(st.lists(values(message), max_size=5))
-    texts = [each.SerializeToString() for each in messages]
+    texts = [message.SerializeToString() for message in messages]
     many = data.draw(st.sampled_from([1, 20]))  # of few, lists are read one by one
-    expected = [plain(each) for each in messages]
+    expected = [plain(message) for message in messages]
     assert same(decoded(decoder_of(message), *texts * many), expected * many)
 
 
 @examples(100)
 @given(st.data())
 def test_fields_may_come_in_any_order_and_again(data: st.DataObject) -> None:
-    """Of a single one the last counts, messages are merged, lists go on, of a oneof one is left."""
+    """Read fields in any order: the last of a single field counts, messages are merged, lists go on, and
+    one of a oneof is left.
+    """
     message = data.draw(drawn())
     parts = data.draw(st.lists(values(message), min_size=1, max_size=3))
     pieces = [piece for part in parts for piece in pieces_of(message, part)]
@@ -120,8 +122,8 @@ def test_broken_protobuf_bytes_affect_their_record_only(data: st.DataObject) -> 
     for at in data.draw(st.lists(st.integers(0, max(len(broken) - 1, 0)), max_size=3)) if broken else ():
         broken[at] = data.draw(st.integers(0, 255))
     broken = broken[: data.draw(st.integers(0, len(broken)))] if data.draw(st.booleans()) else broken
-    others = [text] * data.draw(st.sampled_from([0, 40]))
-    first, middle, last, *_ = decoded(decoder_of(message), text, bytes(broken), text, *others)
+    neighbours = [text] * data.draw(st.sampled_from([0, 40]))
+    first, middle, last, *_ = decoded(decoder_of(message), text, bytes(broken), text, *neighbours)
     assert same(first, plain(value))
     assert same(last, plain(value))
     if isinstance(middle, dict):

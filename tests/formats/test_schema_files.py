@@ -85,7 +85,7 @@ def schemas(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def as_read(row: dict[str, Any]) -> dict[str, Any]:
-    """With what no column fills."""
+    """Return a row with the fields that no column fills."""
     complete = {**row, "extra": "b"}
     for name in ("inner", "inners", "inner_by_name"):
         value = row[name]
@@ -238,7 +238,7 @@ OF_LEVEL = pa.schema(
 
 @cache
 def level_class() -> Any:
-    """Without imports: they are put in, as they are of the same package."""
+    """Return the message class without imports: they are inlined, as they are of the same package."""
     head, _, level = PROTO.partition(OTHER)
     common = COMMON.partition("package shop;")[2]
     return message_class(head.replace('import "common.proto";', "") + level + common)

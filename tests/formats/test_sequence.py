@@ -31,8 +31,8 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 @examples(100)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
 def test_sequence_texts_sort_like_their_sequences(data: st.DataObject, types: list[pa.DataType]) -> None:
-    rows = data.draw(st.lists(st.tuples(*(VALUES[each] for each in types)), min_size=1, max_size=8))
-    parts = [pa.array(part, of) for part, of in zip(zip(*rows, strict=True), types, strict=True)]
+    rows = data.draw(st.lists(st.tuples(*(VALUES[type_] for type_ in types)), min_size=1, max_size=8))
+    parts = [pa.array(part, type_) for part, type_ in zip(zip(*rows, strict=True), types, strict=True)]
     texts = sequence_texts(parts).to_pylist()
     assert [rows[at] for at in sorted(range(len(rows)), key=texts.__getitem__)] == sorted(rows)
     assert len(set(texts)) == len(set(rows))
@@ -105,7 +105,7 @@ def test_the_tombstone_behind_debeziums_deletion_needs_none() -> None:
 
 
 def test_decimal_sequence_reads_textual_numbers() -> None:
-    """As Oracle's `scn` is; what does not fit is named."""
+    """Read numbers as text, as Oracle's `scn` is, and name a number that does not fit."""
     of_source = pa.schema([pa.field("scn", pa.decimal128(3, 0))])
     layout = RecordLayout("debezium", COLUMNS, ("id",), sequence=SequenceParts(of_source=of_source))
     values = [{"op": "u", "after": {"id": 1}, "source": {"scn": scn}} for scn in ("17", "1234")]

@@ -141,7 +141,7 @@ def test_avro_lists_hold_nulls_and_lists(items: pa.DataType) -> None:
 
 @cache
 def message_class(text: str) -> Any:
-    """By Protobuf's own compiler."""
+    """Compile a message by Protobuf's own compiler."""
     folder = Path(grpc_tools.__file__).parent
     pool = descriptor_pool.DescriptorPool()
     with tempfile.TemporaryDirectory() as place:

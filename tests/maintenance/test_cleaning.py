@@ -96,22 +96,22 @@ def test_busy_stream_is_skipped(aged: Aged) -> None:
     aged.batch(1)
     aged.snapshot(1)
     aged.now += 100 * DAY
-    held = aged.app.ledger.acquire(aged.stream, "a run")
+    lease = aged.app.ledger.acquire(aged.stream, "a run")
     cleaned = aged.clean()
     assert (cleaned.given_up, cleaned.note) == (None, "a run is at work: old state is given up the next time")
-    held.release()
+    lease.release()
     assert aged.clean().given_up == 1
     assert aged.app.ledger.lease_holder(aged.stream) is None
 
 
 def test_dead_attempts_go_and_living_ones_never(aged: Aged) -> None:
     committed = aged.batch(1)
-    held = aged.app.ledger.acquire(aged.stream, "zombie")
-    dead = [aged.write(attempt_name(seq, held.lease.epoch), seq).name for seq in (1, 2)]
-    computed = aged.write(attempt_name(2, held.lease.epoch), 2)
+    lease = aged.app.ledger.acquire(aged.stream, "zombie")
+    dead = [aged.write(attempt_name(seq, lease.lease.epoch), seq).name for seq in (1, 2)]
+    computed = aged.write(attempt_name(2, lease.lease.epoch), 2)
     ref = aged.app.write_manifest(aged.stream, computed)
-    held.add_attempt(Attempt(aged.stream, 2, ref, {}))
-    held.release()
+    lease.add_attempt(Attempt(aged.stream, 2, ref, {}))
+    lease.release()
     now = aged.app.ledger.acquire(aged.stream, "a run")
     at_work = aged.write(attempt_name(2, now.lease.epoch), 2).name
     unknown = aged.write("written by hand", 7).name
@@ -150,11 +150,11 @@ def test_unnoted_snapshot_is_removed_when_impossible(aged: Aged) -> None:
     aged.batch(1)
     waiting = aged.write(snapshot_name(1), 1)
     assert aged.clean(days=3).names == ()
-    kept = aged.snapshot(1)
+    newest = aged.snapshot(1)
     late = Snapshot(aged.stream, 1, aged.app.write_manifest(aged.stream, waiting))
     assert not aged.app.ledger.add_snapshot(late, 0)
     assert aged.clean().names == (waiting.name,)
-    assert aged.names() == sorted([aged.app.ledger.committed(aged.stream)[0][1].name, kept])
+    assert aged.names() == sorted([aged.app.ledger.committed(aged.stream)[0][1].name, newest])
 
 
 def test_files_are_removed_after_a_safe_age(aged: Aged) -> None:
@@ -217,13 +217,13 @@ def test_readers_and_writers_continue_during_removal(aged: Aged) -> None:
         except Exception as error:
             wrong.append(error)
 
-    others: list[Any] = [threading.Thread(target=go_on, args=(work,)) for work in (write, read)]
-    for other in others:
+    threads: list[Any] = [threading.Thread(target=go_on, args=(work,)) for work in (write, read)]
+    for other in threads:
         other.start()
     began.wait()
     cleaned = aged.clean()
     ended.set()
-    for other in others:
+    for other in threads:
         other.join()
     assert wrong == []
     assert len(cleaned.names) == 5

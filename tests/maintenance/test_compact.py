@@ -124,15 +124,15 @@ def test_snapshot_after_every_batch_changes_no_emission(world: World, name: str)
             _write(world, SPANS[name], generation)
             world.run(f"{generation}-{number}", clock_ms=T + number * 12_000 + 15_000)
         compact(world, Stream("availability", 1))
-    one, two = (Stream("availability", generation) for generation in (1, 2))
-    emitted = [inspect.read_emissions(world.app, each) for each in (one, two)]
+    plain, two = (Stream("availability", generation) for generation in (1, 2))
+    emitted = [inspect.read_emissions(world.app, stream) for stream in (plain, two)]
     assert emitted[0].num_rows > 3
     assert emitted[0] == emitted[1]
     for seq in (1, 2, 3):
-        assert inspect.read_state(world.app, one, seq) == inspect.read_state(world.app, two, seq)
-    assert len(world.app.ledger.snapshots(one)) == 3
+        assert inspect.read_state(world.app, plain, seq) == inspect.read_state(world.app, two, seq)
+    assert len(world.app.ledger.snapshots(plain)) == 3
     by_place = name == "a bounded buffer"
-    assert viewed(world, one, by_place) == viewed(world, two, by_place) == entries(world, two)
+    assert viewed(world, plain, by_place) == viewed(world, two, by_place) == entries(world, two)
 
 
 def viewed(world: World, stream: Stream, by_place: bool) -> list[tuple[Any, ...]]:
@@ -160,8 +160,8 @@ def test_lookup_reads_its_planned_state_despite_compaction(world: World) -> None
     world.run()
     compact(world)
     run_batch(world.app, reader, trigger, world.open_session)
-    found = inspect.read_emissions(world.app, stream_of(reader))
-    assert found["value"].to_pylist()[-1] == {"known": True}
+    emissions = inspect.read_emissions(world.app, stream_of(reader))
+    assert emissions["value"].to_pylist()[-1] == {"known": True}
 
 
 def _look_up(world: World) -> None:

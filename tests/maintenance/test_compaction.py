@@ -51,7 +51,7 @@ def test_sizes_are_those_of_the_files(aged: Aged) -> None:
         file.path.split("/")[-2]: file.bytes
         for file in aged.lake.store.listed(aged.lake.table("state", STAGE))
     }
-    (committed,) = (known.name for _, known in aged.app.ledger.committed(aged.stream))
+    (committed,) = (manifest.name for _, manifest in aged.app.ledger.committed(aged.stream))
     assert (done.before, done.after) == (Size(1, sizes[committed], 1), Size(1, sizes[str(done.snapshot)], 1))
 
 
@@ -77,8 +77,8 @@ def test_compaction_is_due_at_doubled_changes(aged: Aged, monkeypatch: pytest.Mo
     compact(aged)
     for seq in (2, 3):
         aged.batch(seq)
-        told = f"not due: {seq - 1} rows changed since a snapshot of 3"
-        assert compact(aged, only_if_due=True).note == told
+        note = f"not due: {seq - 1} rows changed since a snapshot of 3"
+        assert compact(aged, only_if_due=True).note == note
     aged.batch(4)
     assert compact(aged, only_if_due=True).note == "compacted"
 
@@ -113,7 +113,7 @@ def test_killed_compaction_is_repeated_by_the_next(
     assert states(aged, 2) == before
     aged.clean()
     snapshots = [snapshot.name for snapshot in aged.app.ledger.snapshots(aged.stream)]
-    attempts = [known.name for _, known in aged.app.ledger.committed(aged.stream)]
+    attempts = [manifest.name for _, manifest in aged.app.ledger.committed(aged.stream)]
     assert aged.names() == sorted([*attempts, *snapshots])  # nothing is left of the one that died
 
 
@@ -124,10 +124,10 @@ def test_one_that_is_overtaken_changes_nothing(aged: Aged, monkeypatch: pytest.M
     faster: list[maintenance.Compaction] = []
     write = App.write_manifest
 
-    def overtaken(*told: Any) -> Any:
+    def overtaken(*arguments: Any) -> Any:
         monkeypatch.setattr(App, "write_manifest", write)
         faster.append(compact(aged))
-        return write(*told)
+        return write(*arguments)
 
     monkeypatch.setattr(App, "write_manifest", overtaken)
     late = compact(aged)
@@ -146,7 +146,7 @@ class Seen(Exception):
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, list[str]]]:
-    """Of each computation that begins, and goes no further: whose state files it reads, stage by stage."""
+    """Return the state files of each computation that begins, by stage; the computation goes no further."""
     seen: list[dict[str, list[str]]] = []
 
     def begin(_: App, __: Any, before: Any, *___: Any) -> None:
@@ -160,9 +160,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, list[str]]]:
 
 
 def begin(aged: Aged, seq: int) -> None:
-    held = aged.app.ledger.acquire(aged.stream, f"run-{seq}")
+    lease = aged.app.ledger.acquire(aged.stream, f"run-{seq}")
     if aged.app.ledger.plan(aged.stream, seq) is None:
-        held.add_plan(aged.planned(seq))
+        lease.add_plan(aged.planned(seq))
     with pytest.raises(Seen):
         compute_batch(aged.app, aged.planned(seq), f"run-{seq}", lambda: None)  # type: ignore[arg-type, return-value]
 
@@ -171,9 +171,9 @@ def test_batch_compacts_far_too_many_changelogs_first(aged: Aged, begun: list[di
     attempts = [aged.batch(seq) for seq in (1, 2)]
     begin(aged, 3)
     assert begun[-1] == {STAGE: attempts}
-    held = aged.app.ledger.acquire(aged.stream, "test")
-    held.drop_plan()
-    held.release()
+    lease = aged.app.ledger.acquire(aged.stream, "test")
+    lease.drop_plan()
+    lease.release()
     aged.batch(3)
     begin(aged, 4)
     (snapshot,) = aged.app.ledger.snapshots(aged.stream)
@@ -187,10 +187,10 @@ def test_batch_uses_the_faster_compactions_snapshot(
         aged.batch(seq)
     write = App.write_manifest
 
-    def overtaken(*told: Any) -> Any:
+    def overtaken(*arguments: Any) -> Any:
         monkeypatch.setattr(App, "write_manifest", write)
         compact(aged)
-        return write(*told)
+        return write(*arguments)
 
     monkeypatch.setattr(App, "write_manifest", overtaken)
     begin(aged, 4)

@@ -26,7 +26,7 @@ AGE = timedelta(hours=24)
 ALL = quarantine.QuarantineFilter()
 
 
-class Kept(Quarantined):
+class Expiring(Quarantined):
     """A pipeline that keeps quarantine for ten days, whose ledger's clock a test moves."""
 
     def __init__(self, folder: Path, rule: str = "keep: 10d") -> None:
@@ -48,12 +48,12 @@ class Kept(Quarantined):
         self.now += DAY
 
     def clean(self, days: float = 0.0) -> maintenance.Cleaned:
-        """As it would be so many days later."""
+        """Clean as it would be done this many days later."""
         self.now += days * DAY
         return maintenance.clean(self.app, self.stream, self.now, AGE)
 
     def batches(self) -> list[int]:
-        """Of which there is something to read."""
+        """Return the batches that still have quarantined records."""
         return [
             seq
             for table in quarantine.iter_quarantine(self.app, self.stream)
@@ -62,8 +62,8 @@ class Kept(Quarantined):
 
     def files(self) -> list[str]:
         lake = self.app.lake(self.stream)
-        found = lake.store.listed(lake.table("quarantine"))
-        return sorted({file.path.split("/")[-2] for file in found})
+        files = lake.store.listed(lake.table("quarantine"))
+        return sorted({file.path.split("/")[-2] for file in files})
 
     def request(self, *seqs: int, is_listed: bool = False) -> ReplayedRecords:
         rows = pa.Table.from_pylist([quarantined(seq, seq) for seq in seqs], QUARANTINE)
@@ -75,15 +75,15 @@ class Kept(Quarantined):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Kept:
+def world(tmp_path: Path) -> Expiring:
     """Four batches, of which the last was committed a day ago."""
-    made = Kept(tmp_path)
+    made = Expiring(tmp_path)
     for seq in range(1, 5):
         made.put(seq)
     return made
 
 
-def test_old_quarantine_expires_first_and_is_removed_later(world: Kept) -> None:
+def test_old_quarantine_expires_first_and_is_removed_later(world: Expiring) -> None:
     names = [world.attempt_name(seq) for seq in range(1, 5)]
     assert world.clean(5.9).expired is None, "ten days are not over"
     assert (world.batches(), world.files()) == ([1, 2, 3, 4], names)
@@ -98,14 +98,14 @@ def test_old_quarantine_expires_first_and_is_removed_later(world: Kept) -> None:
 
 
 def test_without_a_word_of_it_all_is_kept(tmp_path: Path) -> None:
-    world = Kept(tmp_path, "stop: {share: 100%}")
+    world = Expiring(tmp_path, "stop: {share: 100%}")
     for seq in (1, 2, 3):
         world.put(seq)
     assert world.clean(10_000).expired is None
     assert world.batches() == [1, 2, 3]
 
 
-def test_it_is_the_newest_batch_whose_word_counts(world: Kept) -> None:
+def test_it_is_the_newest_batch_whose_word_counts(world: Expiring) -> None:
     world.rule("keep: 1000d")
     world.put(5)
     assert world.clean(100).expired is None
@@ -116,20 +116,22 @@ def test_it_is_the_newest_batch_whose_word_counts(world: Kept) -> None:
 
 
 def test_unpublished_letters_do_not_expire(tmp_path: Path) -> None:
-    world = Kept(tmp_path)
+    world = Expiring(tmp_path)
     for seq in (1, 2, 3, 4):
         world.put(seq, published=seq < 3)
     assert world.clean(100).expired == 1, "what comes after it may not be out"
 
 
-def test_planned_replay_keeps_records_open(world: Kept) -> None:
+def test_planned_replay_keeps_records_open(world: Expiring) -> None:
     outcome = world.replay(2, 3)
     assert outcome.plan is not None
     world.app.ledger.acquire(world.stream, "test").release()
     assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
 
 
-def test_replay_planned_during_expiry_keeps_its_records(world: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_planned_during_expiry_keeps_its_records(
+    world: Expiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def note_after_a_plan(app: Any, stream: Any, note: Any) -> Any:
         assert world.replay(2, 3).plan is not None
         app.ledger.acquire(stream, "test").release()
@@ -141,26 +143,26 @@ def test_replay_planned_during_expiry_keeps_its_records(world: Kept, monkeypatch
 
 
 def test_input_of_an_unplanned_replay_is_removed(
-    world: Kept,
+    world: Expiring,
 ) -> None:
     outcome = world.replay(4)
     assert outcome.plan is not None
     (planned,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
-    held = world.app.ledger.acquire(world.stream, "test")
-    killed, _ = resolve.written_resolution(world.app, held, world.request(3), 5)
-    held.release()
+    lease = world.app.ledger.acquire(world.stream, "test")
+    killed, _ = resolve.written_resolution(world.app, lease, world.request(3), 5)
+    lease.release()
     assert killed is not None
     cleaned = world.clean(0.5)
     assert cleaned.names == (killed.manifest.name,)
     assert cleaned.files == 2, "its records and its manifest"
     assert planned in world.files()
-    held = world.app.ledger.acquire(world.stream, "test")
-    held.drop_plan()
-    held.release()
+    lease = world.app.ledger.acquire(world.stream, "test")
+    lease.drop_plan()
+    lease.release()
     assert world.clean().names == (planned,)
 
 
-def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
+def test_what_was_decided_of_records_goes_with_them(world: Expiring) -> None:
     discard_records(world.app, world.stream, world.request(1, 2))
     (discarded,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
     world.clean(7.2)
@@ -175,28 +177,30 @@ def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
     )
 
 
-def test_request_for_expired_quarantine_says_so(world: Kept) -> None:
+def test_request_for_expired_quarantine_says_so(world: Expiring) -> None:
     world.clean(7.9)
     assert world.app.ledger.expired_quarantine(world.stream).seq == 2
     run = CliRunner()
-    told = run.invoke(cli, ["quarantine", "history", "visitors", "events/0/1"], env=world.environment).output
+    output = run.invoke(
+        cli, ["quarantine", "history", "visitors", "events/0/1"], env=world.environment
+    ).output
     assert "was never in quarantine of visitors/1 since batch 3; earlier quarantine has expired" in " ".join(
-        told.split()
+        output.split()
     )
     for command in ("list", "count"):
-        told = run.invoke(cli, ["quarantine", command, "visitors"], env=world.environment).output
-        assert "The quarantine of batches up to 2 has expired." in told
+        output = run.invoke(cli, ["quarantine", command, "visitors"], env=world.environment).output
+        assert "The quarantine of batches up to 2 has expired." in output
     with pytest.raises(SettingsInvalid, match="of batches up to 2 it is not kept"):
         discard_records(world.app, world.stream, world.request(1, is_listed=True))
 
 
 def test_dead_letter_topic_cannot_be_checked_after_expiry(tmp_path: Path) -> None:
-    world = Kept(tmp_path, "keep: 10d, topic: dead")
+    world = Expiring(tmp_path, "keep: 10d, topic: dead")
     for seq in (1, 2, 3):
         world.put(seq)
-    held = world.app.ledger.acquire(world.stream, "test")
-    held.add_publication(2, "dead-letters:dead", 1)
-    held.release()
+    lease = world.app.ledger.acquire(world.stream, "test")
+    lease.add_publication(2, "dead-letters:dead", 1)
+    lease.release()
     *_, sink = world.app.sinks(world.stream, world.pipeline)
     assert sink.published(2) is not None
     world.clean(100)

@@ -30,11 +30,11 @@ def aged(tmp_path: Path) -> Aged:
     aged = Aged(tmp_path, "  - {kind: table, path: out}")
     for seq in range(1, 9):
         aged.batch(seq)
-        held = aged.app.ledger.acquire(aged.stream, "test")
-        held.set_metrics(seq, "", {"records": 1.0, "lag": 2.0})
-        held.add_publication(seq, SINK, 0)
-        held.note_failure(seq, "compute", Halted("it failed", "once"))
-        held.release()
+        lease = aged.app.ledger.acquire(aged.stream, "test")
+        lease.set_metrics(seq, "", {"records": 1.0, "lag": 2.0})
+        lease.add_publication(seq, SINK, 0)
+        lease.note_failure(seq, "compute", Halted("it failed", "once"))
+        lease.release()
     aged.snapshot(3)
     aged.snapshot(5, after=3)
     aged.clean(31)
@@ -51,13 +51,13 @@ def seqs(aged: Aged, table: object = schema.plans) -> list[int]:
         return sorted(set(connection.execute(select(table.c.seq)).scalars()))  # type: ignore[attr-defined]
 
 
-def kept(aged: Aged) -> list[list[int]]:
+def stored_seqs(aged: Aged) -> list[list[int]]:
     return [seqs(aged, table) for table in PER_BATCH]
 
 
 def test_old_batches_keep_only_commit_and_run(aged: Aged) -> None:
     assert removed(aged) == 4
-    assert kept(aged) == [[5, 6, 7, 8]] * len(PER_BATCH)
+    assert stored_seqs(aged) == [[5, 6, 7, 8]] * len(PER_BATCH)
     assert seqs(aged, schema.commits) == list(range(1, 9))
     assert [aged.app.ledger.run(aged.stream, f"run-{seq}") for seq in (1, 8)] == [
         Run("run-1", 1),
@@ -108,20 +108,20 @@ def test_nothing_is_removed_while_state_is_kept(tmp_path: Path) -> None:
 
 
 def test_last_published_batch_of_a_sink_stays(aged: Aged) -> None:
-    """Where its progress is lost, that batch is what is looked for in the sink."""
-    held = aged.app.ledger.acquire(aged.stream, "test")
-    held.add_publication(2, f"{SINK}2", 7)
-    held.add_publication(3, SINK, 7)
-    held.release()
+    """Keep the last published batch: if the progress is lost, the sink is searched for it."""
+    lease = aged.app.ledger.acquire(aged.stream, "test")
+    lease.add_publication(2, f"{SINK}2", 7)
+    lease.add_publication(3, SINK, 7)
+    lease.release()
     assert removed(aged) == 2
-    assert kept(aged) == [[2, 3, 5, 6, 7, 8]] * len(PER_BATCH)
+    assert stored_seqs(aged) == [[2, 3, 5, 6, 7, 8]] * len(PER_BATCH)
     assert aged.app.ledger.last_published(aged.stream, SINK) == 3
     assert aged.app.ledger.last_published(aged.stream, f"{SINK}2") == 2
 
 
 def test_missing_batch_that_a_sink_lacks_halts(aged: Aged) -> None:
-    held = aged.app.ledger.acquire(aged.stream, "test")
-    held.add_publication(7, SINK, 7)
+    lease = aged.app.ledger.acquire(aged.stream, "test")
+    lease.add_publication(7, SINK, 7)
     removed(aged)
     (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
     with pytest.raises(Halted, match=r"Batch 4 of .* would have to be compared with what table:out has"):
@@ -157,8 +157,8 @@ def test_interrupted_removal_is_finished_by_the_next(aged: Aged) -> None:
 
 def test_another_stream_loses_nothing(aged: Aged) -> None:
     other = Stream("other", 1)
-    held = aged.app.ledger.acquire(other, "test")
-    held.set_metrics(1, "", {"records": 1.0})
+    lease = aged.app.ledger.acquire(other, "test")
+    lease.set_metrics(1, "", {"records": 1.0})
     removed(aged)
     assert aged.app.ledger.metrics(other, 1) == {("", "records"): 1.0}
 
@@ -198,7 +198,7 @@ def test_the_ledger_stops_growing(aged: Aged) -> None:
     removed(aged)
     engine: Engine = aged.app.ledger._engine
     with engine.connect() as connection:
-        rows = [connection.execute(select(func.count()).select_from(each)).scalar() for each in PER_BATCH]
+        rows = [connection.execute(select(func.count()).select_from(table)).scalar() for table in PER_BATCH]
     assert rows == [4, 4, 8, 4, 4]
 
 
@@ -211,18 +211,18 @@ def test_plan_on_a_removed_head_is_overtaken(aged: Aged) -> None:
 
 def test_publication_of_a_removed_head_is_overtaken(aged: Aged) -> None:
     plan = aged.app.ledger.plan(aged.stream, 3)
-    held = aged.app.ledger.acquire(aged.stream, "late")
+    lease = aged.app.ledger.acquire(aged.stream, "late")
     removed(aged)
     assert plan is not None
     with pytest.raises(Fenced, match="later ones are committed"):
-        publish._publish(aged.app, held, plan)
+        publish._publish(aged.app, lease, plan)
 
 
 def test_head_without_its_attempt_halts(aged: Aged) -> None:
     plan = aged.app.ledger.plan(aged.stream, 8)
-    held = aged.app.ledger.acquire(aged.stream, "test")
+    lease = aged.app.ledger.acquire(aged.stream, "test")
     assert plan is not None
     with aged.app.ledger._engine.begin() as connection:
         connection.execute(delete(schema.attempts).where(schema.attempts.c.seq == 8))
     with pytest.raises(Halted, match="attempt of batch 8"):
-        publish._publish(aged.app, held, plan)
+        publish._publish(aged.app, lease, plan)

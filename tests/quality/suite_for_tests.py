@@ -42,10 +42,10 @@ def place_of(folder: Path, seq: int = 7, try_number: int = 1, day: date = date(2
     return PagePlace(str(folder / "docs"), "levels", 1, day, seq, 1, try_number)
 
 
-def audit_of(folder: Path, table: pa.Table, *expected: Expected, **others: Any) -> Audit:
-    """Of a suite, NOT_NEGATIVE unless others are given, on a table."""
-    place = others.pop("place", place_of(folder))
-    suite = suite_of(*(expected or (NOT_NEGATIVE,)), **others)
+def audit_of(folder: Path, table: pa.Table, *expected: Expected, **options: Any) -> Audit:
+    """Return the audit of a table by a suite, which is NOT_NEGATIVE unless others are given."""
+    place = options.pop("place", place_of(folder))
+    suite = suite_of(*(expected or (NOT_NEGATIVE,)), **options)
     return Audit(f"{suite.name} on the values of levels", suite, rows_of(folder, table), place=place)
 
 

@@ -62,7 +62,7 @@ class Emitted:
 
 
 def by_key(emissions: Sequence[Emitted]) -> list[list[Emitted]]:
-    """In the order of the outbox: key by key."""
+    """Return the emissions key by key, as the outbox orders them."""
     return [
         [emission for emission in emissions if emission.key == key]
         for key in sorted({e.key for e in emissions})
@@ -103,9 +103,9 @@ def equal_to_the_one_before(emissions: Sequence[Emitted]) -> int:
             if emission.refused:
                 refused += 1
                 continue
-            known = last.get(emission.window)
-            if known is not None and known[0] == refused and emission.reason == "changed":
-                count += emission.equals(known[1])
+            previous = last.get(emission.window)
+            if previous is not None and previous[0] == refused and emission.reason == "changed":
+                count += emission.equals(previous[1])
             last[emission.window] = refused, emission
     return count
 
@@ -167,15 +167,19 @@ def state_of(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("known", "passed"),
+    ("previous", "passed"),
     [
         ({"x": 1.0, "name": "n"}, False),
         ({"x": 2.0, "name": "n"}, True),
         (None, True),
     ],
 )
-def test_first_emission_differs_from_the_previous_state(known: dict[str, Any] | None, passed: bool) -> None:
-    state = state_of([{"key": "k", "emitted": known}, {"key": "other", "emitted": {"x": 1.0, "name": "n"}}])
+def test_first_emission_differs_from_the_previous_state(
+    previous: dict[str, Any] | None, passed: bool
+) -> None:
+    state = state_of(
+        [{"key": "k", "emitted": previous}, {"key": "other", "emitted": {"x": 1.0, "name": "n"}}]
+    )
     rows = outbox([Emitted("k", 1.0), Emitted("k", 3.0), Emitted("new", 1.0)])
     asked: list[list[int]] = []
 
@@ -199,10 +203,10 @@ def test_deleted_key_or_other_window_has_no_previous() -> None:
 
 
 def test_quarantined_emission_makes_previous_state_unknown() -> None:
-    known = state_of([{"key": "k", "emitted": {"x": 1.0, "name": "n"}}])
+    state = state_of([{"key": "k", "emitted": {"x": 1.0, "name": "n"}}])
     rows = outbox([Emitted("k", 2.0, refused=True), Emitted("k", 1.0)])
-    assert neighbours.no_equal_neighbours([rows], EXACT, lambda _: known).passed
-    assert not neighbours.no_equal_neighbours([outbox([Emitted("k", 1.0)])], EXACT, lambda _: known).passed
+    assert neighbours.no_equal_neighbours([rows], EXACT, lambda _: state).passed
+    assert not neighbours.no_equal_neighbours([outbox([Emitted("k", 1.0)])], EXACT, lambda _: state).passed
 
 
 def test_hash_state_is_compared_by_hash() -> None:
@@ -210,8 +214,8 @@ def test_hash_state_is_compared_by_hash() -> None:
     rows = outbox([Emitted("k", 1.0)])
     values = neighbours._outputs(rows)
     digest = core.equivalence.digest(emit.equivalence, values)(0, 0)  # type: ignore[arg-type]
-    for known, passed in ((digest, False), ("0f", True), (None, True)):
-        state = state_of([{"key": "k", "digest": known}])
+    for digest_before, passed in ((digest, False), ("0f", True), (None, True)):
+        state = state_of([{"key": "k", "digest": digest_before}])
         assert neighbours.no_equal_neighbours([rows], emit, lambda _, s=state: s).passed == passed
 
 
@@ -226,12 +230,12 @@ def test_missing_state_columns_prove_nothing() -> None:
 @settings(max_examples=100)
 @given(st.lists(emitted, max_size=20), st.lists(st.lists(emitted, max_size=6), max_size=3), st.integers(1, 7))
 def test_finals_equal_a_plain_loop(emissions: list[Emitted], earlier: list[list[Emitted]], size: int) -> None:
-    rows = [each for of_key in by_key(emissions) for each in of_key]
+    rows = [emission for of_key in by_key(emissions) for emission in of_key]
     looked_at = [row for row in rows if not row.refused and row.reason != "promoted"]
     before = {
         (e.key, e.window) for batch in earlier for e in batch if not e.refused and e.reason != "promoted"
     }
-    counts = Counter((each.key, each.window) for each in looked_at)
+    counts = Counter((emission.key, emission.window) for emission in looked_at)
     expected = sum(count - (entry not in before) for entry, count in counts.items())
     tables = [outbox(batch) for batch in earlier]
     seen = finals.one_final_per_entry(

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.batch.committed import Committed, Row
-from tests.cli.test_check import SINKS, found, write_suite
+from tests.cli.test_check import SINKS, check_rows, write_suite
 from tidegate.batch.validate import validate_batch
 from tidegate.core.hashing import key_hashes
 from tidegate.errors import QualityFailed
@@ -60,7 +60,7 @@ class Promised(Committed):
 
     def check(self, type_: str, seq: int, **kwargs: Any) -> dict[str, Any]:
         write_suite(self.folder, "promised", {"type": type_, "kwargs": kwargs})
-        (result,) = found(self, "--suite", "promised", "--batch", f"{seq}")
+        (result,) = check_rows(self, "--suite", "promised", "--batch", f"{seq}")
         return result
 
 

@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "quality.md"
 
 
 def page_program(root: Path) -> str:
-    """What docs/quality.md shows to write a checkpoint, in another folder."""
+    """Return the program of docs/quality.md that writes a checkpoint, in another folder."""
     blocks = DOCS.read_text().split("```python\n")[1:]
     (program,) = (block.split("```")[0] for block in blocks if "Checkpoint(" in block)
     return program.replace('"include"', repr(str(root)))
@@ -30,7 +30,7 @@ def page_program(root: Path) -> str:
 
 @pytest.fixture
 def context(tmp_path: Path) -> Any:
-    """As the page has it: a checkpoint `orders` of the pipeline `orders`."""
+    """Return the context of the page: a checkpoint `orders` of the pipeline `orders`."""
     names: dict[str, Any] = {"gx": gx}
     exec(compile(page_program(tmp_path), "quality.md", "exec"), names)
     return names["context"]
@@ -44,9 +44,9 @@ def checks_of(root: Path, checkpoint: str = "orders") -> tuple[QualityCheck, ...
 def ours(root: Path, rows: pa.Table = ROWS) -> list[list[tuple[str, bool, int | None]]]:
     """Each check's results, sorted: type, whether it is met, and how many rows do not meet it."""
     verdicts = []
-    for one in checks_of(root):
-        suite = parse_suite(suite_text(root / "gx" / "expectations", one.suite), one.suite)
-        verdicts.append(check(Audit(one.suite, suite, rows_of(root, rows))))
+    for declared in checks_of(root):
+        suite = parse_suite(suite_text(root / "gx" / "expectations", declared.suite), declared.suite)
+        verdicts.append(check(Audit(declared.suite, suite, rows_of(root, rows))))
     return [
         sorted(
             (expectation.type, expectation.passed, expectation.unexpected)
@@ -57,13 +57,13 @@ def ours(root: Path, rows: pa.Table = ROWS) -> list[list[tuple[str, bool, int | 
 
 
 def theirs(context: Any, rows: pa.Table = ROWS) -> list[list[tuple[str, bool, int | None]]]:
-    """The same by the library's own run of the checkpoint, as its files are now."""
+    """Return the results of the library's own run of the checkpoint, as its files are now."""
     context.variables.progress_bars = {"globally": False}
     result = context.checkpoints.get("orders").run(batch_parameters={"dataframe": rows.to_pandas()})
     return [
         sorted(
-            (each.expectation_config.type, each.success, each.result.get("unexpected_count"))
-            for each in validated.results
+            (result.expectation_config.type, result.success, result.result.get("unexpected_count"))
+            for result in validated.results
         )
         for validated in result.run_results.values()
     ]
@@ -86,9 +86,9 @@ def test_hand_edited_files_have_the_same_verdict(context: Any, tmp_path: Path) -
     file = folder / "checkpoints" / "orders.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"result_format": "BASIC"}))
     again = gx.get_context(mode="file", project_root_dir=tmp_path)
-    found = theirs(again)
-    assert found == ours(tmp_path)
-    assert [unexpected for _, _, unexpected in found[0]] == [1, 1, 1, None]
+    results = theirs(again)
+    assert results == ours(tmp_path)
+    assert [unexpected for _, _, unexpected in results[0]] == [1, 1, 1, None]
 
 
 def test_an_action_that_its_api_saves_is_refused(context: Any, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_the_twenty_most_used_are_there() -> None:
 
 
 class Finding(NamedTuple):
-    """What is told of an expectation."""
+    """The result of an expectation."""
 
     type: str
     passed: bool
@@ -154,7 +154,7 @@ def expected(cases: Sequence[Case]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def directly(frame: pd.DataFrame, cases: Sequence[Case]) -> list[Finding]:
-    """By the library alone, from the table that pandas has read."""
+    """Return the findings of the library alone, from the table that pandas has read."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("rows")
@@ -176,7 +176,7 @@ def directly(frame: pd.DataFrame, cases: Sequence[Case]) -> list[Finding]:
 
 
 def _observed(raw: dict[str, Any]) -> Any:
-    """Of what compares sets, the values that are too many."""
+    """Return the observed value; for a comparison of sets, the surplus values."""
     if (
         raw.get("observed_value") is None
         and "element_count" not in raw
@@ -186,21 +186,23 @@ def _observed(raw: dict[str, Any]) -> Any:
     return raw.get("observed_value")
 
 
-def by_the_gate(found: ExpectationResult) -> Finding:
-    return Finding(found.type, found.passed, found.rows, found.unexpected, found.observed)
+def by_the_gate(result: ExpectationResult) -> Finding:
+    return Finding(result.type, result.passed, result.rows, result.unexpected, result.observed)
 
 
-def is_told(observed: str, value: Any) -> bool:
+def is_shown(observed: str, value: Any) -> bool:
     """Whether a text says what the library has observed; lists are cut."""
     plain = value.item() if hasattr(value, "item") else value
     if plain is None or isinstance(plain, str):
         return observed == (plain or "")
-    told = json.dumps(plain, default=str)
-    return observed == told or (len(told) > len(observed) and told.startswith(observed[:-1]))
+    text = json.dumps(plain, default=str)
+    return observed == text or (len(text) > len(observed) and text.startswith(observed[:-1]))
 
 
 @pytest.fixture(
-    scope="module", params=[("titanic", TITANIC), ("yellow_tripdata", TAXI)], ids=lambda each: each[0]
+    scope="module",
+    params=[("titanic", TITANIC), ("yellow_tripdata", TAXI)],
+    ids=lambda parameter: parameter[0],
 )
 def example(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, Sequence[Case], list[Finding]]:
     """A table, expectations, and what the library finds."""
@@ -215,8 +217,8 @@ def test_the_gate_finds_what_the_library_finds(
 ) -> None:
     frame, cases, library = example
     audit = audit_of(tmp_path, pa.Table.from_pandas(frame), *expected(cases), place=None)
-    found = [by_the_gate(result) for result in check(audit, part_rows).expectations]
-    assert [finding.passed for finding in found] == [True, False] * len(cases), found
-    for ours, theirs in zip(found, library, strict=True):
+    findings = [by_the_gate(result) for result in check(audit, part_rows).expectations]
+    assert [finding.passed for finding in findings] == [True, False] * len(cases), findings
+    for ours, theirs in zip(findings, library, strict=True):
         assert ours[:4] == theirs[:4]
-        assert is_told(ours.observed, theirs.observed), (ours, theirs.observed)
+        assert is_shown(ours.observed, theirs.observed), (ours, theirs.observed)

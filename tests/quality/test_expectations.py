@@ -17,7 +17,7 @@ SELDOM = "altair.vegalite", "scipy.stats._stats_py"
 
 
 def imported_by(statements: str) -> set[str]:
-    """Which of the modules that are seldom needed a new process has executed after these statements."""
+    """Return the seldom needed modules that a new process has executed after these statements."""
     asked = f"import sys\n{statements}\nprint(*(set({SELDOM}) & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     return set(done.stdout.split())

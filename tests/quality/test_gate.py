@@ -21,8 +21,8 @@ UNIQUE = ("expect_column_values_to_be_unique", {"column": "key"})
 INCREASING = ("expect_column_values_to_be_decreasing", {"column": "quantity"})
 
 
-def check(*arguments: Any, **others: Any) -> Verdict:
-    return gate.check(audit_of(*arguments, **others))
+def check(*arguments: Any, **options: Any) -> Verdict:
+    return gate.check(audit_of(*arguments, **options))
 
 
 LEVELS = pa.table({"key": [f"k{n}" for n in range(50)], "quantity": [*range(-25, 24), None]})
@@ -179,9 +179,12 @@ def test_user_module_expectation_is_evaluated_as_declared(
     (result,) = gate.check(replace(audit, modules=("shop_expectations",))).expectations
     assert (result.passed, result.unexpected, result.failing[0]["key"]) == (False, 1, "b")
     whole = ("expect_shares_as_a_whole", {"column": "quantity"})
-    found = gate.check(replace(audit, suite=suite_of(shares, whole)), part_rows=1).expectations
-    assert [each.note for each in found] == ["evaluated in parts", "evaluated as a whole, of its own columns"]
-    assert [(each.unexpected, each.failing[0]["key"]) for each in found] == [(1, "b")] * 2
+    results = gate.check(replace(audit, suite=suite_of(shares, whole)), part_rows=1).expectations
+    assert [result.note for result in results] == [
+        "evaluated in parts",
+        "evaluated as a whole, of its own columns",
+    ]
+    assert [(result.unexpected, result.failing[0]["key"]) for result in results] == [(1, "b")] * 2
 
 
 def test_frequent_value_is_counted_without_holding_rows(tmp_path: Path) -> None:
@@ -198,6 +201,10 @@ def test_frequent_value_is_counted_without_holding_rows(tmp_path: Path) -> None:
 def test_rows_beyond_memory_have_the_same_verdict(tmp_path: Path) -> None:
     audit = audit_of(tmp_path, LEVELS, NOT_NEGATIVE, MAXIMUM, NO_COLUMN, UNIQUE, INCREASING)
     whole, parts = (gate.check(audit, part_rows).expectations for part_rows in (1000, 7))
-    for one, other in zip(whole, parts, strict=True):
-        assert (one.passed, one.unexpected, one.observed) == (other.passed, other.unexpected, other.observed)
-        assert [row["key"] for row in one.failing] == [row["key"] for row in other.failing]
+    for from_whole, other in zip(whole, parts, strict=True):
+        assert (from_whole.passed, from_whole.unexpected, from_whole.observed) == (
+            other.passed,
+            other.unexpected,
+            other.observed,
+        )
+        assert [row["key"] for row in from_whole.failing] == [row["key"] for row in other.failing]

@@ -1,4 +1,4 @@
-"""A verdict that comes of parts is the one that Great Expectations gives on the whole."""
+"""A verdict on parts equals the verdict of Great Expectations on the whole."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def table(seed: int) -> pa.Table:
     dice = random.Random(seed)
     rows = [row(dice) for _ in range(dice.choice([0, 1, 5, 9, 14]) if seed > 1 else 14)]
     if seed % 2:
-        rows = [each for each in rows if None not in each.values()]
+        rows = [row for row in rows if None not in row.values()]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
@@ -169,8 +169,8 @@ def directly() -> Any:
     return validate
 
 
-def told(result: Any) -> Any:
-    """What is told of an expectation, whichever way it was evaluated."""
+def outcome(result: Any) -> Any:
+    """Return the result of an expectation in a form that does not depend on how it was evaluated."""
     if result.exception_info and result.exception_info.get("raised_exception", True):
         return NO_VERDICT
     counts = {name: result.result.get(name) for name in COUNTS}
@@ -188,16 +188,16 @@ def in_parts(rows: pa.Table, part_rows: int) -> list[Evaluation]:
 @pytest.mark.parametrize("seed", range(3))
 def test_verdict_on_parts_is_that_on_whole(directly: Any, seed: int) -> None:
     rows = table(seed)
-    expected = [told(result) for result in directly(rows.to_pandas())]
+    expected = [outcome(result) for result in directly(rows.to_pandas())]
     for part_rows in (rows.num_rows, 4):
-        found = [
-            (in_part.measurement.spec.type, in_part.error, told(in_part.result))
+        actual = [
+            (in_part.measurement.spec.type, in_part.error, outcome(in_part.result))
             for in_part in in_parts(rows, part_rows)
         ]
         differences = [
-            (type_, error, here, there)
-            for (type_, error, here), there in zip(found, expected, strict=True)
-            if here != there and not (type_ == "expect_column_sum_to_be_between" and there == NO_VERDICT)
+            (type_, error, here, whole)
+            for (type_, error, here), whole in zip(actual, expected, strict=True)
+            if here != whole and not (type_ == "expect_column_sum_to_be_between" and whole == NO_VERDICT)
         ]
         assert differences == [], part_rows
 
@@ -205,7 +205,11 @@ def test_verdict_on_parts_is_that_on_whole(directly: Any, seed: int) -> None:
 def test_expectation_uses_the_smallest_parts_it_allows() -> None:
     rows = [dict.fromkeys(SCHEMA.names) | {"key": "a", "m": number} for number in range(9)]
     evaluated = in_parts(pa.Table.from_pylist(rows, schema=SCHEMA), 4)
-    whole = {each.measurement.spec.type for each in evaluated if each.measurement.split is Split.WHOLE}
+    whole = {
+        expectation.measurement.spec.type
+        for expectation in evaluated
+        if expectation.measurement.split is Split.WHOLE
+    }
     assert whole == {
         "expect_column_values_to_be_increasing",
         "expect_column_value_z_scores_to_be_less_than",

@@ -22,18 +22,18 @@ CLOSE = core.Stage(core.Latest(), core.WindowClose(), window=core.Tumbling(10, 0
 
 
 def holds(proposal: Proposal, batch: pa.Table) -> bool:
-    """As the expectation says, value by value."""
+    """Check the expectation value by value."""
     kwargs = proposal.kwargs
     values = batch[kwargs["column"]].to_pylist()
-    there = [value for value in values if value is not None and value == value]
+    present = [value for value in values if value is not None and value == value]
     if proposal.type == "expect_column_values_to_not_be_null":
         return values.count(None) <= len(values) * (1 - kwargs.get("mostly", 1)) + 1e-9
     if proposal.type == "expect_column_values_to_be_in_set":
-        return set(there) <= set(kwargs["value_set"])
+        return set(present) <= set(kwargs["value_set"])
     if proposal.type == "expect_column_values_to_match_regex":
-        return all(re.match(kwargs["regex"], value) for value in there)
+        return all(re.match(kwargs["regex"], value) for value in present)
     least, most = kwargs.get("min_value", -math.inf), kwargs.get("max_value", math.inf)
-    return all(least <= value <= most for value in there)
+    return all(least <= value <= most for value in present)
 
 
 columns = st.one_of(
@@ -182,8 +182,10 @@ def test_share_gets_twice_its_room(quarantined: int, bound: float) -> None:
 def test_proposed_emitted_share_holds_for_the_history(
     history: list[BatchCounts],
 ) -> None:
-    found = [each for each in propose_for_stage(CHANGE, history, False) if "emitted" in each.type]
-    for proposal in found:
+    proposals = [
+        proposal for proposal in propose_for_stage(CHANGE, history, False) if "emitted" in proposal.type
+    ]
+    for proposal in proposals:
         for at, now in enumerate(history):
             before = history[max(0, at - 20) : at][::-1]
             assert emitted_share_as_before(now, before, UsualRange(**proposal.kwargs)).passed

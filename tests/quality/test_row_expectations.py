@@ -78,18 +78,18 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns, SCHEMA)
 
 
-def of(kind: str, **kwargs: Any) -> dict[str, Any]:
+def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": f"expect_column_{kind}", "kwargs": kwargs}
 
 
 def between(column: str, **kwargs: Any) -> dict[str, Any]:
-    return of("values_to_be_between", column=column, **kwargs)
+    return expectation("values_to_be_between", column=column, **kwargs)
 
 
 IF_EITHER, STRICT = {"ignore_row_if": "either_value_is_missing"}, {"strict_max": True}
 PATTERNS = ["^a", "b$", r"^\w+$", ".", "(?i)A", r"\d", "^$", "a|日", r"\s", "[^a]"]
 WRITTEN = [
-    *(of(f"values_to_{not_}be_null", column=column) for column in COLUMNS for not_ in ("", "not_")),
+    *(expectation(f"values_to_{not_}be_null", column=column) for column in COLUMNS for not_ in ("", "not_")),
     *(
         between(column, **bounds)
         for column in ("x", "i", "n", "d")
@@ -106,7 +106,7 @@ WRITTEN = [
     between("at", min_value="2024-05-17T12:00:00Z"),
     between("at", min_value="2024-05-17T13:00:00+01:00", strict_min=True, max_value="2025-01-01T00:00:00Z"),
     *(
-        of(f"values_to_{not_}be_in_set", column=column, value_set=values)
+        expectation(f"values_to_{not_}be_in_set", column=column, value_set=values)
         for not_ in ("", "not_")
         for column, values in (
             ("x", [0, 1.5, None]), ("i", [1, 2.0]), ("n", [1]), ("d", [1, 0.1, 1.5]),
@@ -114,49 +114,49 @@ WRITTEN = [
         )
     ),
     *(
-        of(f"values_to_{not_}match_regex", column="s", regex=pattern)
+        expectation(f"values_to_{not_}match_regex", column="s", regex=pattern)
         for not_ in ("", "not_")
         for pattern in PATTERNS
     ),
-    of("value_lengths_to_equal", column="s", value=1),
+    expectation("value_lengths_to_equal", column="s", value=1),
     *(
-        of("value_lengths_to_be_between", column="s", **bounds)
+        expectation("value_lengths_to_be_between", column="s", **bounds)
         for bounds in ({"min_value": 1}, {"max_value": 2}, {"min_value": 1, "max_value": 3} | STRICT)
     ),
     *(
-        of("pair_values_to_be_equal", column_A=a, column_B=b, **ignoring)
+        expectation("pair_values_to_be_equal", column_A=a, column_B=b, **ignoring)
         for a, b in (("x", "y"), ("i", "n"), ("s", "t"), ("at", "until"), ("x", "i"), ("d", "i"))
         for ignoring in ({}, IF_EITHER)
     ),
     *(
-        of("pair_values_a_to_be_greater_than_b", column_A=a, column_B=b, **options)
+        expectation("pair_values_a_to_be_greater_than_b", column_A=a, column_B=b, **options)
         for a, b in (("x", "y"), ("i", "n"), ("at", "until"), ("x", "n"))
         for options in ({}, {"or_equal": True}, {"or_equal": True} | IF_EITHER)
     ),
     # of these, the library has no result where one is missing
     *(
-        of("pair_values_a_to_be_greater_than_b", column_A=a, column_B=b, **IF_EITHER)
+        expectation("pair_values_a_to_be_greater_than_b", column_A=a, column_B=b, **IF_EITHER)
         for a, b in (("s", "t"), ("d", "i"))
     ),
 ]  # fmt: skip
 
 
 def expectations() -> list[core.RowExpectation]:
-    found = suite_rows(json.dumps({"expectations": WRITTEN}))
-    assert found.unsupported == ()
-    typed = [with_column_types(row, TYPES, {}, windowed=False) for row in found.rows]
+    suite = suite_rows(json.dumps({"expectations": WRITTEN}))
+    assert suite.unsupported == ()
+    typed = [with_column_types(row, TYPES, {}, windowed=False) for row in suite.rows]
     assert None not in typed
-    return [each for each in typed if each is not None]
+    return [row for row in typed if row is not None]
 
 
 def by_the_library(table: pa.Table) -> list[list[int]]:
-    """Of each expectation the rows that Great Expectations names, evaluated as the gate does it."""
+    """Return for each expectation the rows that Great Expectations names, evaluated as the gate does it."""
     from tidegate.quality.expectations import gx
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("rows")
-    written = [{**each, "meta": {"number": number}} for number, each in enumerate(WRITTEN)]
+    written = [{**written, "meta": {"number": number}} for number, written in enumerate(WRITTEN)]
     definition = gx.ValidationDefinition(
         name="rows",
         data=asset.add_batch_definition_whole_dataframe("rows"),
@@ -165,8 +165,8 @@ def by_the_library(table: pa.Table) -> list[list[int]]:
     result = context.validation_definitions.add(definition).run(
         batch_parameters={"dataframe": table.to_pandas()}, result_format="COMPLETE"
     )
-    by_number = sorted(result.results, key=lambda each: each.expectation_config.meta["number"])
-    return [each.result["unexpected_index_list"] or [] for each in by_number]
+    by_number = sorted(result.results, key=lambda result: result.expectation_config.meta["number"])
+    return [result.result["unexpected_index_list"] or [] for result in by_number]
 
 
 def refused_on_columns(expectation: core.RowExpectation, table: pa.Table) -> list[int]:
@@ -217,7 +217,7 @@ def assert_same_verdicts(table: pa.Table) -> None:
 
 
 def test_all_kinds_are_tried() -> None:
-    assert {each["type"] for each in WRITTEN} == {*NULL_TESTS, *TESTS}
+    assert {written["type"] for written in WRITTEN} == {*NULL_TESTS, *TESTS}
 
 
 LEFT = [
@@ -229,11 +229,11 @@ LEFT = [
     between("x", min_value=2, max_value=1),
     between("s", min_value="a"),
     between("at", min_value="2024-05-17T12:00:00"),
-    of("values_to_match_regex", column="s", regex="("),
-    of("values_to_be_in_set", column="s", value_set=[["a"]]),
-    of("values_to_be_unique", column="s"),
-    of("value_lengths_to_be_between", column="s", min_value=1.5),
-    of("pair_values_to_be_equal", column_A="x", column_B="y", ignore_row_if="neither"),
+    expectation("values_to_match_regex", column="s", regex="("),
+    expectation("values_to_be_in_set", column="s", value_set=[["a"]]),
+    expectation("values_to_be_unique", column="s"),
+    expectation("value_lengths_to_be_between", column="s", min_value=1.5),
+    expectation("pair_values_to_be_equal", column_A="x", column_B="y", ignore_row_if="neither"),
     {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}},
 ]
 
@@ -242,22 +242,22 @@ LEFT = [
 def test_other_expectations_are_left_to_the_gate(
     written: dict[str, Any],
 ) -> None:
-    found = suite_rows(json.dumps({"expectations": [written]}))
-    assert found.rows == ()
-    assert found.unsupported[0][0] == written["type"]
+    suite = suite_rows(json.dumps({"expectations": [written]}))
+    assert suite.rows == ()
+    assert suite.unsupported[0][0] == written["type"]
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        of("values_to_match_regex", column="i", regex="1"),
-        of("value_lengths_to_equal", column="xs", value=1),
-        of("values_to_be_in_set", column="s", value_set=[1]),
-        of("values_to_be_in_set", column="i", value_set=[True]),
+        expectation("values_to_match_regex", column="i", regex="1"),
+        expectation("value_lengths_to_equal", column="xs", value=1),
+        expectation("values_to_be_in_set", column="s", value_set=[1]),
+        expectation("values_to_be_in_set", column="i", value_set=[True]),
         between("s", min_value=1),
         between("at", min_value="2024-05-17"),
         between("nowhere", min_value=1),
-        of("pair_values_to_be_equal", column_A="x", column_B="s"),
+        expectation("pair_values_to_be_equal", column_A="x", column_B="s"),
     ],
     ids=lambda written: f"{written['type']}({written['kwargs']})"[:70],
 )
@@ -276,9 +276,9 @@ def test_key_and_window_columns_look_as_in_suites() -> None:
         assert typed is not None
         return refusal([typed], row)
 
-    assert refused(of("values_to_be_in_set", column="shop", value_set=["north"])) is None
+    assert refused(expectation("values_to_be_in_set", column="shop", value_set=["north"])) is None
     assert refused(between("id", max_value=6)) == "expect_column_values_to_be_between(id)"
-    assert refused(of("values_to_match_regex", column="key", regex="^{")) is None
+    assert refused(expectation("values_to_match_regex", column="key", regex="^{")) is None
     assert refused(between("window_start", min_value=60_001)) is not None
-    pair = of("pair_values_a_to_be_greater_than_b", column_A="window_end", column_B="window_start")
+    pair = expectation("pair_values_a_to_be_greater_than_b", column_A="window_end", column_B="window_start")
     assert refused(pair) is None

@@ -67,8 +67,8 @@ def test_oldest_days_are_removed_for_a_new_one(tmp_path: Path, monkeypatch: pyte
     for number in range(4):
         publish(tmp_path, number + 1, DAY + timedelta(days=number))
     assert links(tmp_path, "levels/g1/index.html") == ["2026-02-03/index.html", "2026-02-02/index.html"]
-    kept = sorted(path.name for path in (tmp_path / "docs" / "levels" / "g1").iterdir() if path.is_dir())
-    assert kept == ["2026-02-02", "2026-02-03"]
+    days = sorted(path.name for path in (tmp_path / "docs" / "levels" / "g1").iterdir() if path.is_dir())
+    assert days == ["2026-02-02", "2026-02-03"]
 
 
 def test_a_page_can_be_read_by_its_path(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ def text_of(*expectations: Any) -> str:
     return json.dumps({"name": "s", "expectations": [*expectations]})
 
 
-def parsed(*expectations: Any, **others: Any) -> Any:
-    return parse_suite(text_of(*expectations), "s.json", **others)
+def parsed(*expectations: Any, **options: Any) -> Any:
+    return parse_suite(text_of(*expectations), "s.json", **options)
 
 
 def test_expectation_defaults_to_the_checks_severity() -> None:
@@ -111,8 +111,8 @@ def test_our_suite_is_read_by_the_api(context: Any, tmp_path: Path) -> None:
     )
 
 
-def conditioned(condition: Any, **others: Any) -> dict[str, Any]:
-    return {**NOT_NULL, "kwargs": {"column": "n", "row_condition": condition, **others}}
+def conditioned(condition: Any, **options: Any) -> dict[str, Any]:
+    return {**NOT_NULL, "kwargs": {"column": "n", "row_condition": condition, **options}}
 
 
 COMPARISON = {"type": "comparison", "column": {"name": "n"}, "operator": ">", "parameter": 1}
