@@ -11,7 +11,7 @@ FIRST = "first"
 
 
 def committed(attempt: str = FIRST) -> RequireCommitted:
-    """As `OpenSink.require_committed` with that ledger."""
+    """Return `OpenSink.require_committed` with that ledger."""
 
     def require_committed(seq: int, is_of: Callable[[str], bool]) -> None:
         if not is_of(attempt):

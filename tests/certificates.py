@@ -29,7 +29,7 @@ class Certificate:
 
     @property
     def key(self) -> str:
-        """Of its key, which has no password."""
+        """Return the text of the key, which has no password."""
         return self.private_key.private_bytes(_PEM, _KEY, serialization.NoEncryption()).decode()
 
     def encrypted_key(self, password: str) -> str:

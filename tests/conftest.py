@@ -47,7 +47,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def installed() -> Path:
-    """Where `make setup` put the broker."""
+    """Return the folder in which `make setup` installed the broker."""
     return Path(os.environ.get("TIDEGATE_HOME") or REPOSITORY / ".tidegate").absolute()
 
 
@@ -121,8 +121,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database, for ledger or sink: a test of it runs on a SQLite file and on that server."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'database.db'}"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
+    fixture_url: str = request.getfixturevalue("postgres_url")
+    return fixture_url
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class SmallDisk:
         self._ballast.unlink()
 
     def make_read_only(self, read_only: bool = True) -> None:
-        """As an administrator, or the kernel after an error, would."""
+        """Mount the disk read-only, as an administrator does, or the kernel after an error."""
         option = "remount,ro" if read_only else "remount,rw"
         subprocess.run(["mount", "-o", option, str(self.folder)], check=True)
 

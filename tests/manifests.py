@@ -13,5 +13,5 @@ def manifest_ref(name: str) -> ManifestRef:
 
 
 def names(manifests: Iterable[ManifestRef]) -> list[str]:
-    """What they are called."""
+    """Return the names of manifests."""
     return [manifest.name for manifest in manifests]

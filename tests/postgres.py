@@ -91,8 +91,10 @@ def postgres_server(superuser_password: str = PASSWORD) -> Iterator[PostgresServ
 def postgres_programs() -> Path | None:
     """The folder of PostgreSQL's programs, if a server is installed."""
     on_path = shutil.which("initdb")
-    found = [Path(on_path).resolve()] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
+    folders = (
+        [Path(on_path).resolve()] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    )
+    return folders[-1].parent if folders else None
 
 
 def _as_ordinary_user(*paths: Path) -> list[str]:

@@ -23,8 +23,8 @@ HEADERS = [("trace", b"1"), ("trace", b"\xff"), ("empty", None), ("trace", b"1")
 def quarantined(seq: int, offset: int, **more: Any) -> dict[str, Any]:
     """A row of a quarantine."""
     row = {"topic": "events", "partition": 0, "timestamp": offset * 1000, "key": b"k", "value": b"{oops"}
-    told = {"part": None, "recorded": None, "headers": None, "reason": REASONS[0]}
-    return {**row, **told, "seq": seq, "offset": offset, **more}
+    columns = {"part": None, "recorded": None, "headers": None, "reason": REASONS[0]}
+    return {**row, **columns, "seq": seq, "offset": offset, **more}
 
 
 def random_rows(seq: int, count: int, chance: random.Random) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 @dataclass
 class Subjects:
-    """What is registered: `schemas` by their ids less one, `versions` as ids, by subject."""
+    """The registered schemas: `schemas` by their ids less one, `versions` as ids, by subject."""
 
     schemas: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, list[int]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Subjects:
         return self.schemas[schema_id - 1]
 
     def problems(self, subject: str, schema: dict[str, Any]) -> list[str]:
-        """Why the subject's level is against a schema."""
+        """Return why the subject's level refuses a schema."""
         _check(schema)
         level = self.levels.get(subject, self.levels[""])
         ids = self.versions.get(subject, [])
@@ -121,7 +121,7 @@ def _numbers(text: str) -> dict[str, str]:
 
 
 def _avro_problems(reader: Any, writer: Any, path: str) -> list[str]:
-    """Why data of one Avro schema cannot be read by another."""
+    """Return why data of one Avro schema cannot be read by another."""
     if isinstance(writer, list):
         return [problem for branch in writer for problem in _avro_problems(reader, branch, path)]
     if isinstance(reader, list):
@@ -216,12 +216,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _of_body(body: Any) -> dict[str, Any]:
-    """What tells a schema from another; as in the real one, of type AVRO nothing is said."""
+    """Return the fields that distinguish schemas; as in the real registry, the type AVRO is left out."""
     names = ("schema", "schemaType", "references")
-    found = {name: body[name] for name in names if isinstance(body, dict) and body.get(name)}
-    if found.get("schemaType") == "AVRO":
-        del found["schemaType"]
-    return found
+    schema = {name: body[name] for name in names if isinstance(body, dict) and body.get(name)}
+    if schema.get("schemaType") == "AVRO":
+        del schema["schemaType"]
+    return schema
 
 
 class RegistryServer(ThreadingHTTPServer):

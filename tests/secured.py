@@ -63,7 +63,7 @@ class SecuredBroker(KafkaBroker):
         super().__init__(home, self.ports["PLAINTEXT"], config)
 
     def start(self) -> None:
-        """With its users."""
+        """Start the broker, and create its users."""
         super().start()
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         users = [
@@ -75,7 +75,7 @@ class SecuredBroker(KafkaBroker):
                 changed.result()
 
     def reached(self, listener: str, **properties: str) -> Properties:
-        """What a client has to know to use a listener; dots are written as `__`."""
+        """Return the settings of a client of a listener; dots are written as `__`."""
         address = {
             "bootstrap.servers": f"127.0.0.1:{self.ports[listener]}",
             "security.protocol": _PROTOCOLS[listener],
@@ -98,7 +98,9 @@ class SecuredBroker(KafkaBroker):
             "listeners": ",".join(addresses.values()),
             "advertised.listeners": ",".join(advertised),
             "controller.quorum.voters": f"1@127.0.0.1:{self.ports['CONTROLLER']}",
-            "listener.security.protocol.map": ",".join(f"{name}:{of}" for name, of in _PROTOCOLS.items()),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items()
+            ),
         }
 
     def _tls(self) -> Mapping[str, str]:
@@ -110,8 +112,8 @@ class SecuredBroker(KafkaBroker):
             "ssl.truststore.location": self.file("authority.pem", self.authority.own.text),
         }
         listeners = [name for name, protocol in _PROTOCOLS.items() if protocol.endswith("SSL")]
-        named = {_of(at, name): text for at in listeners for name, text in settings.items()}
-        return named | {_of("MUTUAL", "ssl.client.auth"): "required"}
+        named = {_listener_property(at, name): text for at in listeners for name, text in settings.items()}
+        return named | {_listener_property("MUTUAL", "ssl.client.auth"): "required"}
 
 
 def _logins() -> Mapping[str, str]:
@@ -122,23 +124,23 @@ def _logins() -> Mapping[str, str]:
         "SCRAM-SHA-512": f"{_KAFKA}.scram.ScramLoginModule required;",
         "OAUTHBEARER": f'{_KAFKA}.oauthbearer.OAuthBearerLoginModule required {_CLAIM}="broker";',
     }
-    settings = {_of(at, "sasl.enabled.mechanisms"): ",".join(modules) for at in _LOGINS}
+    settings = {_listener_property(at, "sasl.enabled.mechanisms"): ",".join(modules) for at in _LOGINS}
     for mechanism, module in modules.items():
         # in a file of properties a backslash is one of two
         text = module.replace("\\", "\\\\")
-        settings |= {_of(at, f"{mechanism.lower()}.sasl.jaas.config"): text for at in _LOGINS}
+        settings |= {_listener_property(at, f"{mechanism.lower()}.sasl.jaas.config"): text for at in _LOGINS}
     return settings
 
 
 def _rights() -> Mapping[str, str]:
-    others = ("ANONYMOUS", USER, f"CN={USER}")
+    users = ("ANONYMOUS", USER, f"CN={USER}")
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": ";".join(f"User:{name}" for name in others),
+        "super.users": ";".join(f"User:{name}" for name in users),
     }
 
 
-def _of(listener: str, name: str) -> str:
+def _listener_property(listener: str, name: str) -> str:
     return f"listener.name.{listener.lower()}.{name}"
 
 
@@ -156,12 +158,12 @@ def _encoded(part: object) -> str:
 
 
 def failing_token(config: str) -> tuple[str, float]:
-    """What is wrong with it would show what it was given."""
+    """Fail with an error that would show its argument."""
     raise ValueError(f"nobody knows {config}")
 
 
 def no_token(config: str) -> str:
-    """Not what a callback returns."""
+    """Return a value that is not a token."""
     return config
 
 
@@ -229,7 +231,7 @@ def _mutual_by_chain(broker: SecuredBroker) -> Properties:
 
 
 def _mutual_by_stores(broker: SecuredBroker) -> Properties:
-    """As Java's clients have it."""
+    """Return the settings as Java's clients have them."""
     return broker.reached(
         "MUTUAL",
         ssl__truststore__type="PEM",

@@ -59,7 +59,7 @@ class Seeded:
         return self.app.ledger.acquire(stream_of(pipeline), "seed")
 
     def plan(self, pipeline: Pipeline, seq: int) -> Plan:
-        """What is not in the ledger yet: the next offsets of one partition."""
+        """Return a plan that is not in the ledger yet: the next offsets of one partition."""
         start = (seq - 1) * self.offsets
         return Plan(
             stream_of(pipeline),
@@ -98,21 +98,21 @@ class Seeded:
         passed: bool = True,
     ) -> None:
         """A batch that is committed and published, half a minute after it was planned."""
-        held = self.lease(pipeline)
+        lease = self.lease(pipeline)
         plan = self.plan(pipeline, seq)
-        held.add_plan(plan)
+        lease.add_plan(plan)
         attempt = self.attempt(plan, pipeline, counts, quarantine)
-        held.add_attempt(attempt)
+        lease.add_attempt(attempt)
         self.now += MINUTE / 2
-        held.commit(plan, attempt)
+        lease.commit(plan, attempt)
         for sink in pipeline.sinks:
-            held.add_publication(seq, sink.name, int(counts.get("emitted", 0)))
+            lease.add_publication(seq, sink.name, int(counts.get("emitted", 0)))
         seconds = {"plan": 0.2, "compute": 3 + seq % 5 / 4, "validate": 0.4, "commit": 0.1, "publish": 0.6}
-        held.set_metrics(seq, "", {f"seconds.{step}": value for step, value in seconds.items()})
-        held.set_metrics(seq, "", {"quality.passed": float(passed), "lag": 120.0})
+        lease.set_metrics(seq, "", {f"seconds.{step}": value for step, value in seconds.items()})
+        lease.set_metrics(seq, "", {"quality.passed": float(passed), "lag": 120.0})
         for stage in pipeline.stages:
-            held.set_metrics(seq, stage.name, {**counts, "state-bytes": 24_000.0 + 300 * seq})
-        held.release()
+            lease.set_metrics(seq, stage.name, {**counts, "state-bytes": 24_000.0 + 300 * seq})
+        lease.release()
         self.now += MINUTE * 4.5
 
     def day(self, pipeline: Pipeline, batches: int, **more: float) -> None:
@@ -128,19 +128,19 @@ class Seeded:
 
     def fail(self, pipeline: Pipeline, seq: int, step: str, error: TidegateError) -> None:
         """A planned batch that failed in a step."""
-        held = self.lease(pipeline)
-        held.add_plan(self.plan(pipeline, seq))
-        held.note_failure(seq, step, error)
-        held.release()
+        lease = self.lease(pipeline)
+        lease.add_plan(self.plan(pipeline, seq))
+        lease.note_failure(seq, step, error)
+        lease.release()
 
     def add_history(self, pipeline: Pipeline, batches: int) -> None:
-        """So many committed batches at once: rows in the ledger, and no files."""
-        held = self.lease(pipeline)
-        held.add_plan(first := self.plan(pipeline, 1))
+        """Add committed batches at once: rows in the ledger, and no files."""
+        lease = self.lease(pipeline)
+        lease.add_plan(first := self.plan(pipeline, 1))
         attempt = self.attempt(first, pipeline, {"emitted": 1, "used": 1})
-        held.add_attempt(attempt)
-        held.commit(first, attempt)
-        held.release()
+        lease.add_attempt(attempt)
+        lease.commit(first, attempt)
+        lease.release()
         with self.app.ledger._engine.begin() as connection:
             for start in range(2, batches + 1, 10_000):
                 span = range(start, min(start + 10_000, batches + 1))

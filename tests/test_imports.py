@@ -62,13 +62,15 @@ def part_of(module: str) -> str:
 
 @pytest.mark.parametrize("path", modules(PACKAGE), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_imports_only_lower_layers(path: Path) -> None:
-    mine = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if mine == "__init__":
+    own_layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if own_layer == "__init__":
         return  # the public face hands on from wherever it is
     for name in IMPORTS[path]:
         if name.startswith("tidegate.") and part_of(name) in LAYER_OF:
             theirs = part_of(name)
-            assert theirs == mine or LAYER_OF[theirs] < LAYER_OF[mine], f"{mine} imports {name}"
+            assert theirs == own_layer or LAYER_OF[theirs] < LAYER_OF[own_layer], (
+                f"{own_layer} imports {name}"
+            )
 
 
 def test_only_the_registry_knows_sink_kinds() -> None:
@@ -77,9 +79,9 @@ def test_only_the_registry_knows_sink_kinds() -> None:
     assert kinds == set(KINDS)
     for path in modules(PACKAGE):
         own = path.relative_to(sinks).parts[0] if path.is_relative_to(sinks) else ""
-        others = {f"tidegate.sinks.{kind}" for kind in kinds - {own}}
+        other_kinds = {f"tidegate.sinks.{kind}" for kind in kinds - {own}}
         imported = {".".join(name.split(".")[:3]) for name in IMPORTS[path]}
-        assert own == "registry.py" or not imported & others, path
+        assert own == "registry.py" or not imported & other_kinds, path
 
 
 def test_nobody_asks_for_the_kind_of_a_sink() -> None:

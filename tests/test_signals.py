@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C give back what a process holds, and are told as what they are."""
+"""Release on SIGTERM and Ctrl-C what a process holds, and report the signal as what it is."""
 
 from __future__ import annotations
 
@@ -74,15 +74,17 @@ def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("number", "told"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+    ("number", "message"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
 )
-def test_signal_during_compute_is_no_memory_error(number: signal.Signals, told: str, tmp_path: Path) -> None:
+def test_signal_during_compute_is_no_memory_error(
+    number: signal.Signals, message: str, tmp_path: Path
+) -> None:
     working = tmp_path / "working"
     with started(COMPUTES, WORKING=str(working)) as process:
         wait_for(lambda: working.exists() or process.poll() is not None, 120)
         process.send_signal(number)
         out, _ = process.communicate(timeout=120)
-    assert out.split()[-1:] == [told]
+    assert out.split()[-1:] == [message]
 
 
 def started(program: str, **environment: str) -> subprocess.Popen[str]:

@@ -65,7 +65,7 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to work in this world."""
+        """Return the environment variables of a process in this world."""
         return {
             "TIDEGATE_HOME": str(self.folder),
             "TIDEGATE_KAFKA": self.servers,
@@ -101,7 +101,7 @@ class World:
     def write_pipeline(
         self, generation: int = 1, source_extra: str = "", extra: str = "", **replace: str
     ) -> Path:
-        """The pipeline file; `replace` maps a piece of text to what stands in its place."""
+        """Write the pipeline file; `replace` maps a piece of text to its replacement."""
         text = PIPELINE.format(
             generation=generation,
             source=self.source,
@@ -144,8 +144,8 @@ class World:
     def run(self, run_id: str | None = None, **trigger: Any) -> Outcome:
         """One batch, all five steps, in this process."""
         self.runs += 1
-        wanted = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
-        return run_batch(self.app, self.pipeline, wanted, self.open_session)
+        requested = Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        return run_batch(self.app, self.pipeline, requested, self.open_session)
 
     def published(self) -> dict[str, list[Any]]:
         """Key -> isAvailable in order, null for a deletion, as a read_committed consumer sees it."""
@@ -155,7 +155,7 @@ class World:
         }
 
     def counts(self, seq: int) -> Mapping[str, float]:
-        """What became of the records of a batch; 0 for what was not counted."""
+        """Return how many records of a batch had each fate; 0 for what was not counted."""
         report = inspect.batch_report(self.app.ledger, self.stream, seq)
         assert report is not None
         return Counter(report.counts)

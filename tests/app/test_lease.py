@@ -43,12 +43,12 @@ Step = Callable[[App], AbstractContextManager[LeasedLedger]]
     ids=["a step", "maintenance"],
 )
 def test_failure_after_a_takeover_is_not_the_error(app: App, begin: Step) -> None:
-    # the other may be through, and maintenance after it: then files of the batch are gone, by right
+    # the other may be through, and maintenance after it: then files of the batch are missing, by right
     step = begin(app)
     step.__enter__()
     app.ledger.acquire(PLAN.stream, "run")
     missed = StateGivenUp("no longer kept")
-    with pytest.raises(Fenced) as told:
+    with pytest.raises(Fenced) as caught:
         step.__exit__(StateGivenUp, missed, None)
-    assert told.value.__cause__ is missed
+    assert caught.value.__cause__ is missed
     assert app.ledger.failure(PLAN.stream, PLAN.seq) is None

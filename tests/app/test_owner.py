@@ -300,8 +300,8 @@ def test_doctor_reports_another_ledger(stream: Restorable) -> None:
     reader = App.for_reading(
         stream.environment | {"TIDEGATE_LEDGER": f"sqlite:///{stream.folder / 'none.db'}"}
     )
-    (told,) = _wrong(examine_pipeline(reader, "visitors", stream.pipeline))
-    assert told.startswith("pipeline visitors: fenced: LedgerMismatch: The folder of visitors/1")
+    (finding,) = _wrong(examine_pipeline(reader, "visitors", stream.pipeline))
+    assert finding.startswith("pipeline visitors: fenced: LedgerMismatch: The folder of visitors/1")
     assert not (stream.folder / "none.db").exists()
 
 
@@ -310,10 +310,10 @@ def test_doctor_reports_a_restored_ledger(stream: Restorable) -> None:
     stream.back_up()
     stream.published(2)
     stream.restore()
-    (told,) = _wrong(examine_pipeline(stream.app, "visitors", stream.pipeline))
-    assert "LedgerMismatch: The lake has batch 2 of visitors/1" in told
-    (told,) = _wrong(examine_orphan(stream.app, stream.stream))
-    assert "LedgerMismatch: The lake has batch 2 of visitors/1" in told
+    (finding,) = _wrong(examine_pipeline(stream.app, "visitors", stream.pipeline))
+    assert "LedgerMismatch: The lake has batch 2 of visitors/1" in finding
+    (finding,) = _wrong(examine_orphan(stream.app, stream.stream))
+    assert "LedgerMismatch: The lake has batch 2 of visitors/1" in finding
 
 
 def test_the_marks_are_no_stage(stream: Restorable) -> None:

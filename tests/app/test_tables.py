@@ -39,7 +39,7 @@ class Shared(Aged):
         catch_up_tables(self.app, self.stream, [self.pipeline])
 
     def numbers(self, kind: Kind = "state") -> tuple[int, int]:
-        """How far a table is: batch and snapshot."""
+        """Return the last batch and the last snapshot in a table."""
         table = opened(self.table(kind))
         batch, snapshot = (
             table.transaction_version(name(self.stream)) for name in (batches_of, snapshots_of)
@@ -47,7 +47,7 @@ class Shared(Aged):
         return batch or 0, snapshot or 0
 
     def rows(self) -> SharedRows:
-        """All rows of the state's table."""
+        """Return all rows of the state's table."""
         return values_of(self.table(), "key", "updated_seq")
 
     def view(self) -> SharedRows:
@@ -65,7 +65,7 @@ class Shared(Aged):
         return [uri for uri in uris if not Path(uri).exists()]
 
     def lose_log(self) -> None:
-        """As if somebody had removed the state's table, but not the files."""
+        """Remove the state's table, but not the files."""
         shutil.rmtree(Path(self.lake.root) / self.table().folder / "_delta_log")
 
 
@@ -152,9 +152,9 @@ def test_batches_without_table_files_are_rarely_read(shared: Shared, monkeypatch
     read: list[str] = []
     manifest = App.manifest
 
-    def counting(app: App, stream: Stream, known: ManifestRef) -> Any:
-        read.append(known.name)
-        return manifest(app, stream, known)
+    def counting(app: App, stream: Stream, reference: ManifestRef) -> Any:
+        read.append(reference.name)
+        return manifest(app, stream, reference)
 
     monkeypatch.setattr(App, "manifest", counting)
     for seq in range(1, 2 * MOST_WITHOUT_FILES + 2):
@@ -185,7 +185,9 @@ def test_compacted_table_has_snapshot_and_later_files(
 
 
 def test_batch_is_added_before_its_snapshot(shared: Shared) -> None:
-    """So that who follows a table sees each batch as rows that are new, and a snapshot as none."""
+    """Add a batch first, so that a consumer of the table sees each batch as new rows, and a snapshot as
+    no change.
+    """
     for seq in (1, 2):
         shared.batch(seq)
     maintenance.compact_state(shared.app, shared.stream)
@@ -287,15 +289,19 @@ def test_late_batch_of_expired_state_adds_nothing(shared: Shared, monkeypatch: p
 
 
 def test_table_ahead_of_the_ledger_is_fenced(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as after the ledger was restored from a backup: its next batches have other files."""
+    """Fence a table whose ledger was restored from a backup: its next batches have other files."""
     for seq in (1, 2, 3):
         shared.batch(seq)
     shared.catch_up()
     head, committed = LedgerReader.head, LedgerReader.committed
     monkeypatch.setattr(
-        LedgerReader, "committed", lambda *told: [each for each in committed(*told) if each[0] < 3]
+        LedgerReader,
+        "committed",
+        lambda *arguments: [entry for entry in committed(*arguments) if entry[0] < 3],
     )
-    monkeypatch.setattr(LedgerReader, "head", lambda *told: type(found := head(*told))(found.stream, 2))
+    monkeypatch.setattr(
+        LedgerReader, "head", lambda *arguments: type(actual := head(*arguments))(actual.stream, 2)
+    )
     with pytest.raises(Fenced, match="at batch 2, but batch 3 is in its tables already"):
         shared.catch_up()
 
@@ -305,13 +311,13 @@ def test_overtaken_catch_up_reads_the_ledger_again(shared: Shared, monkeypatch: 
     shared.catch_up()
     committed = LedgerReader.committed
 
-    def overtaken(*told: Any) -> list[tuple[int, ManifestRef]]:
+    def overtaken(*arguments: Any) -> list[tuple[int, ManifestRef]]:
         monkeypatch.setattr(LedgerReader, "committed", committed)
-        found = committed(*told)
+        entries = committed(*arguments)
         for seq in (2, 3):
             shared.batch(seq)
         shared.catch_up()
-        return found
+        return entries
 
     monkeypatch.setattr(LedgerReader, "committed", overtaken)
     shared.catch_up()
@@ -321,8 +327,8 @@ def test_overtaken_catch_up_reads_the_ledger_again(shared: Shared, monkeypatch: 
 def test_unreleased_lake_format_is_refused_first(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"key": ["k"], "attempt": ["a1"]})
     write_deltalake(shared.lake.store.uri(shared.table().folder), rows, partition_by=["attempt"])
-    held = shared.app.ledger.acquire(shared.stream, "run-1")
-    held.add_plan(shared.planned(1))
+    lease = shared.app.ledger.acquire(shared.stream, "run-1")
+    lease.add_plan(shared.planned(1))
     started: list[str] = []
     opens: Callable[[int], Any] = lambda _: started.append("session")  # noqa: E731
     with pytest.raises(LakeDamaged, match=r"before the first release\..* Set TIDEGATE_LAKE to a new place\."):

@@ -68,7 +68,7 @@ def test_kernel_and_loop_emit_the_same(name: str) -> None:
     (compared,) = compare(Load(events=20_000, keys=2_000), 1, _ignore, [name])
     everything = name.startswith("update")
     assert (compared.emitted == 20_000) if everything else (10 < compared.emitted < 10_000)
-    assert all(each.cpu > 0 for each in (*compared.kernel, *compared.naive))
+    assert all(run.cpu > 0 for run in (*compared.kernel, *compared.naive))
 
 
 def test_loop_unlike_the_kernel_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

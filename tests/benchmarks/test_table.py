@@ -69,7 +69,7 @@ def test_command_that_ends_without_answer_failed(tmp_path: Path) -> None:
 
 
 def test_changes_equal_a_plain_loop_over_loads() -> None:
-    known = Availability(50)
+    availability = Availability(50)
     first, later = Load(events=1_000, keys=50), Load(events=500, keys=50, first=1_000)
     events = [
         (product, quantity > 0)
@@ -82,8 +82,8 @@ def test_changes_equal_a_plain_loop_over_loads() -> None:
     for product, available in events:
         changes.append(last.get(product) != available)
         last[product] = available
-    assert known.changes(first) == sum(changes[:1_000])
-    assert known.changes(later) == sum(changes[1_000:])
+    assert availability.changes(first) == sum(changes[:1_000])
+    assert availability.changes(later) == sum(changes[1_000:])
 
 
 def test_every_row_has_a_load() -> None:

@@ -68,5 +68,5 @@ def test_batch_on_a_written_state_emits_differences(row: pa.Table, tmp_path: Pat
     state = StateFiles(store, tuple(files), row.schema, records[0].schema, by_place=False)
     with state.open(HashRange(LEAST_HASH, GREATEST_HASH), None) as prior:
         emissions = _decided(core.EMISSION, list(core.decide(STAGE, records, prior=prior)))
-    known = row["value"][0].as_py()["isAvailable"]
-    assert emissions.num_rows == Availability(KEYS, known).changes(load)
+    is_available = row["value"][0].as_py()["isAvailable"]
+    assert emissions.num_rows == Availability(KEYS, is_available).changes(load)

@@ -19,28 +19,28 @@ _VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<operator>:[-?])(?P<argumen
 
 def raw() -> dict[str, Any]:
     """The file as it is, variables and all."""
-    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
-    return found
+    document: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return document
 
 
 def services() -> dict[str, dict[str, Any]]:
     """The services of the file as it is."""
-    found: dict[str, dict[str, Any]] = raw()["services"]
-    return found
+    by_name: dict[str, dict[str, Any]] = raw()["services"]
+    return by_name
 
 
 def resolved(variables: Mapping[str, str]) -> dict[str, Any]:
     """The file with its variables put in; KeyError for one that is required and not there."""
-    found: dict[str, Any] = interpolate(raw(), variables)
-    return found
+    document: dict[str, Any] = interpolate(raw(), variables)
+    return document
 
 
 def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
     """`${A:?why}`, `${A:-default}` and `$$`, in every text of `value`."""
     if isinstance(value, dict):
-        return {name: interpolate(each, variables) for name, each in value.items()}
+        return {name: interpolate(item, variables) for name, item in value.items()}
     if isinstance(value, list):
-        return [interpolate(each, variables) for each in value]
+        return [interpolate(item, variables) for item in value]
     if isinstance(value, str):
         return _VARIABLE.sub(lambda match: _replacement(match, variables), value)
     return value
@@ -49,19 +49,19 @@ def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
 def _replacement(match: re.Match[str], variables: Mapping[str, str]) -> str:
     if match[0] == "$$":
         return "$"
-    found = variables.get(match["name"], "")
-    if match["operator"] == ":?" and not found:
+    value = variables.get(match["name"], "")
+    if match["operator"] == ":?" and not value:
         raise KeyError(match["name"])
-    return found or (match["argument"] if match["operator"] == ":-" else "")
+    return value or (match["argument"] if match["operator"] == ":-" else "")
 
 
 def required_variables() -> set[str]:
-    """Those without which nothing starts: the secrets."""
+    """Return the variables without a default, which are the secrets."""
     return set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
 
 
 def default_variables() -> dict[str, str]:
-    """Those with a default, and it."""
+    """Return the variables with a default, and the defaults."""
     return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", COMPOSE.read_text()))
 
 
@@ -78,9 +78,9 @@ def environment_of(service: Mapping[str, Any]) -> dict[str, str]:
 def texts(value: Any) -> list[str]:
     """Every text in a piece of the file."""
     if isinstance(value, dict):
-        return [text for each in value.values() for text in texts(each)]
+        return [text for item in value.values() for text in texts(item)]
     if isinstance(value, list):
-        return [text for each in value for text in texts(each)]
+        return [text for item in value for text in texts(item)]
     return [str(value)]
 
 

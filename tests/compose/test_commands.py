@@ -34,15 +34,15 @@ def test_airflow_understands_its_commands(tmp_path: Path) -> None:
     assert ["db", "migrate"] in words
     code = "import json, sys; from airflow.cli.cli_parser import get_parser\n"
     code += "for words in json.loads(sys.argv[1]): print(get_parser().parse_args(words).func.__name__)"
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(words)],
         env={**os.environ, "AIRFLOW_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
-    assert len(found.stdout.split()) == len(words) == 5
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == len(words) == 5
 
 
 def test_init_writes_the_login_for_its_owner(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def test_ports_are_published_on_this_machine_only(name: str) -> None:
 
 def test_what_a_service_waits_for_can_happen() -> None:
     for service in services().values():
-        for other, wanted in service.get("depends_on", {}).items():
-            has = "healthcheck" if wanted["condition"] == "service_healthy" else "command"
+        for other, dependency in service.get("depends_on", {}).items():
+            has = "healthcheck" if dependency["condition"] == "service_healthy" else "command"
             assert has in services()[other]
             runs_once = services()[other]["restart"] == "no"
-            assert runs_once == (wanted["condition"] == "service_completed_successfully")
+            assert runs_once == (dependency["condition"] == "service_completed_successfully")
 
 
 def test_worker_count_comes_from_the_env_file() -> None:
@@ -104,7 +104,7 @@ def test_there_is_an_order_to_start_in() -> None:
 def test_declared_names_are_used_and_used_declared() -> None:
     used = {volume for service in services().values() for volume in mounts_of(service).values()}
     assert used == set(raw()["volumes"])
-    mounted = {each["source"] for service in services().values() for each in service.get("configs", [])}
+    mounted = {config["source"] for service in services().values() for config in service.get("configs", [])}
     assert mounted == set(raw()["configs"])
 
 
@@ -125,12 +125,12 @@ def test_secrets_are_in_environments_only() -> None:
 
 
 def test_secrets_go_where_they_are_needed_only() -> None:
-    found: dict[str, set[str]] = {}
+    secrets: dict[str, set[str]] = {}
     for name, service in resolved(filled())["services"].items():
         for secret in re.findall(r"secret-([A-Z_]*[A-Z])", " ".join(environment_of(service).values())):
-            found.setdefault(secret, set()).add(name)
+            secrets.setdefault(secret, set()).add(name)
     airflow = set(AIRFLOW)
-    assert found == {
+    assert secrets == {
         "POSTGRES_PASSWORD": {"postgres", "postgres-init"},
         "AIRFLOW_DB_PASSWORD": {"postgres-init", *airflow},
         "LEDGER_DB_PASSWORD": {"postgres-init", *airflow},
@@ -207,9 +207,9 @@ def test_tasks_fork_from_the_same_imports_as_local() -> None:
 
 def test_connections_have_the_plugin_names() -> None:
     plugin = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
-    names = {each for each in environment_of(services()["airflow-scheduler"]) if "_CONN_" in each}
-    wanted = set(re.findall(r'^(?:KAFKA|SPARK)_CONNECTION = "(\w+)"', plugin, re.M))
-    assert {name.removeprefix("AIRFLOW_CONN_").lower() for name in names if "__" not in name} == wanted
+    names = {variable for variable in environment_of(services()["airflow-scheduler"]) if "_CONN_" in variable}
+    expected = set(re.findall(r'^(?:KAFKA|SPARK)_CONNECTION = "(\w+)"', plugin, re.M))
+    assert {name.removeprefix("AIRFLOW_CONN_").lower() for name in names if "__" not in name} == expected
 
 
 def test_spark_connection_and_command_mean_the_server() -> None:

@@ -49,7 +49,7 @@ def _initialise(port: int, folder: Path, **changed: str) -> subprocess.Completed
 
 
 def _url(variable: str, port: int) -> URL:
-    """What a service connects to, on this machine."""
+    """Return the URL of a service's database, on this machine."""
     url = make_url(environment_of(SERVICES["airflow-scheduler"])[variable])
     return url.set(host="127.0.0.1", port=port)
 

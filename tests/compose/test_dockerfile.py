@@ -28,12 +28,12 @@ def arguments_of(instruction: str) -> list[str]:
 
 
 def variables() -> dict[str, str]:
-    """What the image puts into every process's environment."""
+    """Return the variables that the image adds to every process's environment."""
     return dict(pair.split("=", 1) for arguments in arguments_of("ENV") for pair in arguments.split())
 
 
 def copied() -> list[str]:
-    """What COPY takes from the checkout."""
+    """Return the paths that COPY takes from the checkout."""
     return [source for arguments in arguments_of("COPY") for source in arguments.split()[:-1]]
 
 
@@ -85,10 +85,10 @@ def test_packages_come_from_the_locks_with_their_hashes() -> None:
 
 def test_pyspark_build_tool_is_in_the_lock() -> None:
     """The Dockerfile cuts these lines out of requirements.lock with sed."""
-    found = re.search(r"^setuptools==.*?^    # via", (ROOT / "requirements.lock").read_text(), re.M | re.S)
-    assert found is not None
-    assert "--hash=sha256:" in found[0]
-    assert len(found[0].splitlines()) < 6
+    match = re.search(r"^setuptools==.*?^    # via", (ROOT / "requirements.lock").read_text(), re.M | re.S)
+    assert match is not None
+    assert "--hash=sha256:" in match[0]
+    assert len(match[0].splitlines()) < 6
 
 
 def test_java_home_is_the_wrapper_for_java(monkeypatch: pytest.MonkeyPatch) -> None:

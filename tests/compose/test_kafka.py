@@ -56,11 +56,11 @@ def broker_of_the_stack(
 def _on_this_machine(environment: dict[str, str], ports: Mapping[str, str], data: Path) -> dict[str, str]:
     # the port that is published for programs on this machine is here the listener's own
     advertised = environment["KAFKA_ADVERTISED_LISTENERS"].replace("127.0.0.1:9092", "127.0.0.1:19092")
-    found = {**environment, "KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LOG_DIRS": str(data)}
+    settings = {**environment, "KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LOG_DIRS": str(data)}
     for name in ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_CONTROLLER_QUORUM_VOTERS"):
-        found[name] = re.sub(r":(\d{4,5})\b", lambda port: f":{ports[port[1]]}", found[name])
-        found[name] = found[name].replace("kafka:", "127.0.0.1:")
-    return found
+        settings[name] = re.sub(r":(\d{4,5})\b", lambda port: f":{ports[port[1]]}", settings[name])
+        settings[name] = settings[name].replace("kafka:", "127.0.0.1:")
+    return settings
 
 
 _LOGGING = """\
@@ -99,9 +99,9 @@ def test_kafka_variables_are_broker_properties(
     page = subprocess.run(
         [*java_with_kafka, "kafka.server.KafkaConfig"], capture_output=True, text=True, check=True
     )
-    known = set(re.findall(r'<a id="brokerconfigs_([\w.]+)"', page.stdout))
-    assert "log.retention.ms" in known
-    assert set(broker_of_the_stack.properties) - known == set()
+    documented = set(re.findall(r'<a id="brokerconfigs_([\w.]+)"', page.stdout))
+    assert "log.retention.ms" in documented
+    assert set(broker_of_the_stack.properties) - documented == set()
     settings = {name for name in environment_of(SERVICES["kafka"]) if name.startswith("KAFKA_")}
     assert len(broker_of_the_stack.properties) == len(settings - {"KAFKA_HEAP_OPTS"})
 

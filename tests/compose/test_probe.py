@@ -37,26 +37,26 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def probe(address: str, wanted: str) -> subprocess.CompletedProcess[str]:
+def probe(address: str, expected: str) -> subprocess.CompletedProcess[str]:
     """Run the program as the containers do."""
     program = interpolate(raw()["x-probe"], {})
-    command = [sys.executable, "-c", program, address, "/json/", wanted]
+    command = [sys.executable, "-c", program, address, "/json/", expected]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("wanted", ["status=ALIVE", "triggerer.status=healthy"])
-def test_what_is_well_passes(address: str, wanted: str) -> None:
-    assert probe(address, wanted).returncode == 0
+@pytest.mark.parametrize("expected", ["status=ALIVE", "triggerer.status=healthy"])
+def test_what_is_well_passes(address: str, expected: str) -> None:
+    assert probe(address, expected).returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("expected", "message"),
     [("scheduler.status=healthy", "scheduler.status is unhealthy"), ("dag_processor.status=healthy", "Key")],
 )
-def test_what_is_not_fails_and_says_why(address: str, wanted: str, told: str) -> None:
-    found = probe(address, wanted)
-    assert found.returncode == 1
-    assert told in found.stderr
+def test_what_is_not_fails_and_says_why(address: str, expected: str, message: str) -> None:
+    done = probe(address, expected)
+    assert done.returncode == 1
+    assert message in done.stderr
 
 
 def test_what_does_not_answer_fails() -> None:

@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("spark")
     ports = {port: str(free_port()) for port in ("7077", "8090", "8091", "15002")}
     names = dict.fromkeys(("spark-master", "spark-connect", "localhost"), "127.0.0.1")
-    found = Cluster(
+    containers = Cluster(
         {
             **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
             "PATH": _PATH,
@@ -69,11 +69,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as running:
         for service in SPARK:
             process = Supervised(
-                service, found.command(service), folder / f"{service}.log", found.variables(service)
+                service, containers.command(service), folder / f"{service}.log", containers.variables(service)
             )
             running.enter_context(process)
-            process.wait_ready(lambda service=service: found.is_healthy(service), 120)  # type: ignore[misc]
-        yield found
+            process.wait_ready(lambda service=service: containers.is_healthy(service), 120)  # type: ignore[misc]
+        yield containers
 
 
 # One frame as a batch has them: read by Python tasks, and mapped by others.
@@ -105,7 +105,7 @@ def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path)
     job = tmp_path / "job.py"
     job.write_text(_JOB)
     server = cluster.here(environment_of(SERVICES["airflow-scheduler"])["TIDEGATE_SPARK_MASTER"])
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(job)],
         env={**cluster.environment, "TIDEGATE_SPARK_MASTER": server},
         capture_output=True,
@@ -113,9 +113,9 @@ def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path)
         timeout=180,
         check=False,
     )
-    assert found.returncode == 0, found.stderr[-3000:]
-    assert f"BOUND 0.0.0.0 MASTER {cluster.here('spark://spark-master:7077')}" in found.stdout
-    ran = re.search(r"RAN IN \['(\S+)'\] 8", found.stdout)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"BOUND 0.0.0.0 MASTER {cluster.here('spark://spark-master:7077')}" in done.stdout
+    ran = re.search(r"RAN IN \['(\S+)'\] 8", done.stdout)
     assert ran is not None
     assert ran[1].startswith(cluster.here("/var/lib/spark/work"))
 

@@ -26,11 +26,11 @@ FILES = [
     *sorted(STAGES.glob("*.yaml")),
     *sorted(KAFKA_STREAMS.glob("*.json")),
 ]
-KNOWN = [(path, number) for path in FILES for number in range(len(load_cases(path)))]
+CASES = [(path, number) for path in FILES for number in range(len(load_cases(path)))]
 
 
 @pytest.mark.parametrize(
-    ("path", "number"), KNOWN, ids=[f"{path.parent.name}/{path.stem}-{number}" for path, number in KNOWN]
+    ("path", "number"), CASES, ids=[f"{path.parent.name}/{path.stem}-{number}" for path, number in CASES]
 )
 def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, load_cases(path)[number], cuts=5, seed=1) == []

@@ -149,13 +149,13 @@ def test_taken_port_names_its_setting() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_sweep_ends_only_what_a_crash_left(tmp_path: Path) -> None:
-    mine = subprocess.Popen(
+    own_process = subprocess.Popen(
         ["sleep", "300"], env={**os.environ, MARKER: str(tmp_path)}, start_new_session=True
     )
     other = subprocess.Popen(["sleep", "300"], env={**os.environ, MARKER: "else"}, start_new_session=True)
     try:
         wait_for(lambda: sweep(str(tmp_path)))  # between fork and exec it does not have its environment yet
-        assert mine.wait(5) == -signal.SIGKILL
+        assert own_process.wait(5) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         other.kill()

@@ -45,7 +45,7 @@ BEGIN, END = "<!-- coverage: begin -->", "<!-- coverage: end -->"
 
 @dataclass(frozen=True)
 class Combination:
-    """What a stage is made of."""
+    """The kinds of emit, window, reduce and clock that a stage consists of."""
 
     on: str
     window: str
@@ -60,7 +60,7 @@ class Combination:
 
 
 def refusal(combination: Combination) -> str | None:
-    """Why the grammar refuses it, in its own words; None when it does not."""
+    """Return the grammar's reason to refuse a combination, or None if it accepts it."""
     source = {"topics": ["in"], "format": "json", "columns": "x bigint"}
     try:
         parse_case_pipeline({"pipeline": "p", "source": source, "stages": [combination.stage()]}, "p.yaml")
@@ -70,7 +70,7 @@ def refusal(combination: Combination) -> str | None:
 
 
 def combination_of(stage: Stage) -> Combination:
-    """What a stage of a pipeline is made of."""
+    """Return the combination of a pipeline's stage."""
     window = type(stage.window).__name__.removesuffix("Window").lower() if stage.window else "none"
     reduce = stage.reduce if isinstance(stage.reduce, str) else "aggregates"
     return Combination(stage.emit.on, window, reduce, stage.emit.clock)
@@ -79,11 +79,11 @@ def combination_of(stage: Stage) -> Combination:
 @cache
 def cases() -> Mapping[Combination, Mapping[str, Sequence[str]]]:
     """Combination -> `Kafka Streams` or `sample` -> names of those whose cases have such a stage."""
-    found: dict[Combination, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    examples: dict[Combination, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for kind, combination, name in _cases():
-        if name not in found[combination][kind]:
-            found[combination][kind].append(name)
-    return found
+        if name not in examples[combination][kind]:
+            examples[combination][kind].append(name)
+    return examples
 
 
 def _cases() -> Iterator[tuple[str, Combination, str]]:
@@ -99,9 +99,9 @@ def _cases() -> Iterator[tuple[str, Combination, str]]:
 def is_in_the_model(combination: Combination) -> bool:
     """Whether the property tests of the kernel against the model draw such stages."""
     windows = [
-        each
-        for each in strategies.WINDOWS
-        if (each and combination.window in each) or each is WINDOWS[combination.window]
+        kind
+        for kind in strategies.WINDOWS
+        if (kind and combination.window in kind) or kind is WINDOWS[combination.window]
     ]
     drawn = find(
         strategies.cases([combination.on], [combination.reduce], windows, [combination.clock]),
@@ -134,11 +134,11 @@ def _rows() -> Iterator[str]:
         for window in WINDOWS:
             for reduce in REDUCES:
                 both = [Combination(on, window, reduce, clock) for clock in CLOCKS]
-                refused = {refusal(each) for each in both}
+                refused = {refusal(combination) for combination in both}
                 if None not in refused:
                     cells = [f"refused: {', '.join(sorted(filter(None, refused)))}", "refused"]
                 else:
-                    cells = [covered(each) for each in both]
+                    cells = [covered(combination) for combination in both]
                 yield f"| `{on}` | {window} | {reduce} | {cells[0]} | {cells[1]} |"
 
 

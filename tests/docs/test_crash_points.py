@@ -1,4 +1,4 @@
-"""docs/crash-points.md tells of every failpoint that there is, and of no other."""
+"""docs/crash-points.md has every existing failpoint, and no other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.faults.catalogue import failpoint_names
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "crash-points.md"
 
 
-def told() -> list[str]:
+def listed() -> list[str]:
     """The names in the first column of the page's tables."""
     rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 
 
 def test_the_page_walks_through_each_failpoint_once() -> None:
-    assert sorted(told()) == sorted(failpoint_names())
+    assert sorted(listed()) == sorted(failpoint_names())

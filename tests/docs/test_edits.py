@@ -119,16 +119,16 @@ def rows() -> dict[str, str]:
 
 def test_guide_lists_exactly_the_wider_types() -> None:
     table = GUIDE.read_text().partition("| a column of | may become |\n|---|---|\n")[2].partition("\n\n")[0]
-    told = dict(re.findall(r"^\| `([a-z]+).*?` \| (.+?) \|$", table, re.MULTILINE))
+    wider_by_type = dict(re.findall(r"^\| `([a-z]+).*?` \| (.+?) \|$", table, re.MULTILINE))
     scalars = [name for name in dict.fromkeys(SCALARS.values()) if name not in ("string", "binary")]
     for before in scalars:
         wider = {after for after in scalars if after != before and widens(arrow(before), arrow(after))}
-        assert wider == set(re.findall(r"`([a-z]+)`", told.get(before, ""))), before
-        if digits := re.search(r"with (\d+) digits", told.get(before, "")):
+        assert wider == set(re.findall(r"`([a-z]+)`", wider_by_type.get(before, ""))), before
+        if digits := re.search(r"with (\d+) digits", wider_by_type.get(before, "")):
             most = int(digits[1])
             assert widens(arrow(before), pa.decimal128(most)), before
             assert not widens(arrow(before), pa.decimal128(most - 1)), before
-    assert {"decimal", "bigint"} <= told.keys()
+    assert {"decimal", "bigint"} <= wider_by_type.keys()
     for after, is_wider in {
         (12, 2): True,
         (12, 4): True,

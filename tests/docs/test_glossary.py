@@ -1,4 +1,4 @@
-"""docs/glossary.md names classes and functions; each is there. Classes that share a name are told apart."""
+"""docs/glossary.md names classes and functions that exist. Classes that share a name are distinguished."""
 
 from __future__ import annotations
 

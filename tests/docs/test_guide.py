@@ -32,7 +32,7 @@ def test_every_field_is_in_the_guide(path: str) -> None:
 
 
 def _written(start: str) -> list[str]:
-    """What stands in backticks at the beginning of a table's row, and begins so."""
+    """Return the texts in backticks that begin a table's row and begin with `start`."""
     cells = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
     return [match for cell in cells for match in re.findall(r"`(.*?)`", cell) if match.startswith(start)]
 

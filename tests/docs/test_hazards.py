@@ -16,8 +16,8 @@ NAMED = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", PAGE)
 
 @cache
 def _tests_of(file: str) -> set[str]:
-    found = ast.parse((TESTS / file).read_text()).body
-    return {each.name for each in found if isinstance(each, ast.FunctionDef)}
+    statements = ast.parse((TESTS / file).read_text()).body
+    return {statement.name for statement in statements if isinstance(statement, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])

@@ -50,13 +50,13 @@ def test_check_refuses_keys_outside_of_the_schema(value: Any) -> None:
 def test_tidegate_or_airflow_reads_every_variable() -> None:
     names = {entry.get("name") or entry["envName"] for entry in [*VALUES["env"], *VALUES["secret"]]}
     names |= set(re.findall(r"`(TIDEGATE_\w+|AIRFLOW_CONN_\w+)`", TEXT))
-    known = {variable.name for variable in VARIABLES}
+    variables = {variable.name for variable in VARIABLES}
     plugin = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
     for name in names:
         if name.startswith("AIRFLOW_CONN_"):
             assert f'"{name.removeprefix("AIRFLOW_CONN_").lower()}"' in plugin
         elif name.startswith("TIDEGATE_"):
-            assert name in known
+            assert name in variables
     assert {"TIDEGATE_LEDGER", "TIDEGATE_LAKE", "AIRFLOW_CONN_SPARK_DEFAULT"} <= names
 
 
@@ -65,12 +65,12 @@ def test_airflow_has_every_option_of_config() -> None:
     assert spec is not None
     assert spec.submodule_search_locations
     folder = Path(next(iter(spec.submodule_search_locations)))
-    known = yaml.safe_load((folder / "config_templates" / "config.yml").read_text())
+    documented = yaml.safe_load((folder / "config_templates" / "config.yml").read_text())
     config = dict(VALUES["config"])
     # the Celery provider's, which is in Airflow's image and not installed here
     assert set(config.pop("celery")) == {"worker_concurrency"}
     for section, options in config.items():
-        assert set(options) <= set(known[section]["options"])
+        assert set(options) <= set(documented[section]["options"])
 
 
 def test_every_secret_of_a_block_is_created() -> None:
@@ -111,12 +111,12 @@ def test_the_spark_connection_means_the_service() -> None:
 
 def test_page_starts_the_server_like_the_containers() -> None:
     here = FILES["spark-connect.yaml"][0]["spec"]["template"]["spec"]["containers"][0]
-    there = services()["spark-connect"]["command"]
-    assert here["command"] == there[:1]
+    container_command = services()["spark-connect"]["command"]
+    assert here["command"] == container_command[:1]
     configured = ("driver", "executor", "python")
     other = ("--master", "--driver-memory", *(f"--conf=spark.{name}" for name in configured))
     assert [word for word in here["args"] if not word.startswith(other)] == [
-        word for word in there[1:] if not word.startswith(other)
+        word for word in container_command[1:] if not word.startswith(other)
     ]
 
 

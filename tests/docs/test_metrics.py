@@ -22,7 +22,9 @@ MADE = ("seconds.", "-avg", "-max", "-min")
 
 
 def prometheus_name(metric: str) -> str:
-    """As statsd_exporter and OpenTelemetry's exporter write it, with Airflow's prefix."""
+    """Return a metric's name as statsd_exporter and OpenTelemetry's exporter write it, with Airflow's
+    prefix.
+    """
     return (
         "airflow_tidegate_"
         + re.sub(r"[^a-zA-Z0-9_]", "_", metric.replace("<reason>", ""))

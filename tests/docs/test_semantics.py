@@ -25,5 +25,5 @@ def test_only_three_kinds_of_combination_are_refused(on: str, window: str, reduc
 
 
 def test_every_way_to_emit_is_in_the_table() -> None:
-    timed = {str(each.model_fields["on"].annotation) for each in TIMED}
+    timed = {str(emit.model_fields["on"].annotation) for emit in TIMED}
     assert timed <= {f"typing.Literal['{on}']" for on in EMITS}

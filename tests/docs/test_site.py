@@ -92,10 +92,10 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            each = command.get_command(context, name)
-            assert each is not None
-            yield f"{path} {name}", each
-            yield from commands(each, f"{path} {name}")
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield f"{path} {name}", subcommand
+            yield from commands(subcommand, f"{path} {name}")
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands(cli, "tidegate")))

@@ -51,7 +51,7 @@ def blocks() -> Iterator[Block]:
 
 
 def done_by_the_test(block: Block) -> bool:
-    """What `make` does, and what it prints."""
+    """Return whether a block is a `make` command, or its output."""
     return block.text.startswith("make ") or "as printed" in block.text
 
 
@@ -81,7 +81,7 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> tuple[Path, 
 
 @pytest.fixture
 def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """That of a shell after the page's first `export`."""
+    """Yield the environment of a shell after the page's first `export`."""
     home = tmp_path / "home"
     home.mkdir()
     with SparkServer(home, conf={"spark.master": "local[2]"}) as spark:

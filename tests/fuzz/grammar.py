@@ -75,7 +75,7 @@ class Drawing:
         if "$ref" in part:
             return self._choices(self.schema["$defs"][part["$ref"].removeprefix("#/$defs/")])
         several = [*part.get("anyOf", ()), *part.get("oneOf", ())]
-        return [choice for each in several for choice in self._choices(each)] if several else [part]
+        return [choice for branch in several for choice in self._choices(branch)] if several else [part]
 
     def _value(self, part: Mapping[str, Any], path: str) -> Any:
         choices = [choice for choice in self._choices(part) if choice.get("type") != "null"]
@@ -131,7 +131,7 @@ class Drawing:
 
 
 def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | None:
-    """Return a pipeline that `validate` accepts, and its text; None if none comes of this draw.
+    """Return a pipeline that `validate` accepts, and its text, or None if the draw has no such pipeline.
 
     What is refused is drawn again or dropped. Raises AssertionError if a mistake has no line or no fix.
     """
@@ -158,7 +158,7 @@ def _mend(drawing: Drawing, written: dict[str, Any], field: str) -> bool:
     while names:
         around, name = _around(written, names), names[-1]
         if around is not None:
-            path = ".".join("*" if each.isdigit() else each for each in names)
+            path = ".".join("*" if name.isdigit() else name for name in names)
             return _mend_at(drawing, around, name, path)
         names.pop()
     return False

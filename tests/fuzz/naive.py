@@ -40,7 +40,7 @@ class NotCovered(Exception):
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the model gives: the emissions by key, or None if a buffer was full.
+    """The results of the model: the emissions by key, or None if a buffer was full.
 
     `ordered`: whether the emissions of a key have one order.
     """
@@ -104,12 +104,16 @@ class _Stage:
         return reduce if isinstance(reduce, str) else {name: self._aggregate(name) for name in reduce}
 
     def _aggregate(self, name: str) -> str:
-        (aggregate,) = [each for each in self.stage.reduce if not isinstance(each, str) and each.name == name]
+        (aggregate,) = [
+            aggregate
+            for aggregate in self.stage.reduce
+            if not isinstance(aggregate, str) and aggregate.name == name
+        ]
         if aggregate.function == "count" and aggregate.argument is None:
             return "count(*)"
         type_ = self.stage.types.get(name)
-        known = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}
-        _require(type_ in known.get(aggregate.function, (type_,)), "an aggregate of this type")
+        input_types = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}
+        _require(type_ in input_types.get(aggregate.function, (type_,)), "an aggregate of this type")
         return f"{aggregate.function}({_column(aggregate.argument)})"
 
     @property
@@ -137,17 +141,17 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _column(sql: str) -> str:
-    found = _COLUMN.fullmatch(sql)
-    _require(found is not None, "an expression")
-    assert found
-    return found[1]
+    match = _COLUMN.fullmatch(sql)
+    _require(match is not None, "an expression")
+    assert match
+    return match[1]
 
 
 def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
-    _require(found is not None, "a condition")
-    assert found
-    name, test = found.groups()
+    match = _CONDITION.fullmatch(text)
+    _require(match is not None, "a condition")
+    assert match
+    name, test = match.groups()
     tests: dict[str | None, Callable[[Any], bool | None]] = {
         "is null": lambda value: value is None,
         "is not null": lambda value: value is not None,

@@ -94,14 +94,15 @@ def _differing_model(uncut: Outcome, model: Modelled) -> Iterator[str]:
         expected, actual = _plain(uncut), dict(model.emissions)
         if not model.ordered:
             expected, actual = (
-                {key: sorted(rows, key=repr) for key, rows in each.items()} for each in (expected, actual)
+                {key: sorted(rows, key=repr) for key, rows in emissions.items()}
+                for emissions in (expected, actual)
             )
         yield from _differing_keys("in the model", expected, actual)
 
 
 def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
     """Return two ways to cut; none where ticks say already where batches end."""
-    if any(isinstance(each, Tick) for each in inputs):
+    if any(isinstance(entry, Tick) for entry in inputs):
         return []
     places = range(1, len(inputs))
     return [list(places), sorted(dice.sample(places, dice.randint(1, len(places))))]
@@ -110,12 +111,12 @@ def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
 def _ways(inputs: Sequence[Input]) -> dict[str, list[Batch]]:
     """Return the ways to make batches for the data plane: by ticks; without them, one batch and three."""
     batches: list[Batch] = [([], None)]
-    for each in inputs:
-        if isinstance(each, Tick):
-            batches[-1] = (batches[-1][0], each.clock_ms)
+    for entry in inputs:
+        if isinstance(entry, Tick):
+            batches[-1] = (batches[-1][0], entry.clock_ms)
             batches.append(([], None))
         else:
-            batches[-1][0].append(each)
+            batches[-1][0].append(entry)
     if len(batches) > 1:
         return {"batches by ticks": [batch for batch in batches if batch != ([], None)]}
     ((records, _),) = batches
@@ -155,7 +156,10 @@ def _plain(outcome: Outcome) -> ByKey:
     if isinstance(outcome.emissions, Mapping):
         return {key: [_row(row) for row in rows] for key, rows in outcome.emissions.items() if rows}
     return {
-        key: [(repr(each.value), each.timestamp, each.window, each.reason) for each in emitted]
+        key: [
+            (repr(emission.value), emission.timestamp, emission.window, emission.reason)
+            for emission in emitted
+        ]
         for key, emitted in outcome.by_key().items()
     }
 

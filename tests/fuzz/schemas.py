@@ -56,7 +56,7 @@ def integers(bits: int, signed: bool = True) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SchemaKind:
-    """What a format's schema files are: `draw` their text, its `columns`, and a `writer` of values."""
+    """The schema files of a format: `draw` their text, its `columns`, and a `writer` of values."""
 
     ending: str
     draw: Callable[[random.Random], str]
@@ -167,7 +167,7 @@ def _avro_value(dice: random.Random, type_: Any) -> Any:
         return _decimal_bytes(dice, type_)
     if kind == "fixed":
         return dice.choice((b"\x00\x00\x00", b"abc", b"\xff\xff\xff"))
-    ((_, _, values),) = [each for each in _AVRO_LOGICAL if each[1] == type_["logicalType"]]
+    ((_, _, values),) = [logical for logical in _AVRO_LOGICAL if logical[1] == type_["logicalType"]]
     return dice.choice(values)
 
 

@@ -196,41 +196,45 @@ def _with_key(payload: Payload, row: Mapping[str, Any], value: Any) -> Any:
     return {"id": int(row["key"]), **{name: row[name] for name in WINDOW}, **value}
 
 
-def alike(actual: Any, wanted: Any) -> bool:
+def alike(actual: Any, expected_value: Any) -> bool:
     """Return whether a library has read what was emitted. For Protobuf an empty list is as none."""
-    if wanted is None:
+    if expected_value is None:
         return actual is None or actual in ([], {})
-    if isinstance(wanted, list) and wanted and isinstance(wanted[0], tuple):
-        wanted = dict(wanted)
-    if isinstance(wanted, list):
-        return len(actual) == len(wanted) and all(map(alike, actual, wanted))
-    if isinstance(wanted, Mapping):
-        return actual.keys() == wanted.keys() and all(alike(actual[name], wanted[name]) for name in wanted)
-    if isinstance(wanted, float):
-        return _is_number(actual, wanted)
-    if isinstance(wanted, Decimal):
-        return Decimal(actual) == wanted
-    return type(actual) in (type(wanted), str, datetime) and actual in _forms(wanted)
+    if isinstance(expected_value, list) and expected_value and isinstance(expected_value[0], tuple):
+        expected_value = dict(expected_value)
+    if isinstance(expected_value, list):
+        return len(actual) == len(expected_value) and all(map(alike, actual, expected_value))
+    if isinstance(expected_value, Mapping):
+        return actual.keys() == expected_value.keys() and all(
+            alike(actual[name], expected_value[name]) for name in expected_value
+        )
+    if isinstance(expected_value, float):
+        return _is_number(actual, expected_value)
+    if isinstance(expected_value, Decimal):
+        return Decimal(actual) == expected_value
+    return type(actual) in (type(expected_value), str, datetime) and actual in _forms(expected_value)
 
 
-def _is_number(actual: Any, wanted: float) -> bool:
+def _is_number(actual: Any, expected_value: float) -> bool:
     """JSON has texts for what is no number. A float is written with the digits that single it out."""
     number = struct.unpack("<d", actual)[0] if isinstance(actual, bytes) else float(actual)
-    if math.isnan(wanted):
+    if math.isnan(expected_value):
         return math.isnan(number)
-    is_same = number == wanted or float(np.float32(number)) == wanted
-    return is_same and math.copysign(1, number) == math.copysign(1, wanted)
+    is_same = number == expected_value or float(np.float32(number)) == expected_value
+    return is_same and math.copysign(1, number) == math.copysign(1, expected_value)
 
 
-def _forms(wanted: Any) -> list[Any]:
+def _forms(expected_value: Any) -> list[Any]:
     """Return the value, and its texts in formats that have no type for it."""
-    if isinstance(wanted, bytes):
-        return [wanted, base64.b64encode(wanted).decode()]
-    if isinstance(wanted, datetime):
-        naive = wanted.replace(tzinfo=None)
+    if isinstance(expected_value, bytes):
+        return [expected_value, base64.b64encode(expected_value).decode()]
+    if isinstance(expected_value, datetime):
+        naive = expected_value.replace(tzinfo=None)
         text = naive.isoformat(timespec="microseconds")
-        return [wanted, naive, f"{text}Z"] if wanted.tzinfo else [wanted, text]
-    return [wanted, wanted.isoformat()] if isinstance(wanted, date) else [wanted]
+        return [expected_value, naive, f"{text}Z"] if expected_value.tzinfo else [expected_value, text]
+    return (
+        [expected_value, expected_value.isoformat()] if isinstance(expected_value, date) else [expected_value]
+    )
 
 
 KEY_PAYLOADS = [Payload(format_, is_key=True) for format_ in get_args(KeyFormat) if format_ != "text"]
@@ -251,6 +255,6 @@ def test_message_is_the_same_alone_and_elsewhere(payload: Payload) -> None:
         alone = [written(values, drawn.rows.slice(row, 1)) for row in range(drawn.rows.num_rows)]
         assert messages == [message for (message,) in alone], seed
         for message, row in zip(messages, drawn.rows.to_pylist(), strict=True):
-            wanted = expected(payload, row)
-            assert (message is None) == (wanted is None), seed
-            assert message is None or alike(read(message), wanted), (seed, read(message), wanted)
+            expected_row = expected(payload, row)
+            assert (message is None) == (expected_row is None), seed
+            assert message is None or alike(read(message), expected_row), (seed, read(message), expected_row)

@@ -19,9 +19,9 @@ _NUMERIC = ("int", "bigint", "double", "smallint")
 
 
 class Texts:
-    """What the texts of a file may name so far: columns by their types, stage by stage.
+    """The names that the texts of a file may use so far: columns by their types, stage by stage.
 
-    `plain`: the expressions of the file are columns, as the naive model knows them.
+    With `plain`, the expressions of the file are columns, which the naive model supports.
     """
 
     def __init__(self, dice: random.Random, folder: Path) -> None:
@@ -105,15 +105,15 @@ class Texts:
     def _column(self, columns: Mapping[str, str]) -> str:
         return self.dice.choice(list(columns) or ["n"])
 
-    def _of(self, columns: Mapping[str, str], *types: str) -> str:
+    def _of_types(self, columns: Mapping[str, str], *types: str) -> str:
         fitting = [name for name, type_ in columns.items() if type_ in types]
         return self.dice.choice(fitting or list(columns) or ["n"])
 
     def _expression(self, columns: Mapping[str, str]) -> str:
         if self.plain:
             return f"`{self._column(columns)}`"
-        any_, number = self._column(columns), self._of(columns, *_NUMERIC)
-        text = self._of(columns, "string")
+        any_, number = self._column(columns), self._of_types(columns, *_NUMERIC)
+        text = self._of_types(columns, "string")
         return self.dice.choice(
             (
                 *(f"`{any_}`", f"`{any_}`", f"`{number}` > 0", f"`{number}` + 1", f"`{any_}` is null"),
@@ -130,7 +130,7 @@ class Texts:
         if function == "count" and self.dice.random() < 0.6:
             return "count(*)"
         types = (*_NUMERIC, "decimal(10,2)", "decimal(38,10)") if function in ("sum", "avg") else SCALARS
-        return f"{function}(`{self._of(self.before, *types)}`)"
+        return f"{function}(`{self._of_types(self.before, *types)}`)"
 
     def _condition(self, columns: Mapping[str, str]) -> str:
         name = self._column(columns)

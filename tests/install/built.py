@@ -46,7 +46,7 @@ def build(folder: Path) -> Built:
 
 
 def run(log_folder: Path, command: list[str | Path], cwd: Path | None = None, **more: str) -> str:
-    """What a command prints; AssertionError with it when it fails."""
+    """Return what a command prints. Raises AssertionError with the output if it fails."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE", "PYTHON"))
     }
@@ -101,5 +101,5 @@ class Environment:
         return dict(line.split("==") for line in listed.splitlines() if "==" in line)
 
     def run(self, program: str, *arguments: str | Path, **more: str) -> str:
-        """What a program of the environment prints."""
+        """Return what a program of the environment prints."""
         return run(self.folder, [self.folder / "bin" / program, *arguments], **more)

@@ -104,8 +104,8 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path: Path) -> None:
     ],
 )
 def test_modules_of_an_extra_are_recognised(module: str, extra: str) -> None:
-    told = missing_extra(ModuleNotFoundError("none", name=module))
-    assert f"tidegate[{extra}]" in str(told)
+    error = missing_extra(ModuleNotFoundError("none", name=module))
+    assert f"tidegate[{extra}]" in str(error)
     assert missing_extra(ModuleNotFoundError("none", name="shop.alerts")) is None
 
 

@@ -62,8 +62,8 @@ def test_the_cases_of_all_samples_pass(
     environment = fresh(sys.executable)
     environment.install(f"{built.wheel}[spark]", *packages, but=("pyspark", "pyspark-client", "py4j"))
     java = {"JAVA_HOME": str(java_home(find_java())), "TIDEGATE_HOME": str(tmp_path)}
-    told = environment.run("tidegate", "test", REPOSITORY / "include" / "pipelines" / "cases", **java)
-    passed, _, rest = told.strip().splitlines()[-1].partition(" of ")
+    output = environment.run("tidegate", "test", REPOSITORY / "include" / "pipelines" / "cases", **java)
+    passed, _, rest = output.strip().splitlines()[-1].partition(" of ")
     assert int(passed) == int(rest.split()[0]) > 20
     assert [f"{name}=={version}" for name, version in environment.versions().items() if "spark" in name] == [
         *packages

@@ -73,7 +73,7 @@ def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "error", "told"),
+    ("chosen", "error", "message"),
     [
         ({"columns": "a strin"}, SettingsInvalid, "Did you mean `string`?"),
         ({"columns": ""}, SettingsInvalid, "`name type, name type`"),
@@ -85,11 +85,11 @@ def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_draft_is_refused_before_writing(
-    chosen: dict[str, Any], error: type[Exception], told: str
+    chosen: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
         pipeline_texts(draft(**chosen), Path("p"), Path("e"))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

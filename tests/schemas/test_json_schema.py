@@ -19,8 +19,8 @@ TEXT = {"type": "string"}
 def columns(properties: dict[str, Any], **schema: Any) -> dict[str, str]:
     """The columns of an object with these properties, in a pipeline's types."""
     whole = {"type": "object", "properties": properties, **schema}
-    found = json_schema_columns(parse_json_schema(json.dumps(whole), {}))
-    return {field.name: type_of(field.type).text for field in found}
+    arrow_schema = json_schema_columns(parse_json_schema(json.dumps(whole), {}))
+    return {field.name: type_of(field.type).text for field in arrow_schema}
 
 
 def fault(text: str, references: dict[str, str] | None = None) -> str:

@@ -38,7 +38,8 @@ def test_quantities_and_a_deletion_give_expected_values() -> None:
     broken = Event(KEY, b"{not json", 0, 0)
     events = [stock(10), stock(5), broken, stock(0), tombstone, tombstone, stock(3)]
     available = [
-        None if each is None else each["isAvailable"] for each in expected_availability(events)[KEY.decode()]
+        None if value is None else value["isAvailable"]
+        for value in expected_availability(events)[KEY.decode()]
     ]
     assert available == [True, False, None, True]
 

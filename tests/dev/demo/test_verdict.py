@@ -48,9 +48,9 @@ def test_difference_in_one_sample_exits_with_1(monkeypatch: pytest.MonkeyPatch) 
     done = run(monkeypatch, good, bad)
     assert done.exit_code == 1
     assert "DIFFERENT: 1 keys differ, the first is 7" in done.stdout
-    told = run(monkeypatch, good, bad, json_wanted=True)
-    assert told.exit_code == 1
-    assert [(load["pipeline"], load["equal"]) for load in json.loads(told.stdout)] == [
+    as_json = run(monkeypatch, good, bad, json_wanted=True)
+    assert as_json.exit_code == 1
+    assert [(load["pipeline"], load["equal"]) for load in json.loads(as_json.stdout)] == [
         ("availability", True),
         ("visitor_batches", False),
     ]
@@ -65,7 +65,7 @@ def test_fault_is_a_difference_despite_agreement(monkeypatch: pytest.MonkeyPatch
 
 def test_table_verdict_counts_rows_events_and_waiting() -> None:
     same: dict[str, list[Any]] = {"7": [BATCH, WAITING], "8": [BATCH]}
-    said = verdict(result(VISITOR_BATCHES, Proof(same, same)))
-    assert said.startswith(
+    text = verdict(result(VISITOR_BATCHES, Proof(same, same)))
+    assert text.startswith(
         "the SQL table has 2 events of 2 customers in 2 rows, at most 1 in a row, and 1 events"
     )

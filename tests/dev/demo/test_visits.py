@@ -54,8 +54,8 @@ def test_a_customers_visits_go_to_one_partition() -> None:
         (json.loads(event.value or b""), event) for event in events if (event.value or b"").startswith(b'{"c')
     ]
     assert all(
-        each.partition == value["customerId"] % PARTITIONS
-        for value, each in usable
+        record.partition == value["customerId"] % PARTITIONS
+        for value, record in usable
         if isinstance(value["customerId"], int)
     )
 
@@ -124,7 +124,7 @@ def test_waves_have_no_faults_and_flush_quiet_customers() -> None:
         )
     batches = expected_batches(events, plans)
     assert faults(batches, events) == []
-    quiet = [batches[str(each)] for each in QUIET_CUSTOMERS if str(each) in batches]
+    quiet = [batches[str(customer)] for customer in QUIET_CUSTOMERS if str(customer) in batches]
     assert {record["batch"] for batch in quiet for record in batch} == {2}
     assert sum(map(len, ends)) == 2 * PARTITIONS
     assert sum(len(record["events"]) for batch in batches.values() for record in batch) > 0.98 * sum(
