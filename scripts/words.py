@@ -32,8 +32,33 @@ CHECKED = (
         "scripts",
         "spark_jobs",
     ),
-    *("tests/broker", "tests/e2e", "tests/faults", "tests/lake", "tests/ledger", "tests/plugins"),
-    *("tests/sessions", "tests/simulator", "tidegate-dev"),
+    *(
+        "tests/app",
+        "tests/benchmarks",
+        "tests/broker",
+        "tests/compose",
+        "tests/conformance",
+        "tests/dev",
+        "tests/docs",
+    ),
+    *(
+        "tests/e2e",
+        "tests/engine",
+        "tests/faults",
+        "tests/formats",
+        "tests/fuzz",
+        "tests/install",
+        "tests/lake",
+    ),
+    *(
+        "tests/ledger",
+        "tests/maintenance",
+        "tests/planted",
+        "tests/plugins",
+        "tests/quality",
+        "tests/scaffold",
+    ),
+    *("tests/schemas", "tests/sessions", "tests/simulator", "tidegate-dev"),
 )
 """Paths, relative to the repository, in which each of these words is a mistake."""
 

@@ -211,7 +211,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.generations.lifecycle.remove_files": lambda app, stream: app.places.world.effect(
         "drop.delete", lambda: app.places.lake.remove(stream), LakeUnavailable
     ),
-    "tidegate.batch.pipeline_files.incompatible_changes": lambda *told: grammar.changed(*told),
+    "tidegate.batch.pipeline_files.incompatible_changes": lambda *arguments: grammar.changed(*arguments),
     "tidegate.batch.plan.compile_pipeline": grammar.compiled,
     "tidegate.app.lease.threading": _THREADING,
     "tidegate.app.lease.time": _TIME,

@@ -22,7 +22,7 @@ from tests.simulator.broker import Record
 from tests.simulator.checks import _as_record, _difference, require
 from tests.simulator.compute import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
-from tests.simulator.world import Crashed, Process, Violation, World, told
+from tests.simulator.world import Crashed, Process, Violation, World, trace_lines
 from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
