@@ -27,7 +27,7 @@ from tidegate.generations import (
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.stream_condition import ConditionKind
-from tidegate.maintenance.history import remove_history
+from tidegate.maintenance.cleaning import remove_history
 
 OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
 NEW = [

@@ -17,9 +17,8 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.lake.quarantine_files import QUARANTINE
-from tidegate.maintenance import expiry
-from tidegate.maintenance.expiry import expire_quarantine
-from tidegate.maintenance.notes import note_in_ledger
+from tidegate.maintenance import cleaning
+from tidegate.maintenance.cleaning import expire_quarantine, note_in_ledger
 from tidegate.quarantine import ReplayedRecords, discard_records, resolve
 
 AGE = timedelta(hours=24)
@@ -137,7 +136,7 @@ def test_replay_planned_during_expiry_keeps_its_records(
         app.ledger.acquire(stream, "test").release()
         return note_in_ledger(app, stream, note)
 
-    monkeypatch.setattr(expiry, "note_in_ledger", note_after_a_plan)
+    monkeypatch.setattr(cleaning, "note_in_ledger", note_after_a_plan)
     assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
     assert world.app.ledger.expired_quarantine(world.stream).seq == 1
 

@@ -18,7 +18,7 @@ from tidegate.inspect.explain import explain
 from tidegate.ledger import Failure, Run, Stream, schema
 from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.maintenance import history
+from tidegate.maintenance import cleaning
 
 SINK = "table:out"
 PER_BATCH = (schema.plans, schema.attempts, schema.metrics, schema.publications, schema.failures)
@@ -42,7 +42,7 @@ def aged(tmp_path: Path) -> Aged:
 
 
 def removed(aged: Aged, **more: bool) -> int:
-    return history.remove_history(aged.app, aged.stream, aged.now, AT_ONCE, **more)
+    return cleaning.remove_history(aged.app, aged.stream, aged.now, AT_ONCE, **more)
 
 
 def seqs(aged: Aged, table: object = schema.plans) -> list[int]:
@@ -66,7 +66,7 @@ def test_old_batches_keep_only_commit_and_run(aged: Aged) -> None:
 
 
 def test_recently_expired_state_can_still_be_read(aged: Aged) -> None:
-    assert history.remove_history(aged.app, aged.stream, aged.now, timedelta(hours=24)) == 0
+    assert cleaning.remove_history(aged.app, aged.stream, aged.now, timedelta(hours=24)) == 0
     assert seqs(aged) == list(range(1, 9))
 
 
@@ -135,7 +135,7 @@ def test_later_batches_had_nothing_for_the_sink(aged: Aged) -> None:
 
 
 def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr(cleaning, "BATCHES_AT_ONCE", 3)
     counted = []
     remove = aged.app.ledger.remove_batches
 

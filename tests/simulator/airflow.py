@@ -44,7 +44,7 @@ from tidegate.errors import (
     TopicRecreated,
 )
 from tidegate.ledger import Snapshot, Stream
-from tidegate.maintenance.history import remove_history
+from tidegate.maintenance.cleaning import remove_history
 from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate.recovery import Situation
 from tidegate.recovery.accept_gap import accept_gap

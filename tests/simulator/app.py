@@ -200,7 +200,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
     "tidegate.broker.log.epoch_ends": lambda admin, epochs: admin.epoch_ends(epochs),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
-    "tidegate.recovery.situation.Situation.leased": _leased,
+    "tidegate.recovery.remedy.Situation.leased": _leased,
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *arguments: grammar.read_compiled(*arguments),

@@ -18,7 +18,7 @@ from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
 from tidegate.batch import offsets, plan
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
-from tidegate.maintenance import history
+from tidegate.maintenance import cleaning
 from tidegate.spec import Pipeline, incompatible_changes
 from tidegate.spec.change import Change
 from tidegate.spec.condition import parse_condition
@@ -205,7 +205,7 @@ def a_run_goes_together_with_its_batch(self: Any, stream: Any, before: int, most
     return _remove_batches(self, stream, before, most)
 
 
-@planted((history, "remove_history"), (airflow, "remove_history"))
+@planted((cleaning, "remove_history"), (airflow, "remove_history"))
 def the_head_leaves_the_ledger(app: Any, stream: Any, *_: Any) -> int:
     """Before it is published, and whatever state was given up."""
     plans = app.ledger._store.streams[stream].plans

@@ -35,7 +35,7 @@ from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.lake.tables import TableChange
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
-from tidegate.maintenance.history import remove_history
+from tidegate.maintenance.cleaning import remove_history
 
 COMPACTED_EVERY = 20
 FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING

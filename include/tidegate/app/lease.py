@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tidegate.app.damage import batch_named
+from tidegate.app.manifests import batch_named
 from tidegate.app.owner import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, Permanent, TidegateError, Transient

@@ -1,10 +1,14 @@
-"""Find the files of a stream's batches and snapshots, by the manifests in the ledger."""
+"""Find the files of a stream's batches and snapshots by the manifests in the ledger, and name who needs a
+file that is damaged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tidegate.app.root import App
+from tidegate.errors import LakeDamaged
 from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
 from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
@@ -12,6 +16,37 @@ from tidegate.ledger.planned import planned_pipeline
 
 StateFiles = dict[str, tuple[DataFile, ...]]
 """Stage -> the files of its state, oldest first. A later file's row of an entry replaces an earlier one."""
+
+
+def batch_named(stream: Stream, seq: int) -> str:
+    """Return the name of a batch as the reader of its own files: of a step, or of a person who views its
+    emissions.
+    """
+    return f"Batch {seq} of {stream}"
+
+
+def state_named(stream: Stream, seq: int) -> str:
+    """Return the name of the state after a batch as the reader of files, which belong to many batches."""
+    return f"The state after batch {seq} of {stream}"
+
+
+@contextmanager
+def needed_by(reader: str) -> Iterator[None]:
+    """Let a LakeDamaged from inside of the block say that `reader` needs the file.
+
+    If blocks are nested, the innermost one is named. Raises LakeDamaged.
+
+    Example:
+        with needed_by(batch_named(stream, seq)):
+            manifest = app.manifest(stream, reference)
+    """
+    try:
+        yield
+    except LakeDamaged as error:
+        named = error.needed_by(reader)
+        if named is error:
+            raise
+        raise named from error
 
 
 def read_manifests(app: App, stream: Stream, references: Iterable[ManifestRef]) -> list[Manifest]:

@@ -12,8 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from tidegate import core
-from tidegate.app.damage import needed_by, state_named
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.batch.offsets import standing_still
 from tidegate.lake import DataFile, attempt_name

@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from tidegate import core
-from tidegate.app.damage import batch_named, needed_by, state_named
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import batch_named, needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.errors import StateGivenUp
 from tidegate.lake import DataFile

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
-from tidegate.app.damage import needed_by, state_named
 from tidegate.app.lease import leased
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import needed_by, state_after, state_named
 from tidegate.app.owner import mark_dropped
 from tidegate.app.root import App, missing_of_head, stream_of
 from tidegate.batch.offsets import standing_still

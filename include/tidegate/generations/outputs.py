@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.core.json_columns import json_texts
 from tidegate.errors import Halted

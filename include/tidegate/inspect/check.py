@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tidegate.app.damage import batch_named, needed_by, state_named
-from tidegate.app.manifests import StateFiles, state_after
+from tidegate.app.manifests import StateFiles, batch_named, needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid

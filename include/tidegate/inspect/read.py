@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.app.damage import batch_named, needed_by, state_named
-from tidegate.app.manifests import aliases_of, state_after
+from tidegate.app.manifests import aliases_of, batch_named, needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.datafile import joined, read_files

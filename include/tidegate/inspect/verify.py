@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tidegate.app.damage import batch_named, state_named
+from tidegate.app.manifests import batch_named, state_named
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
 from tidegate.lake.manifest import DataFile, Manifest

@@ -8,29 +8,34 @@ removed in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
+from tidegate.app.lease import leased
 from tidegate.app.manifests import read_manifests
 from tidegate.app.owner import check_owner
 from tidegate.app.root import App
 from tidegate.app.tables import catch_up_tables
+from tidegate.errors import LeaseHeld
 from tidegate.lake import Manifest, Name
 from tidegate.lake.cleaning import Standing, remove, unread_files
 from tidegate.lake.layout import is_resolution
 from tidegate.lake.store import Listed
-from tidegate.ledger import KnownNames, LeasedLedger, Stream
-from tidegate.ledger.planned import planned_pipelines
-from tidegate.maintenance.expiry import expire_quarantine
-from tidegate.maintenance.history import oldest_readable, remove_history
-from tidegate.maintenance.notes import note_in_ledger
+from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 
 SAFE_AGE = timedelta(hours=24)
 """No reader, batch or compaction takes longer than this."""
-
 _PLANNING = timedelta(hours=1)
 """A plan that is being written may pin a state that was the head's a moment ago."""
+BATCHES_AT_ONCE = 500
+"""The batches that one transaction removes; a larger one would keep a step waiting that writes at the same
+time.
+"""
+_HOLDER = "maintenance"
+Noted = TypeVar("Noted")
 
 
 @dataclass(frozen=True)
@@ -204,3 +209,109 @@ def _to_give_up(app: App, stream: Stream, now: float) -> int | None:
     oldest = oldest_needed(app, stream, now)
     usable = [snapshot for snapshot in app.ledger.snapshots(stream) if snapshot.seq <= oldest]
     return usable[-1].seq if usable and usable[-1].given_up_at is None else None
+
+
+def expire_quarantine(
+    app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False
+) -> int | None:
+    """Note up to which batch quarantine is read no more, and return that batch; None if nothing has changed.
+
+    Files are removed a safe age after this note; until then no newer note is made. If a run is at work, the
+    note is made the next time. Raises Fenced, LedgerUnavailable, PlanUnreadable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream.
+        now: epoch seconds.
+        safe_age: no reader takes longer.
+        dry_run: return what would be noted, and do nothing.
+    """
+
+    def note(lease: LeasedLedger) -> int | None:
+        # asked again under the lease: a replay may have been planned since
+        last = _newly_expired(app, stream, now, safe_age)
+        if last is not None:
+            lease.expire_quarantine(last)
+        return last
+
+    due = _newly_expired(app, stream, now, safe_age)
+    if due is None or dry_run:
+        return due
+    return note_in_ledger(app, stream, note)
+
+
+def _newly_expired(app: App, stream: Stream, now: float, safe_age: timedelta) -> int | None:
+    """Return the batch up to which quarantine expires now; None if nothing changes."""
+    expired, last = app.ledger.expired_quarantine(stream), _last_unneeded(app, stream, now)
+    if last <= expired.seq or (expired.seq and expired.at > now - safe_age.total_seconds()):
+        return None
+    return last
+
+
+def _last_unneeded(app: App, stream: Stream, now: float) -> int:
+    """Return the last batch whose quarantine is not needed any more; 0 if there is none.
+
+    Quarantine is needed while it is younger than `keep`, while it is not yet sent to its topic, and while a
+    batch that is not decided replays records of it: if that batch is dropped, they are open again.
+    """
+    head = app.ledger.head(stream).seq
+    plan = app.ledger.plan(stream, head) if head else None
+    rule = planned_pipeline(plan).quarantine if plan is not None else None
+    if rule is None or rule.keep_ms is None:
+        return 0
+    replayed = (made.first_batch for made in app.ledger.resolutions(stream) if (made.seq or 0) > head)
+    return min(
+        app.ledger.head_at(stream, now - rule.keep_ms / 1000),
+        app.ledger.newest_publication(stream) - 1,
+        *(first - 1 for first in replayed),
+    )
+
+
+def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False) -> int:
+    """Remove what the ledger has of batches before the oldest readable state, and return the number of
+    batches.
+
+    It is safe beside running batches, which write to the head's row and to those after it. After a crash, the
+    next call removes the rest. Raises LedgerUnavailable.
+
+    Args:
+        app: the settings, ledger and lake.
+        stream: the stream.
+        now: epoch seconds.
+        safe_age: state counts as given up after this time, when all its readers have ended.
+        dry_run: count the batches, and remove nothing.
+    """
+    oldest = oldest_readable(app.ledger.snapshots(stream), now - safe_age.total_seconds())
+    if dry_run or not oldest:
+        return app.ledger.removable_batches(stream, oldest)
+    removed = 0
+    while batches := app.ledger.remove_batches(stream, oldest, BATCHES_AT_ONCE):
+        removed += batches
+    return removed
+
+
+def oldest_readable(snapshots: Iterable[Snapshot], until: float) -> int:
+    """Return the batch of the oldest state that is still read; 0 if all state is.
+
+    State before a snapshot is read no more if it was given up at `until` (epoch seconds) or earlier.
+    """
+    return max(
+        (snapshot.seq for snapshot in snapshots if snapshot.given_up_at and snapshot.given_up_at <= until),
+        default=0,
+    )
+
+
+def note_in_ledger(app: App, stream: Stream, note: Callable[[LeasedLedger], Noted]) -> Noted | None:
+    """Call `note` with the stream's lease and return its result; None if a run is at work, since maintenance
+    does not wait and comes again.
+
+    `note` decides what it writes under the lease, because a run may have ended just before. Raises Fenced,
+    LedgerUnavailable.
+    """
+    try:
+        with leased(app, stream, _HOLDER) as lease:
+            result = note(lease)
+            lease.release()
+    except LeaseHeld:
+        return None
+    return result

@@ -6,19 +6,21 @@ after a compaction. Nothing is removed here: see `maintenance.cleaning`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tidegate.app.damage import needed_by, state_named
-from tidegate.app.manifests import read_manifests
+from tidegate.app.manifests import needed_by, read_manifests, state_named
 from tidegate.app.owner import check_owner
 from tidegate.app.root import App
+from tidegate.errors import Permanent, TidegateError, Transient
 from tidegate.lake import DataFile, Manifest, snapshot_name
 from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec.kernel import state_stages
+
+Result = TypeVar("Result")
 
 
 class Size(NamedTuple):
@@ -114,3 +116,29 @@ def _state_of(manifests: Iterable[Manifest]) -> list[DataFile]:
 def _size_of(manifests: Iterable[Manifest]) -> Size:
     files = _state_of(manifests)
     return Size(sum(file.rows for file in files), sum(file.bytes for file in files), len(files))
+
+
+def work_on_streams(
+    streams: Sequence[Stream], work: Callable[[Stream], Result]
+) -> tuple[list[Result], TidegateError | None]:
+    """Call `work` for each stream. Returns the results of the streams that succeeded, in order, and the error
+    to raise, or None.
+
+    Several errors become one with the messages of all; it is worth a retry if any of them is.
+    """
+    results: list[Result] = []
+    errors: dict[Stream, TidegateError] = {}
+    for stream in streams:
+        try:
+            results.append(work(stream))
+        except TidegateError as error:
+            errors[stream] = error
+    return results, _combined(errors)
+
+
+def _combined(errors: dict[Stream, TidegateError]) -> TidegateError | None:
+    if len(errors) < 2:
+        return next(iter(errors.values()), None)
+    is_transient = any(isinstance(error, Transient) for error in errors.values())
+    words = "\n".join(f"{stream}: {type(error).__name__}: {error}" for stream, error in errors.items())
+    return (Transient if is_transient else Permanent)(f"{len(errors)} streams failed:\n{words}")

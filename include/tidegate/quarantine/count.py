@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.quarantine_files import reason_codes

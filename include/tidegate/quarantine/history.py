@@ -9,7 +9,7 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.lake.quarantine_files import IDENTITY, RowCondition
 from tidegate.ledger import Resolution, Stream

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
 from tidegate.lake.datafile import data_errors, open_data

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.manifest import DataFile

@@ -6,8 +6,7 @@ from tidegate.batch.offsets import first_start
 from tidegate.errors import Halted
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 
 
 class AcceptGap:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 
 
 class DropPlan:

@@ -12,8 +12,7 @@ from tidegate.batch.publish import lacking_batches
 from tidegate.errors import Halted
 from tidegate.generations.lifecycle import files_of, remove_files, require_not_looked_up
 from tidegate.ledger import Stream
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 
 
 class Forget:

@@ -8,10 +8,15 @@ from tidegate.app import App
 from tidegate.batch.publish import publish_decided
 from tidegate.errors import TidegateError
 from tidegate.ledger import GivenUp, LeasedLedger
-from tidegate.recovery.export import export_records, records_of
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
-from tidegate.recovery.unsent import UnsentBatch, first_unsent, refusals, require_sinks
+from tidegate.recovery.remedy import Proposal, Situation
+from tidegate.recovery.unsent import (
+    UnsentBatch,
+    export_records,
+    first_unsent,
+    records_of,
+    refusals,
+    require_sinks,
+)
 from tidegate.sinks import OpenSink
 
 FOLDER = "given-up"

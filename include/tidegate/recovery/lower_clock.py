@@ -15,8 +15,7 @@ from tidegate.core.lowered import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 
 LATE = ("late-record-drop", "expired-window-record-drop")
 

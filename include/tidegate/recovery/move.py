@@ -25,8 +25,7 @@ from tidegate.errors import Halted, SettingsInvalid
 from tidegate.inspect.catalog import catalog_entries
 from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.spec import Pipeline
 
 Checkpoints = Mapping[tuple[int, int], int]

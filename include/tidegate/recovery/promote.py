@@ -9,8 +9,7 @@ from tidegate.generations import Approval, promote, rollback
 from tidegate.generations.promotion import require_approval, require_ready
 from tidegate.ledger import Stream
 from tidegate.recovery.give_up import give_up_unsent
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.recovery.unsent import first_unsent
 
 

@@ -8,9 +8,22 @@ from dataclasses import dataclass
 from tidegate.app import App, stream_of
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 from tidegate.ledger import Recovery, Stream
-from tidegate.recovery.registry import REMEDIES
-from tidegate.recovery.remedy import Proposal, Remedy
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.accept_gap import AcceptGap
+from tidegate.recovery.adopt_ledger import AdoptLedger
+from tidegate.recovery.drop_plan import DropPlan
+from tidegate.recovery.forget import Forget
+from tidegate.recovery.give_up import GiveUp
+from tidegate.recovery.lower_clock import LowerClock
+from tidegate.recovery.move import Move
+from tidegate.recovery.promote import Promote
+from tidegate.recovery.remedy import Proposal, Remedy, Situation
+from tidegate.recovery.restore_progress import RestoreProgress
+from tidegate.recovery.send_again import SendAgain
+
+REMEDIES: tuple[Remedy, ...] = (
+    *(AcceptGap(), DropPlan(), LowerClock(), Move(), RestoreProgress()),
+    *(SendAgain(), GiveUp(), Promote(), Forget(), AdoptLedger()),
+)
 
 
 @dataclass(frozen=True)

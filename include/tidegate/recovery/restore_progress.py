@@ -9,8 +9,7 @@ from tidegate.batch import published_sinks
 from tidegate.broker.progress import Progress
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import LeasedLedger
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.sinks import OpenSink
 
 _WITHHELD = "another generation is in charge"

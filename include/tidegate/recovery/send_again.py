@@ -21,8 +21,7 @@ from tidegate.errors import (
 from tidegate.lake import LedgerMark
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
-from tidegate.recovery.remedy import Proposal
-from tidegate.recovery.situation import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.recovery.unsent import require_sinks
 from tidegate.sinks import OpenSink
 
