@@ -73,7 +73,7 @@ def test_unknown_command_exits_with_code_2(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "up", "down"])
 def test_missing_tidegate_dev_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    monkeypatch.setattr("pathlib.Path.glob", lambda folder, pattern: ())
     result = CliRunner().invoke(cli, [command])
     assert result.exit_code == 2
     assert "pip install tidegate-dev" in result.output

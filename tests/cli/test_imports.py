@@ -13,6 +13,7 @@ import pytest
 
 from tests.world import World
 from tidegate.cli import cli, commands
+from tidegate_dev import commands as dev_commands
 
 HEAVY = frozenset(
     ("alembic", "confluent_kafka", "deltalake", "great_expectations", "kafka", "numpy", "pandas", "pyarrow")
@@ -88,3 +89,12 @@ def test_a_command_imports_only_its_own_module() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "tidegate.cli.commands.plan"
+
+
+def test_listed_sentence_begins_the_help() -> None:
+    root = click.Context(cli)
+    for name, sentence in {**commands.COMMANDS, **dev_commands.COMMANDS}.items():
+        command = cli.get_command(root, name)
+        assert command is not None
+        assert " ".join((command.help or "").split()).startswith(sentence), name
+        assert command.get_short_help_str(1000) == click.Command(name, help=sentence).get_short_help_str(1000)

@@ -8,7 +8,6 @@ from typing import NoReturn
 import click
 
 from tidegate.cli.main import cli
-from tidegate.cli.output import fail
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.signals import Terminated, raise_on_sigterm
@@ -47,6 +46,8 @@ def main() -> None:
 
 
 def _exit_with(error: BaseException) -> NoReturn:
+    from tidegate.cli.output import fail  # late: few calls need it
+
     sys.exit(fail(error))
 
 

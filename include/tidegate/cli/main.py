@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
 from importlib import import_module
+from types import ModuleType
 
 import click
 
 from tidegate import __version__
 from tidegate.arrow import keep_pandas_out
-from tidegate.cli.commands import COMMANDS
+from tidegate.cli import commands
 
 _IN_TIDEGATE_DEV = ("demo", "up", "down")
 """The commands that another distribution adds; without it, the message says which one."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports the module of a command when it is called, or when its help is shown.
+    """A group that imports the module of a command when the command is called.
 
-    See https://click.palletsprojects.com/en/stable/complex/#lazily-loading-subcommands. Other distributions
-    add commands by an entry point of the group `tidegate.commands`: a mapping of names to modules, as
-    `tidegate.cli.commands.COMMANDS` is. A command has the same name in its module.
+    See https://click.palletsprojects.com/en/stable/complex/#lazily-loading-subcommands. A package of commands
+    lists them in `COMMANDS`; each one is in the module of its name, under its name.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for modules in (*_extensions(), COMMANDS) for name in modules]
+        return [name for package in (*_extensions(), commands) for name in package.COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        # The entry points are read last: that takes longer than the import of a command.
-        module = COMMANDS.get(cmd_name) or next(
-            (modules[cmd_name] for modules in _extensions() if cmd_name in modules), None
-        )
-        if module is not None:
-            command: click.Command = getattr(import_module(module), cmd_name)
-            return command
+        if cmd_name in commands.COMMANDS:
+            return _command(commands, cmd_name)
+        for package in _extensions():
+            if cmd_name in package.COMMANDS:
+                return _command(package, cmd_name)
         if cmd_name in _IN_TIDEGATE_DEV:
             ctx.fail(
                 f"`tidegate {cmd_name}` needs the package tidegate-dev, which is not installed here: "
@@ -41,13 +39,39 @@ class LazyGroup(click.Group):
             )
         return None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands as click does, by the sentences in `COMMANDS`."""
+        sentences = dict(item for package in (*_extensions(), commands) for item in package.COMMANDS.items())
+        limit = formatter.width - 6 - max(map(len, sentences))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, click.Command(name, help=sentence).get_short_help_str(limit))
+                    for name, sentence in sentences.items()
+                ]
+            )
 
-def _extensions() -> Iterator[Mapping[str, str]]:
-    """Yield the commands of each other distribution, as name -> module."""
-    from importlib.metadata import entry_points  # late: few calls need it
 
-    for entry in entry_points(group="tidegate.commands"):
-        yield entry.load()
+def _command(package: ModuleType, name: str) -> click.Command:
+    command: click.Command = getattr(import_module(f"{package.__name__}.{name}"), name)
+    return command
+
+
+def _extensions() -> list[ModuleType]:
+    """Return the packages of commands of other distributions, whose names begin with `tidegate`.
+
+    They are entry points of the group `tidegate.commands`.
+    """
+    # importlib.metadata would take 40 ms, a third of `--help`: it imports the email package, and reads the
+    # entry points of every distribution.
+    from configparser import ConfigParser
+    from pathlib import Path
+
+    parser = ConfigParser(delimiters="=")
+    for folder in sys.path:
+        parser.read(Path(folder).glob("tidegate*-info/entry_points.txt"))
+    entries = parser["tidegate.commands"].values() if "tidegate.commands" in parser else ()
+    return [import_module(entry) for entry in entries]
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

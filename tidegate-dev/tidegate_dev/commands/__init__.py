@@ -1,4 +1,11 @@
 """The commands that this distribution adds to `tidegate`, by the entry point `tidegate.commands`."""
 
-COMMANDS = {name: f"{__name__}.{name}" for name in ("demo", "up", "down")}
-"""The name of each command -> its module, in which the command has the same name."""
+COMMANDS = {
+    "demo": (
+        "Run the whole line on this machine: Kafka, Spark, Airflow, two waves of events, and check the "
+        "result."
+    ),
+    "up": "Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running.",
+    "down": "End what `up` started.",
+}
+"""Each command -> the first sentence of its help; see `tidegate.cli.commands.COMMANDS`."""
