@@ -5,10 +5,9 @@ A replay is a batch of the pipeline's own DAG, like `drain`. It is planned once 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
@@ -17,6 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from tidegate.formats.reasons import Reason
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from tidegate.app import App
     from tidegate.ledger import Stream
     from tidegate.quarantine import QuarantineFilter, ReplayedRecords
@@ -49,14 +50,15 @@ def replay_params() -> dict[str, Param]:
         "replay_last_batch": _batch("Last batch", "Only records of this batch and earlier ones."),
         "replay_since": _instant("Since", "Only records from this instant on, by their timestamp."),
         "replay_until": _instant("Until", "Only records before this instant, by their timestamp."),
-        "replay_set": Param(
-            None,
-            type=["null", "array"],
-            items={"type": "string"},
-            title="Edits",
-            description="Edits of each record, one per line, such as $.id = integer($.id). If an edit does "
-            "not fit a record, the run fails, and nothing is replayed.",
-            section=_SECTION,
+        "replay_set": _sql(
+            "New value",
+            "A SQL expression of DuckDB over each record's `value` (JSON), such as "
+            "json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)}). If it does not fit a record, the "
+            "run fails, and nothing is replayed.",
+        ),
+        "replay_set_key": _sql(
+            "New key",
+            "A SQL expression over each record's `value` (JSON) and `key` (BLOB), such as value->>'id'.",
         ),
         "replay_because": Param(
             None,
@@ -72,6 +74,10 @@ def _batch(title: str, description: str) -> Param:
     return Param(
         None, type=["null", "integer"], minimum=1, title=title, description=description, section=_SECTION
     )
+
+
+def _sql(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], title=title, description=description, section=_SECTION)
 
 
 def _instant(title: str, description: str) -> Param:
@@ -94,7 +100,8 @@ class Replay:
     last_batch: int | None = None
     since: datetime | None = None
     until: datetime | None = None
-    edits: tuple[str, ...] = ()
+    new_value: str | None = None
+    new_key: str | None = None
     because: str = ""
 
     @property
@@ -120,23 +127,22 @@ class Replay:
         The decision is recorded for the person who triggered the run. Raises SettingsInvalid for an edit that
         cannot be read.
         """
-        from tidegate import quarantine
         from tidegate.quarantine import ReplayedRecords
 
-        rows = partial(quarantine.iter_open, app, stream, self.where)
-        edit = quarantine.ValueEdit.parse(self.edits)
         by = getattr(run, "triggering_user_name", None) or f"Airflow's run {run.run_id}"
-        return ReplayedRecords((lambda: map(edit.apply, rows())) if self.edits else rows, by, self.because)
+        return ReplayedRecords(self._rows(app, stream), by, self.because)
 
     def count_open(self, app: App, stream: Stream) -> int:
         """Return how many records it would replay now. Raises SettingsInvalid if an edit does not fit one of
         them.
         """
+        return sum(rows.num_rows for rows in self._rows(app, stream)())
+
+    def _rows(self, app: App, stream: Stream) -> Callable[[], Iterator[Table]]:
         from tidegate import quarantine
 
-        edit = quarantine.ValueEdit.parse(self.edits)
-        tables = quarantine.iter_open(app, stream, self.where)
-        return sum((edit.apply(rows) if self.edits else rows).num_rows for rows in tables)
+        edit = quarantine.RecordEdit(self.new_value, self.new_key)
+        return lambda: map(edit.apply, quarantine.iter_open(app, stream, self.where))
 
 
 def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | None]) -> Replay | None:
@@ -159,6 +165,7 @@ def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | Non
         last_batch=params.get("replay_last_batch"),
         since=instants["replay_since"],
         until=instants["replay_until"],
-        edits=tuple(params.get("replay_set") or ()),
+        new_value=params.get("replay_set") or None,
+        new_key=params.get("replay_set_key") or None,
         because=params.get("replay_because") or "",
     )

@@ -14,14 +14,14 @@ from tidegate.batch import Trigger, run_batch
 from tidegate.engine.session import OwnSession
 from tidegate.quarantine import ReplayedRecords
 
-EDIT = "$.quantity = integer($.quantity)"
+EDIT = "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)})"
 
 
 def main(run_id: str) -> None:
     """The same run, however often it is begun."""
     app = App.from_environment()
     pipeline = app.pipeline("availability")
-    stream, edit = stream_of(pipeline), quarantine.ValueEdit.parse([EDIT])
+    stream, edit = stream_of(pipeline), quarantine.RecordEdit(EDIT)
     request = ReplayedRecords(
         lambda: map(edit.apply, quarantine.iter_open(app, stream, quarantine.QuarantineFilter())), "ada"
     )

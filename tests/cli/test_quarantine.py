@@ -204,7 +204,8 @@ def test_status_is_listed_counted_and_not_exported(world: Quarantined) -> None:
         (("history", "visitors", "events/0"), "is not a position"),
         (("count", "visitors", "--by", "status", "--by", "reason"), "stands alone"),
         (("discard", "visitors", "--from", "{file}", "--topic", "a", "--because", "b"), "says itself"),
-        (("replay", "visitors", "--set", "n = 1"), "is no edit"),
+        (("replay", "visitors", "--set", "n = 1"), "DuckDB cannot evaluate `n = 1`"),
+        (("replay", "visitors", "--set-key", "17"), "A key is text"),
         (("replay", "visitors", "--generation", "7"), "is of generation 1"),
     ],
 )

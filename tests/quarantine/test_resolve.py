@@ -20,7 +20,8 @@ from tidegate.errors import SettingsInvalid
 from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.ledger import OffsetRange
 from tidegate.quarantine import ReplayedRecords, discard_records
-from tidegate.quarantine.sorting import sorted_by_position
+from tidegate.quarantine.database import open_database
+from tidegate.quarantine.resolve import sorted_by_position
 
 ALL = quarantine.QuarantineFilter()
 
@@ -199,7 +200,7 @@ POSITIONS = st.tuples(
     st.lists(st.lists(POSITIONS, min_size=1, max_size=12), max_size=6), st.integers(1, 5), st.integers(1, 9)
 )
 def test_rows_are_sorted_by_position_whatever_memory_has(
-    tables: list[list[tuple[Any, ...]]], block_rows: int, run_rows: int
+    tables: list[list[tuple[Any, ...]]], block_rows: int, block_bytes: int
 ) -> None:
     rows = [
         pa.Table.from_pylist(
@@ -212,8 +213,9 @@ def test_rows_are_sorted_by_position_whatever_memory_has(
         for table in tables
     ]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidegate.quarantine.sorting._BLOCK_ROWS", block_rows)
-        patched.setattr("tidegate.quarantine.sorting._RUN_ROWS", run_rows)
-        found = identities(sorted_by_position(rows))
+        patched.setattr("tidegate.quarantine.resolve._BLOCK_ROWS", block_rows)
+        patched.setattr("tidegate.quarantine.resolve._BLOCK_BYTES", block_bytes)
+        with open_database() as database:
+            found = identities(sorted_by_position(database, rows))
     expected = [position for table in tables for position in table]
     assert found == sorted(expected, key=lambda row: tuple(2**31 if part is None else part for part in row))

@@ -17,7 +17,7 @@ from tidegate.app.root import App
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.lake.quarantine_files import RowCondition, reason_codes, row_groups
+from tidegate.lake.quarantine_files import RowBounds, reason_codes, row_groups
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
@@ -254,7 +254,7 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
     """Return the number of records in quarantine by reason."""
     store, counts = app.lake(plan.stream).store, Counter[str]()
     for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
-        for group in row_groups(store, file, RowCondition()):
+        for group in row_groups(store, file, RowBounds()):
             codes = reason_codes(group.read(["reason"])["reason"])
             counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
     return counts

@@ -28,21 +28,20 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
     `opened`.
     """
     app, stream, where = opened(**which)
-    decisions = quarantine.Decisions(app, stream)
+    max_bytes = None if as_json else _CUT_BYTES
+    records: list[dict[str, Any]] = []
+    with quarantine.open_decisions(app, stream) as resolved:
+        for rows in quarantine.list_quarantine(app, stream, where, limit, max_bytes):
+            decisions = resolved.decisions_on(rows)
+            if as_json:
+                objects = quarantine.exported_objects(quarantine.exported(rows))
+                pairs = zip(objects, decisions, strict=True)
+                show_lines(record | {"status": str(decision)} for record, decision in pairs)
+            else:
+                pairs = zip(rows.to_pylist(), decisions, strict=True)
+                records += [_row(record, decision) for record, decision in pairs]
     if as_json:
-        for rows in quarantine.list_quarantine(app, stream, where, limit):
-            objects = quarantine.exported_objects(quarantine.exported(rows))
-            show_lines(
-                record | {"status": str(decision)}
-                for record, decision in zip(objects, decisions.decisions_on(rows), strict=True)
-            )
         return
-    tables = quarantine.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
-    records = [
-        _row(record, decision)
-        for rows in tables
-        for record, decision in zip(rows.to_pylist(), decisions.decisions_on(rows), strict=True)
-    ]
     _say_expired(app, stream, where)
     count = len(records)
     show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")

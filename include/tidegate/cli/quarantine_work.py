@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ Rows = Callable[[], Iterator[pa.Table]]
 
 def replay(
     file: Path | None,
-    edits: Sequence[str],
+    edit: tuple[str | None, str | None],
     by: str | None,
     reason: str,
     as_json: bool,
@@ -38,7 +38,7 @@ def replay(
 
     Args:
         file: An exported, possibly edited file with the records; None replays the records of the filters.
-        edits: Edits of each record; see `quarantine.ValueEdit`.
+        edit: The expressions for the value and the key of each record; see `quarantine.RecordEdit`.
         by: The user who decides; None for the login name.
         which: The filters; see `quarantine.record_filter`.
 
@@ -53,7 +53,7 @@ def replay(
             "A batch can only be made of the generation that its file has.",
         )
     request = quarantine.ReplayedRecords(
-        _requested(app, stream, file, edits, which), by or login_name(), reason, file is not None
+        _requested(app, stream, file, edit, which), by or login_name(), reason, file is not None
     )
     run_id = f"replay__{uuid4().hex[:12]}"
     while True:
@@ -89,7 +89,7 @@ def discard(
     """Record that open records will not be used. Args: as `replay`."""
     app = App.from_environment()
     _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
-    rows = _requested(app, stream, file, (), which)
+    rows = _requested(app, stream, file, (None, None), which)
     request = quarantine.ResolutionRequest(rows, by or login_name(), reason, file is not None)
     count, skipped = quarantine.discard_records(app, stream, request)
     if as_json:
@@ -99,7 +99,11 @@ def discard(
 
 
 def _requested(
-    app: App, stream: Stream, file: Path | None, edits: Sequence[str], which: dict[str, Any]
+    app: App,
+    stream: Stream,
+    file: Path | None,
+    edit: tuple[str | None, str | None],
+    which: dict[str, Any],
 ) -> Rows:
     where = record_filter(**which)
     if file is not None and where != quarantine.QuarantineFilter((), (), ()):
@@ -111,10 +115,8 @@ def _requested(
         if file is not None
         else partial(quarantine.iter_open, app, stream, where)
     )
-    if not edits:
-        return rows
-    edit = quarantine.ValueEdit.parse(edits)
-    return lambda: map(edit.apply, rows())
+    record_edit = quarantine.RecordEdit(*edit)
+    return lambda: map(record_edit.apply, rows())
 
 
 def _print_text(text: str) -> None:

@@ -14,7 +14,7 @@ from tidegate.engine.source import RecordSlice
 from tidegate.formats import Header, Records
 from tidegate.formats.replayed import replayed_topic
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import RowCondition, row_groups
+from tidegate.lake.quarantine_files import RowBounds, row_groups
 from tidegate.lake.store import Store
 
 _COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")
@@ -39,7 +39,7 @@ class ReplaySource:
         slices: list[RecordSlice] = []
         for file in self.files:
             groups: dict[tuple[str, int], list[int]] = {}
-            for group in row_groups(self.store, file, RowCondition()):
+            for group in row_groups(self.store, file, RowBounds()):
                 places = group.read(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
                 for place in places.to_pylist():
                     groups.setdefault((place["topic"], place["partition"]), []).append(group.number)
@@ -69,10 +69,12 @@ class ReplaySlice:
 
     def blocks(self) -> Iterator[Records]:
         """Yield the rows as records, at most `MOST_RECORDS` at once. Raises LakeDamaged, LakeUnavailable."""
-        condition = RowCondition(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
-        for group in row_groups(self.store, self.file, condition):
+        place = RowBounds(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
+        for group in row_groups(self.store, self.file, place):
             if group.number in self.groups:
-                rows = group.matching(condition, _COLUMNS)
+                rows = group.read(("topic", "partition", *_COLUMNS))
+                is_here = (pc.equal(rows["topic"], self.topic), pc.equal(rows["partition"], self.partition))
+                rows = rows.filter(pc.and_(*is_here))
                 for start in range(0, rows.num_rows, MOST_RECORDS):
                     yield self._records(rows.slice(start, MOST_RECORDS))
 

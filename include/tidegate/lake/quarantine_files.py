@@ -1,6 +1,4 @@
-"""The columns of quarantine, and a reader by row groups: narrow columns decide which rows are requested, and
-values are read only of row groups that have such rows.
-"""
+"""The columns of quarantine's files, and a reader by row groups."""
 
 from __future__ import annotations
 
@@ -40,60 +38,24 @@ QUARANTINE = pa.schema(
 POSITION = ("topic", "partition", "offset")
 IDENTITY = (*POSITION, "part", "seq")
 """The identity of a record in quarantine: it may be there twice, from its own batch and from a replay."""
-_ROW = pa.field("row", pa.int64())
 _BOUNDED = ("topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True)
-class RowCondition:
-    """A condition on rows of a quarantine: requested are the rows that meet all of its parts; an empty part,
-    or None, accepts any row.
+class RowBounds:
+    """The values of requested rows, by which row groups are skipped; an empty part, or None, accepts any.
 
-    `reasons` are reasons without their detail. `since_ms` is the first timestamp (epoch ms), `until_ms` the
-    first one after the interval: a row without a timestamp is in no interval.
+    `since_ms` is the first timestamp (epoch ms), `until_ms` the first one after the interval: a row without a
+    timestamp is in no interval.
 
-    Example: `RowCondition(reasons=frozenset({"malformed"}), topics=frozenset({"orders"}))`.
+    Example: `RowBounds(topics=frozenset({"orders"}), offset=17)`.
     """
 
-    reasons: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
     partitions: frozenset[int] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
     offset: int | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that `mask` reads."""
-        is_timed = self.since_ms is not None or self.until_ms is not None
-        used = {"reason": self.reasons, "topic": self.topics, "partition": self.partitions}
-        compared = {"timestamp": is_timed, "offset": self.offset is not None}
-        return tuple(name for name, values in {**used, **compared}.items() if values)
-
-    def mask(self, rows: pa.Table) -> pa.ChunkedArray | None:
-        """Return whether each row is requested; None: all rows are."""
-        tests = [
-            pc.is_in(values, value_set=pa.array(sorted(allowed), values.type))
-            for values, allowed in self._listed(rows)
-        ]
-        if self.since_ms is not None:
-            tests.append(pc.fill_null(pc.greater_equal(rows["timestamp"], self.since_ms), False))
-        if self.until_ms is not None:
-            tests.append(pc.fill_null(pc.less(rows["timestamp"], self.until_ms), False))
-        if self.offset is not None:
-            tests.append(pc.equal(rows["offset"], self.offset))
-        mask = None
-        for test in tests:
-            mask = test if mask is None else pc.and_(mask, test)
-        return mask
-
-    def _listed(self, rows: pa.Table) -> Iterator[tuple[pa.ChunkedArray, frozenset[str] | frozenset[int]]]:
-        if self.reasons:
-            yield reason_codes(rows["reason"]), self.reasons
-        if self.topics:
-            yield rows["topic"], self.topics
-        if self.partitions:
-            yield rows["partition"], self.partitions
 
     def may_hold(self, group: pq.RowGroupMetaData) -> bool:
         """Return whether a row group can have a requested row, by its least and largest values."""
@@ -125,11 +87,6 @@ class RowGroup:
     parquet: pq.ParquetFile
     number: int
 
-    @property
-    def rows(self) -> int:
-        """The number of its rows."""
-        return int(self.parquet.metadata.row_group(self.number).num_rows)
-
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return these columns of its rows; a column that the file does not have is null. Raises LakeDamaged,
         LakeUnavailable.
@@ -139,31 +96,22 @@ class RowGroup:
             rows = self.parquet.read_row_group(self.number, columns=stored, use_threads=False)
         return conformed(rows, pa.schema([QUARANTINE.field(name) for name in columns]))
 
-    def matching(self, condition: RowCondition, columns: Sequence[str]) -> pa.Table:
-        """Return these columns of the requested rows, and `row`: their numbers in the row group.
 
-        Columns that the condition does not compare are read only if it leaves a row. Raises LakeDamaged,
-        LakeUnavailable.
-        """
-        compared = self.read(condition.columns)
-        mask = condition.mask(compared)
-        if mask is not None and not pc.any(mask).as_py():
-            return pa.schema([*(QUARANTINE.field(name) for name in columns), _ROW]).empty_table()
-        remaining = self.read([name for name in columns if name not in condition.columns])
-        parts = [remaining[name] if name in remaining.column_names else compared[name] for name in columns]
-        rows = pa.table([*parts, pa.array(range(self.rows), pa.int64())], [*columns, _ROW.name])
-        return rows if mask is None else rows.filter(mask)
-
-
-def row_groups(store: Store, file: DataFile, condition: RowCondition) -> Iterator[RowGroup]:
+def row_groups(store: Store, file: DataFile, bounds: RowBounds) -> Iterator[RowGroup]:
     """Yield the row groups of a quarantine file that may have requested rows.
 
     You can read a row group until you take the next one. Raises LakeDamaged, LakeUnavailable.
     """
     with open_data(store, file) as parquet:
         for number in range(parquet.metadata.num_row_groups):
-            if condition.may_hold(parquet.metadata.row_group(number)):
+            if bounds.may_hold(parquet.metadata.row_group(number)):
                 yield RowGroup(store, file, parquet, number)
+
+
+def read_group(store: Store, file: DataFile, number: int) -> pa.Table:
+    """Return all columns of one row group. Raises LakeDamaged, LakeUnavailable."""
+    with open_data(store, file) as parquet:
+        return RowGroup(store, file, parquet, number).read(QUARANTINE.names)
 
 
 def reason_codes(reasons: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,203 +1,211 @@
-"""Edit many quarantined records with one expression: `$.quantity = integer($.quantity)`.
+"""Edit records of quarantine with a SQL expression of DuckDB over their JSON value.
 
-An edit assigns to a place in a record's value, which must be JSON, or to its `key`. The right side is a JSON
-literal, another place, a conversion of another place, or `nothing`, which removes the place. Numbers keep
-their digits. The language is small on purpose: an exported file can be edited in any way.
+An expression sees one record as `value` (JSON) and `key` (BLOB). It cannot read files or the network.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.quarantine_files import QUARANTINE
+from tidegate.quarantine.database import open_database
 
-Place = tuple[str | int, ...]
-_EDIT = re.compile(r"\s*(?P<place>key|\$[^=]*?)\s*=\s*(?P<source>.*?)\s*", re.DOTALL)
-_STEP = re.compile(r"\.(?P<name>\w+)|\[(?P<number>\d+)\]|\[(?P<text>\"(?:[^\"\\]|\\.)*\")\]")
-_CALL = re.compile(r"(?P<name>[a-z]+)\((?P<place>\$.*)\)", re.DOTALL)
-_NOTHING = object()
-_SYNTAX = 'Write for example `$.quantity = 5`, `$.id = integer($.id)`, `$.note = nothing` or `key = "a"`.'
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_EXAMPLE = (
+    "Write one SQL expression of DuckDB over `value`, such as "
+    "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)})."
+)
+_NUMBER = "__number"
+_KEY_TYPES, _BYTES = ("VARCHAR", "BLOB"), "BLOB"
+_POLL_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
 
 
 class _Unfit(Exception):
-    """The edit cannot be applied to a record."""
+    """An expression cannot be applied to a record."""
 
 
-@dataclass(frozen=True)
-class _Assignment:
-    """An assignment. `place` is None for the key."""
+class RecordEdit:
+    """SQL expressions that give each record another value, another key, or both.
 
-    text: str
-    place: Place | None
-    source: Callable[[Any], Any]
+    A value is the JSON of the expression's result, or a BLOB as it is; a key is text or a BLOB. Both
+    expressions see the record as it was. A record without a value, and a result that is NULL, are refused: a
+    missing field must not turn into a deletion. An edited file can remove a value.
 
+    Args:
+        value: None leaves the value as it is.
+        key: None leaves the key as it is.
 
-@dataclass(frozen=True)
-class ValueEdit:
-    """Edits that are applied to each record, in order.
+    Raises SettingsInvalid if a text is no expression that DuckDB can evaluate.
 
     Example::
 
-        ValueEdit.parse(["$.quantity = integer($.quantity)"]).apply(rows)
+        RecordEdit("json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)})").apply(rows)
     """
 
-    assignments: tuple[_Assignment, ...]
-
-    @classmethod
-    def parse(cls, texts: Iterable[str]) -> ValueEdit:
-        """Parse edits. Raises SettingsInvalid if a text is not an edit."""
-        return cls(tuple(map(_assignment, texts)))
+    def __init__(self, value: str | None = None, key: str | None = None) -> None:
+        self._expressions = {
+            name: text for name, text in (("key", key), ("value", value)) if text is not None
+        }
+        with open_database() as database:
+            for name, text in self._expressions.items():
+                _edited(database.connection, _inputs([], []), name, text)
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Return quarantined rows with the edits applied. Raises SettingsInvalid at a record that they do
-        not fit.
+        """Return quarantined rows with the edits applied.
+
+        Raises SettingsInvalid at a record that an expression does not fit: the error names its position.
         """
-        keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
-        positions = zip(*(rows[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-        for number, position in enumerate(positions):
+        if not self._expressions:
+            return rows
+        values: list[str] = []
+        for value in rows["value"].to_pylist():
             try:
-                keys[number], values[number] = self._edited(keys[number], values[number])
+                values.append(_exact_json(value))
             except _Unfit as error:
-                place = "/".join(map(str, position))
-                raise SettingsInvalid(
-                    f"The edit does not fit {place}: {error}",
-                    "Choose records that it fits with --reason and the other filters, or edit a file.",
-                ) from error
-        for name, edited in (("key", keys), ("value", values)):
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, QUARANTINE.field(name), pa.array(edited, pa.binary()))
-        return rows
+                raise _unfit(rows, len(values), error) from error
+        inputs = _inputs(rows["key"].to_pylist(), values)
+        edited = rows
+        with open_database() as database:
+            for name, text in self._expressions.items():
+                column = self._column(database.connection, rows, inputs, name, text)
+                place = rows.schema.get_field_index(name)
+                edited = edited.set_column(place, QUARANTINE.field(name), pa.array(column, pa.binary()))
+        return edited
 
-    def _edited(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
-        document = _parsed(value)
-        for assignment in self.assignments:
-            assigned = assignment.source(document)
-            if assignment.place is not None:
-                document = _with(document, assignment.place, assigned)
-            elif assigned is _NOTHING or assigned is None:
-                key = None
-            elif isinstance(assigned, str):
-                key = assigned.encode()
-            else:
-                raise _Unfit(f"a key is text, and `{assignment.text}` gives {_text(assigned)}")
-        return key, None if document is _NOTHING else _text(document).encode()
-
-
-def _assignment(text: str) -> _Assignment:
-    match = _EDIT.fullmatch(text)
-    if match is None:
-        raise SettingsInvalid(f"`{text}` is no edit", _SYNTAX)
-    place = None if match["place"] == "key" else _place(match["place"], text)
-    return _Assignment(text, place, _source(match["source"], text))
+    def _column(
+        self, connection: DuckDBPyConnection, rows: pa.Table, inputs: pa.Table, name: str, text: str
+    ) -> list[bytes]:
+        """Return the results for all rows. If there is none, look for the first row that has none."""
+        if not inputs.num_rows:
+            return []
+        try:
+            return _edited(connection, inputs, name, text)
+        except _Unfit as error:
+            if inputs.num_rows == 1:
+                raise _unfit(rows, inputs[_NUMBER][0].as_py(), error) from error
+        middle = inputs.num_rows // 2
+        parts = inputs.slice(0, middle), inputs.slice(middle)
+        return [value for part in parts for value in self._column(connection, rows, part, name, text)]
 
 
-def _place(written: str, text: str) -> Place:
-    steps, end = list[str | int](), 1
-    while end < len(written):
-        match = _STEP.match(written, end)
-        if match is None:
-            raise SettingsInvalid(f"`{written}` in `{text}` is no place in a value", _SYNTAX)
-        number, quoted = match["number"], match["text"]
-        steps.append(int(number) if number else json.loads(quoted) if quoted else match["name"])
-        end = match.end()
-    return tuple(steps)
+def _inputs(keys: list[bytes | None], values: list[str]) -> pa.Table:
+    columns = [
+        pa.array(range(len(keys)), pa.int64()),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.string()),
+    ]
+    return pa.table(columns, [_NUMBER, "key", "value"])
 
 
-def _source(written: str, text: str) -> Callable[[Any], Any]:
-    if written == "nothing":
-        return lambda _: _NOTHING
-    if written.startswith("$"):
-        return partial(_at, place=_place(written, text))
-    call = _CALL.fullmatch(written)
-    if call is not None and call["name"] in _CONVERSIONS:
-        convert, place = _CONVERSIONS[call["name"]], _place(call["place"], text)
-        return lambda document: convert(_at(document, place))
+def _edited(connection: DuckDBPyConnection, inputs: pa.Table, name: str, text: str) -> list[bytes]:
+    """Return the results of an expression as bytes. Ctrl-C and SIGTERM end it.
+
+    Raises SettingsInvalid if DuckDB cannot evaluate it for any record, _Unfit if not for these.
+    """
+    return _interruptible(connection, lambda: _evaluated(connection, inputs, name, text))
+
+
+def _evaluated(connection: DuckDBPyConnection, inputs: pa.Table, name: str, text: str) -> list[bytes]:
+    import duckdb
+
     try:
-        literal = _loads(written)
-    except ValueError as error:
-        raise SettingsInvalid(f"`{written}` in `{text}` is no JSON, place or conversion", _SYNTAX) from error
-    return lambda _: literal
-
-
-def _at(document: Any, place: Place) -> Any:
-    for step in place:
-        is_field = isinstance(step, str) and isinstance(document, dict) and step in document
-        is_element = isinstance(step, int) and isinstance(document, list) and step < len(document)
-        if is_field or is_element:
-            document = document[step]
-        else:
-            raise _Unfit(f"it has nothing at {_written(place)}")
-    if document is _NOTHING:
-        raise _Unfit("it has no value")
-    return document
-
-
-def _with(document: Any, place: Place, value: Any) -> Any:
-    """Return the document with a value at a place whose parent exists."""
-    if not place:
-        return value
-    *parents, last = place
-    parent = _at(document, tuple(parents))
-    if isinstance(last, str) and isinstance(parent, dict):
-        changed: Any = {name: part for name, part in parent.items() if value is not _NOTHING or name != last}
-        changed |= {} if value is _NOTHING else {last: value}
-    elif isinstance(last, int) and isinstance(parent, list) and last < len(parent):
-        changed = [*parent[:last], *([] if value is _NOTHING else [value]), *parent[last + 1 :]]
-    else:
-        raise _Unfit(f"it has no place {_written(place)}")
-    return _with(document, tuple(parents), changed)
-
-
-def _integer(value: Any) -> int:
+        relation = connection.from_arrow(inputs).project(f"{_NUMBER}, key, CAST(value AS JSON) AS value")
+        # parsed by itself, so that the text cannot end the expression and go on with something else
+        result = relation.select(_NUMBER, duckdb.SQLExpression(text).alias("result"))
+        kind = str(result.types[1])
+        if name == "key" and kind not in _KEY_TYPES:
+            raise SettingsInvalid(
+                f"A key is text, and `{text}` gives {kind}",
+                "Use `->>` in place of `->`, or CAST(… AS VARCHAR).",
+            )
+        if name == "value" and kind != _BYTES:
+            # `to_json` of JSON would write its numbers anew: 1.50 as 1.5
+            document = "result" if kind == "JSON" else "to_json(result)"
+            result = result.project(f"{_NUMBER}, CAST({document} AS VARCHAR) AS result")
+    except duckdb.Error as error:
+        raise SettingsInvalid(f"DuckDB cannot evaluate `{text}`: {_first_line(error)}", _EXAMPLE) from error
     try:
-        number = Decimal(str(value)) if not isinstance(value, bool) else None
-    except ArithmeticError:
-        number = None
-    if number is None or not number.is_finite() or number != number.to_integral_value():
-        raise _Unfit(f"{_text(value)} is no integer")
-    return int(number)
+        fetched = result.order(_NUMBER).fetchall()
+    except duckdb.Error as error:
+        raise _Unfit(_first_line(error)) from error
+    results = [value for _, value in fetched]
+    if [number for number, _ in fetched] != inputs[_NUMBER].to_pylist():
+        raise _Unfit("it does not give one result")
+    if None in results:
+        raise _Unfit("it gives NULL")
+    if name == "value" and kind != _BYTES:
+        for value in results:
+            _require_json(value)
+    return [value.encode() if isinstance(value, str) else value for value in results]
 
 
-def _number(value: Any) -> Decimal | int:
+def _interruptible(connection: DuckDBPyConnection, call: Callable[[], list[bytes]]) -> list[bytes]:
+    """Return what a call returns, and let Ctrl-C or SIGTERM end it.
+
+    DuckDB looks for signals only between blocks of rows, and one block of a user's expression can take hours.
+    So another thread computes, and this one waits.
+    """
+    results: list[list[bytes]] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:  # raised below, in the thread that waits
+            errors.append(error)
+
+    # a daemon, since a block that cannot be interrupted must not keep the process alive
+    thread = threading.Thread(target=run, name="tidegate-edit", daemon=True)
+    thread.start()
     try:
-        number = _loads(str(value))
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, (int, Decimal)):
-        raise _Unfit(f"{_text(value)} is no number")
-    return number
+        while thread.is_alive():
+            thread.join(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        connection.interrupt()
+        thread.join(_PATIENCE_SECONDS)
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else _text(value)
+def _exact_json(value: bytes | None) -> str:
+    """Return a value as text, if it is JSON that DuckDB keeps exactly. Raises _Unfit.
 
-
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {"integer": _integer, "number": _number, "text": _as_text}
-
-
-def _parsed(value: bytes | None) -> Any:
+    DuckDB's functions read a number with a fraction as a double: more digits would be lost in silence.
+    """
     if value is None:
-        return _NOTHING
+        raise _Unfit("it has no value")
     try:
-        return _loads(value.decode())
-    except ValueError as error:
+        text = value.decode()
+        _EXACT_JSON.decode(text)
+    except (ValueError, RecursionError) as error:
         raise _Unfit(f"its value is no JSON ({error})") from error
+    return text
 
 
-def _loads(text: str) -> Any:
-    # as Decimal, so that numbers that the edit does not touch keep their digits
-    return json.loads(
-        text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_unique_names
-    )
+def _require_json(text: str) -> None:
+    """Raise _Unfit for a result that is no JSON, such as NaN."""
+    try:
+        _STRICT_JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _Unfit(f"the result is no JSON ({error})") from error
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if Decimal(text) != Decimal(repr(number)):
+        raise _Unfit(f"DuckDB would round its number {text}")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:
@@ -211,15 +219,20 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _text(document: Any) -> str:
-    """Return JSON in which numbers keep the digits that they were read with."""
-    if isinstance(document, dict):
-        fields = (f"{json.dumps(name, ensure_ascii=False)}:{_text(part)}" for name, part in document.items())
-        return "{" + ",".join(fields) + "}"
-    if isinstance(document, list):
-        return "[" + ",".join(map(_text, document)) + "]"
-    return str(document) if isinstance(document, Decimal) else json.dumps(document, ensure_ascii=False)
+_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+_EXACT_JSON = json.JSONDecoder(
+    parse_float=_exact_float, parse_constant=_refuse_constant, object_pairs_hook=_unique_names
+)
 
 
-def _written(place: Place) -> str:
-    return "$" + "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in place)
+def _unfit(rows: pa.Table, number: int, error: _Unfit) -> SettingsInvalid:
+    place = "/".join(str(rows[name][number].as_py()) for name in ("topic", "partition", "offset"))
+    return SettingsInvalid(
+        f"The edit does not fit {place}: {error}",
+        "Choose records that it fits with --reason and the other filters, correct the expression, or edit a "
+        "file. Nothing was changed.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
 from tidegate.lake.datafile import data_errors, open_data
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowCondition, reason_codes, row_groups
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowBounds, row_groups
 from tidegate.lake.store import Store
 from tidegate.ledger import Stream
 from tidegate.ledger.report import HistoryEntry
-from tidegate.quarantine.history import Decisions
+from tidegate.quarantine.database import open_database
+from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords, open_decisions
+from tidegate.quarantine.store import REASON
 
 MOST_RECORDS = 200_000
 """The most records that are counted while somebody waits for a page."""
@@ -69,23 +70,27 @@ def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> lis
     read.
     """
     try:
-        files = [file for _, files in _quarantines(app, stream, entries) for file in files]
-        if sum(file.rows for file in files) > MOST_RECORDS:
+        files = [(seq, file) for seq, files in _quarantines(app, stream, entries) for file in files]
+        if sum(file.rows for _, file in files) > MOST_RECORDS:
             return None
         return _summary(app, stream, files)
     except (LakeDamaged, LakeUnavailable):
         return None  # `samples_of` returns the error
 
 
-def _summary(app: App, stream: Stream, files: Iterable[DataFile]) -> list[ReasonSummary]:
-    store, decisions = app.lake(stream).store, Decisions(app, stream)
+def _summary(app: App, stream: Stream, files: Iterable[tuple[int, DataFile]]) -> list[ReasonSummary]:
     records, opened = Counter[str](), Counter[str]()
-    for file in files:
-        for group in row_groups(store, file, RowCondition()):
-            rows = group.read([*IDENTITY, "reason"])
-            codes = reason_codes(rows["reason"])
-            records.update(codes.to_pylist())
-            opened.update(pc.filter(codes, decisions.open_mask(rows)).to_pylist())
+    counted = f"{REASON} AS reason, count(*) AS n, count(*) FILTER ({NOT_RESOLVED}) AS open"
+    with open_database() as database:
+        resolved = ResolvedRecords(app, stream, database)
+        for seq, file in files:
+            resolved.load(seq)
+            for group in row_groups(app.lake(stream).store, file, RowBounds()):
+                for row in database.query(
+                    f"SELECT {counted} FROM rows GROUP BY 1", rows=group.read([*IDENTITY, "reason"])
+                ).to_pylist():
+                    records[row["reason"]] += row["n"]
+                    opened[row["reason"]] += row["open"]
     return [ReasonSummary(reason, count, opened[reason]) for reason, count in records.most_common()]
 
 
@@ -98,14 +103,15 @@ def samples_of(
     """
     store, samples = app.lake(stream).store, list[QuarantineSample]()
     try:
-        decisions = Decisions(app, stream)
-        for seq, files in _quarantines(app, stream, entries):
-            with needed_by(batch_named(stream, seq)):
-                rows = list(_first_rows(store, files, limit - len(samples)))
-                decided = decisions.decisions_on(pa.Table.from_pylist(rows, _IDENTIFIED))
-            samples += [_sample(seq, row, str(decision)) for row, decision in zip(rows, decided, strict=True)]
-            if len(samples) >= limit:
-                break
+        with open_decisions(app, stream) as resolved:
+            for seq, files in _quarantines(app, stream, entries):
+                with needed_by(batch_named(stream, seq)):
+                    rows = list(_first_rows(store, files, limit - len(samples)))
+                    decisions = resolved.decisions_on(pa.Table.from_pylist(rows, _IDENTIFIED))
+                for row, decision in zip(rows, decisions, strict=True):
+                    samples.append(_sample(seq, row, str(decision)))
+                if len(samples) >= limit:
+                    break
     except (LakeDamaged, LakeUnavailable) as error:
         return [], error
     return samples, None

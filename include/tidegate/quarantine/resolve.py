@@ -1,13 +1,15 @@
-"""Deciding on records in quarantine: which of those that are asked for are open, and writing them down.
+"""Resolve records in quarantine: write the open ones among the requested records into a file of the lake.
 
-What is decided of is a file of the lake: a plan that replays names it, so that the batch is a pure function
-of it, and nobody decides of a record twice. Whoever calls holds the stream's lease.
+A plan that replays records names the file, so that its batch is a pure function of the file, and no record is
+resolved twice. The caller has the stream's lease.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,11 +23,17 @@ from tidegate.lake.manifest import manifest_of
 from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.lake.writer import RowWriter
 from tidegate.ledger import LeasedLedger, Resolution, Stream
-from tidegate.quarantine.resolutions import OPEN, ResolvedRecords
-from tidegate.quarantine.sorting import sorted_by_position
+from tidegate.quarantine.database import Database, open_database
+from tidegate.quarantine.resolved import OPEN, ResolvedRecords
+from tidegate.quarantine.store import rows_at
 
+_BLOCK_ROWS, _BLOCK_BYTES = 4_096, 16 * 1024 * 1024
+_SORTED = (
+    'SELECT "group", row, bytes FROM positions '
+    'ORDER BY topic, "partition", "offset", part NULLS LAST, seq, "group", row'
+)
 Unfit = Callable[[pa.Table], pa.ChunkedArray]
-"""Of rows of a quarantine, which of them cannot be decided of so."""
+"""A function that gets rows of quarantine, and returns which of them cannot be resolved this way."""
 
 
 @dataclass(frozen=True)
@@ -64,36 +72,45 @@ class Skipped:
 def written_resolution(
     app: App, lease: LeasedLedger, request: ResolutionRequest, seq: int | None, unfit: Unfit | None = None
 ) -> tuple[Resolution | None, Skipped]:
-    """The open records that are asked for, as a file that a manifest names; None where there are none.
+    """Write the open records of a request into a file, and return the resolution; None if no record is open.
 
-    `seq`: the batch that replays them; None: they are discarded, so that only what they are known by is
-    written. Nothing counts before the ledger has the resolution. Raises SettingsInvalid where a list has a
-    record that is not in quarantine, or twice; LakeDamaged, LakeUnavailable.
+    Nothing counts before the ledger has the resolution.
+
+    Args:
+        seq: The batch that replays the records; None: they are discarded, and only their identity is written.
+        unfit: Returns which rows cannot be resolved this way; they are skipped.
+
+    Raises SettingsInvalid if a list has a record that is not in quarantine, or a record twice; LakeDamaged,
+    LakeUnavailable.
     """
     stream = lease.stream
-    resolved = ResolvedRecords(app, stream, lease)
-    number = max(resolved.resolutions, default=0) + 1
-    skipped, lake, name = Skipped(), app.lake(stream), resolution_name(number)
-    chosen = _open_rows(resolved, request, unfit, skipped)
-    path = f"{lake.files('quarantine', '', name)}/records.parquet"
-    batches: list[int] = []
-    with RowWriter(lake.store, path, "quarantine") as writer:
-        for rows in _each_once(sorted_by_position(chosen), request.is_listed):
-            batches = sorted({*batches, *pc.unique(rows["seq"]).to_pylist()})
-            for batch in (rows if seq is not None else _positions_only(rows)).combine_chunks().to_batches():
-                writer.write(batch)
+    with open_database() as database:
+        resolved = ResolvedRecords(app, stream, database, lease)
+        number = max(resolved.resolutions, default=0) + 1
+        skipped, lake, name = Skipped(), app.lake(stream), resolution_name(number)
+        chosen = _open_rows(resolved, request, unfit, skipped)
+        path = f"{lake.files('quarantine', '', name)}/records.parquet"
+        batches: set[int] = set()
+        with RowWriter(lake.store, path, "quarantine") as writer:
+            for rows in _each_once(sorted_by_position(database, chosen), request.is_listed):
+                batches.update(pc.unique(rows["seq"]).to_pylist())
+                for batch in (
+                    (rows if seq is not None else _positions_only(rows)).combine_chunks().to_batches()
+                ):
+                    writer.write(batch)
     if writer.file is None:
         return None, skipped
     manifest = app.write_manifest(stream, manifest_of(name, seq or 0, [writer.file]))
     by = (request.decided_by, request.reason)
-    return Resolution(stream, number, seq, manifest, batches[0], batches[-1], *by), skipped
+    return Resolution(stream, number, seq, manifest, min(batches), max(batches), *by), skipped
 
 
 def discard_records(app: App, stream: Stream, request: ResolutionRequest) -> tuple[int, Skipped]:
-    """Discard the open records that are asked for; says how many, and how many were decided of before.
+    """Discard the open records of a request. Return their number, and the number of skipped records.
 
-    Nothing is deleted: they stay readable as long as quarantine is kept. Raises LeaseHeld while a run is at
-    work, Fenced, and what `written_resolution` raises.
+    Nothing is deleted: discarded records stay readable as long as quarantine is kept.
+
+    Raises LeaseHeld while a run is at work, Fenced, and what `written_resolution` raises.
     """
     with leased(app, stream, f"discard__{uuid4().hex[:12]}") as lease:
         resolution, skipped = written_resolution(app, lease, request, None)
@@ -136,8 +153,50 @@ def _unknown(rows: pa.Table, numbers: pa.Int64Array, expired: int) -> SettingsIn
     )
 
 
+def sorted_by_position(database: Database, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield all rows, sorted by `IDENTITY`; rows with one identity in the order in which they came.
+
+    DuckDB sorts the positions. The rows wait in a file that the system maps into memory: keys and values can
+    be of any size, and DuckDB cannot sort many of a megabyte within a bound of memory.
+    """
+    with TemporaryDirectory(prefix="tidegate-sort-") as folder:
+        path = Path(folder) / "rows.arrow"
+        database.run(
+            'CREATE TABLE positions (topic VARCHAR, "partition" INT, "offset" INT8, part INT, seq INT8, '
+            '"group" INT8, row INT8, bytes INT8)'
+        )
+        with pa.ipc.new_file(path, QUARANTINE) as file:
+            blocks = (block for rows in tables for block in rows.to_batches(max_chunksize=_BLOCK_ROWS))
+            for number, block in enumerate(blocks):
+                file.write_batch(block)
+                sizes = [pc.fill_null(pc.binary_length(block[name]), 0) for name in ("key", "value")]
+                narrow = pa.table([block[name] for name in IDENTITY], list(IDENTITY))
+                narrow = narrow.append_column("bytes", pc.add(*sizes))
+                values = f"* EXCLUDE (row, bytes), {number}, row, bytes"
+                database.run(f"INSERT INTO positions SELECT {values} FROM rows", rows=narrow)
+        with pa.memory_map(str(path)) as mapped:
+            stored = pa.ipc.open_file(mapped)
+            for places in database.stream(_SORTED, _BLOCK_ROWS):
+                for part in _bounded(places):
+                    yield rows_at(part, lambda number: pa.table(stored.get_batch(number)))
+
+
+def _bounded(places: pa.Table) -> Iterator[pa.Table]:
+    """Cut a block of places into parts of at most 16 MiB of keys and values, or one row."""
+    start = size = 0
+    for row, length in enumerate(places["bytes"].to_pylist()):
+        if row > start and size + length > _BLOCK_BYTES:
+            yield places.slice(start, row - start)
+            start, size = row, 0
+        size += length
+    yield places.slice(start)
+
+
 def _each_once(tables: Iterable[pa.Table], is_listed: bool) -> Iterator[pa.Table]:
-    """Sorted rows without those that repeat the one before. Raises SettingsInvalid where a list does."""
+    """Yield sorted rows without those that repeat the one before.
+
+    Raises SettingsInvalid if a list has such a row.
+    """
     last: tuple[object, ...] | None = None
     for rows in tables:
         keys = [tuple(row.values()) for row in rows.select(IDENTITY).to_pylist()]

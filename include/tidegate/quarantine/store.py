@@ -1,19 +1,29 @@
-"""Read quarantine by filters and in pieces: memory holds one row group at a time."""
+"""Read quarantine by filters and in pieces: memory holds one row group at a time.
+
+Narrow columns decide which records match; keys and values are read only from row groups with such records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.reasons import Reason
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import QUARANTINE, RowCondition, RowGroup, row_groups
+from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowBounds, RowGroup, row_groups
 from tidegate.ledger import Stream
+from tidegate.quarantine.database import open_database
+from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords
+
+REASON = "split_part(reason, ':', 1)"
+"""SQL: a reason without its detail."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class QuarantineFilter:
     last_batch: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    offset: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a reason that does not exist."""
@@ -49,15 +60,36 @@ class QuarantineFilter:
             )
 
     @property
-    def condition(self) -> RowCondition:
-        """The condition on each row."""
-        return RowCondition(
-            frozenset(map(str, self.reasons)),
-            frozenset(self.topics),
-            frozenset(self.partitions),
-            self.since_ms,
-            self.until_ms,
-        )
+    def condition(self) -> tuple[str, list[Any]]:
+        """The condition on a row as SQL, and its parameters."""
+        tests: list[tuple[str, Any]] = []
+        if self.reasons:
+            tests.append((f"list_contains(?, {REASON})", list(map(str, self.reasons))))
+        if self.topics:
+            tests.append(("list_contains(?, topic)", list(self.topics)))
+        if self.partitions:
+            tests.append(('list_contains(?, "partition")', list(self.partitions)))
+        if self.since_ms is not None:
+            tests.append(('"timestamp" >= ?', self.since_ms))
+        if self.until_ms is not None:
+            tests.append(('"timestamp" < ?', self.until_ms))
+        if self.offset is not None:
+            tests.append(('"offset" = ?', self.offset))
+        return " AND ".join(test for test, _ in tests) or "true", [value for _, value in tests]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the condition reads."""
+        is_timed = self.since_ms is not None or self.until_ms is not None
+        used = {"reason": self.reasons, "topic": self.topics, "partition": self.partitions}
+        compared = {"timestamp": is_timed, "offset": self.offset is not None}
+        return [name for name, values in {**used, **compared}.items() if values]
+
+    @property
+    def bounds(self) -> RowBounds:
+        """The bounds by which row groups are skipped."""
+        places = frozenset(self.topics), frozenset(self.partitions)
+        return RowBounds(*places, self.since_ms, self.until_ms, self.offset)
 
     def has_batch(self, seq: int) -> bool:
         """Return whether the filter includes records of this batch."""
@@ -69,19 +101,58 @@ class QuarantineFilter:
 ALL = QuarantineFilter()
 
 
-def iter_quarantine(app: App, stream: Stream, where: QuarantineFilter = ALL) -> Iterator[pa.Table]:
-    """Yield all matching records with all columns of `QUARANTINE`, a row group at a time.
+def iter_quarantine(
+    app: App, stream: Stream, where: QuarantineFilter = ALL, open_only: bool = False
+) -> Iterator[pa.Table]:
+    """Yield all matching records with the columns of `QUARANTINE`, a row group at a time.
 
     The oldest batch comes first; the records of a batch are in no particular order.
 
+    Args:
+        open_only: Leave out records that were replayed or discarded.
+
     Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
+    condition, parameters = where.condition
+    with open_database() as database:
+        resolved = ResolvedRecords(app, stream, database) if open_only else None
+        test = f"{condition} AND {NOT_RESOLVED}" if open_only else condition
+        for group in matching_groups(app, stream, where):
+            if resolved is not None:
+                resolved.load(group.seq)
+            narrow = group.read({*where.columns, *IDENTITY})
+            numbers = database.query(f"SELECT row FROM rows WHERE {test} ORDER BY row", parameters, narrow)
+            if numbers.num_rows:
+                yield group.read(QUARANTINE.names).take(numbers["row"])
+
+
+def iter_open(app: App, stream: Stream, where: QuarantineFilter) -> Iterator[pa.Table]:
+    """Yield what `iter_quarantine` yields, without records that were replayed or discarded."""
+    return iter_quarantine(app, stream, where, open_only=True)
+
+
+@dataclass(frozen=True)
+class QuarantineGroup:
+    """A row group of a batch's quarantine. If it is damaged, the error names the batch."""
+
+    stream: Stream
+    seq: int
+    group: RowGroup
+
+    def read(self, columns: Iterable[str]) -> pa.Table:
+        """Return these columns of all rows. Raises LakeDamaged, LakeUnavailable."""
+        with needed_by(batch_named(self.stream, self.seq)):
+            return self.group.read(list(columns))
+
+
+def matching_groups(app: App, stream: Stream, where: QuarantineFilter) -> Iterator[QuarantineGroup]:
+    """Yield the row groups that can contain matching records. Read one before you take the next one."""
+    store = app.lake(stream).store
     for seq, files in quarantine_batches(app, stream, where):
         with needed_by(batch_named(stream, seq)):
-            for group in groups_of(app, stream, files, where.condition):
-                rows = group.matching(where.condition, QUARANTINE.names).drop_columns(["row"])
-                if rows.num_rows:
-                    yield rows
+            for file in files:
+                for group in row_groups(store, file, where.bounds):
+                    yield QuarantineGroup(stream, seq, group)
 
 
 def quarantine_batches(
@@ -98,10 +169,16 @@ def quarantine_batches(
                 yield seq, files
 
 
-def groups_of(
-    app: App, stream: Stream, files: Sequence[DataFile], condition: RowCondition
-) -> Iterator[RowGroup]:
-    """Yield the row groups of a batch that can contain matching records."""
-    store = app.lake(stream).store
-    for file in files:
-        yield from row_groups(store, file, condition)
+def rows_at(places: pa.Table, read: Callable[[int], pa.Table]) -> pa.Table:
+    """Return the rows at some places, in the order of the places. Each group of rows is read once.
+
+    Args:
+        places: The columns `group`, which `read` takes, and `row`, the number of the row in the group.
+    """
+    parts = [(QUARANTINE.empty_table(), pa.array([], pa.int64()))]
+    order = pa.array(range(places.num_rows), pa.int64())
+    for group in pc.unique(places["group"]).to_pylist():
+        chosen = pc.equal(places["group"], group)
+        parts.append((read(group).take(places["row"].filter(chosen)), order.filter(chosen)))
+    rows = pa.concat_tables([rows for rows, _ in parts])
+    return rows.take(pc.sort_indices(pa.chunked_array([numbers for _, numbers in parts])))

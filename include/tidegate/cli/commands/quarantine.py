@@ -126,25 +126,38 @@ _BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: y
 @_FROM
 @click.option(
     "--set",
-    "edits",
-    multiple=True,
-    metavar="'PLACE = WHAT'",
-    help="Edit each, such as '$.id = integer($.id)'; repeatable.",
+    "value_edit",
+    metavar="SQL",
+    help="A SQL expression of DuckDB over each record's `value` (JSON), which gives another value.",
+)
+@click.option(
+    "--set-key",
+    "key_edit",
+    metavar="SQL",
+    help="A SQL expression over each record's `value` (JSON) and `key` (BLOB), which gives another key.",
 )
 @_BY_WHOM
 @click.option("--because", "why", default="", metavar="TEXT", help="Why, for the history.")
 @as_json
 def replay(
-    file: Path | None, edits: tuple[str, ...], by: str | None, why: str, as_json: bool, **which: Any
+    file: Path | None,
+    value_edit: str | None,
+    key_edit: str | None,
+    by: str | None,
+    why: str,
+    as_json: bool,
+    **which: Any,
 ) -> None:
     """Let open records of PIPELINE come in again, as they are or edited, in a batch of their own.
 
     They are taken as new, after all that was read so far: a value that a key got in the meantime is replaced.
     A record that was replayed or discarded once is not replayed again.
+
+    Correct a field, for example: --set "json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)})".
     """
     from tidegate.cli import quarantine_work
 
-    quarantine_work.replay(file, edits, by, why, as_json, **which)
+    quarantine_work.replay(file, (value_edit, key_edit), by, why, as_json, **which)
 
 
 @quarantine.command()
