@@ -64,17 +64,17 @@ def _always(stage: core.Stage) -> Callable[[int], core.Stage]:
     return lambda _: stage
 
 
-_TOLERANCE = core.Within((core.Tolerance("level", Decimal(20)),), ("level",))
+_TOLERANCE = core.Within({"level": core.Amount(Decimal(20))})
 _TIME_LIMIT = core.TimeLimit(_LIMIT_MS)
 
 STRATEGIES = {
     "change, exact": Strategy(
-        _always(core.Stage(core.Latest(), core.Change(core.Exact(("isAvailable",))))),
+        _always(core.Stage(core.Latest(), core.Change(("isAvailable",)))),
         Shape(_available, stored=1),
         lambda batches, *_: naive.change(batches),
     ),
     "change, within": Strategy(
-        _always(core.Stage(core.Latest(), core.Change(_TOLERANCE))),
+        _always(core.Stage(core.Latest(), core.Change(("level",), equal=_TOLERANCE))),
         Shape(_level, stored=1),
         lambda batches, *_: naive.within(batches, "level", 20.0),
     ),
@@ -94,22 +94,22 @@ STRATEGIES = {
         lambda batches, *_: naive.in_sequence(batches),
     ),
     "threshold": Strategy(
-        _always(core.Stage(core.Collect(), core.Threshold(_COUNT, None, _AFTER_MS), clock="run")),
+        _always(core.Stage(core.Collect(), core.Threshold(_COUNT, None, _AFTER_MS))),
         Shape(_event, keys_per_100=1, uneven=True),
         lambda batches, end_ms, _: naive.threshold(batches, _COUNT, _AFTER_MS, end_ms),
     ),
     "window_close, sum": Strategy(
-        _always(core.Stage(_SUM, core.WindowClose(), core.Tumbling(_WINDOW_MS, _GRACE_MS), clock="run")),
+        _always(core.Stage(_SUM, core.WindowClose(), core.Tumbling(_WINDOW_MS, _GRACE_MS))),
         Shape(_quantity, keys_per_100=1),
         lambda batches, end_ms, _: naive.window_sums(batches, "quantity", _WINDOW_MS, _GRACE_MS, end_ms),
     ),
     "time_limit": Strategy(
-        _always(core.Stage(core.Latest(), _TIME_LIMIT, clock="run")),
+        _always(core.Stage(core.Latest(), _TIME_LIMIT)),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, _: naive.time_limit(batches, _LIMIT_MS, end_ms),
     ),
     "time_limit, bounded": Strategy(
-        lambda keys: core.Stage(core.Latest(), _TIME_LIMIT, clock="run", bound=core.Bound(_allowed(keys))),
+        lambda keys: core.Stage(core.Latest(), _TIME_LIMIT, bound=core.Bound(_allowed(keys))),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, keys: naive.bounded_time_limit(batches, _LIMIT_MS, _allowed(keys), end_ms),
     ),

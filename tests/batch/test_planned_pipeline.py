@@ -198,7 +198,8 @@ def test_plan_notes_required_function_versions(tmp_path: Path, shop: Path) -> No
     assert python_functions(pipeline) == {"shop.compare:same": digest}
     emit = kernel_stage(pipeline, pipeline.stages[1]).emit
     assert isinstance(emit, core.Change)
-    assert emit.equivalence == core.Function("shop.compare:same", ("m",), digest)
+    assert emit.equal == core.PythonEqual("shop.compare:same", digest)
+    assert emit.compared == ("m",)
 
 
 def test_function_changed_between_batches_is_reported(

@@ -30,7 +30,7 @@ def history(*values: dict[str, Any] | None, key: str = "k") -> list[Record]:
 
 
 def changes(*values: dict[str, Any] | None, compared: tuple[str, ...] = BOTH) -> list[Any]:
-    kernel = Kernel(core.Change(core.Exact(compared)))
+    kernel = Kernel(core.Change(compared))
     kernel.apply(history(*values))
     return kernel.emissions.get("k", [])
 
@@ -73,14 +73,14 @@ def test_same_value_is_emitted_again_after_a_deletion() -> None:
 
 
 def test_a_deletion_is_remembered_by_the_next_batch() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     for number, each in enumerate([value(1), None, value(1)]):
         kernel.apply([Record("k", each, 0, number, number)])
     assert kernel.emissions["k"] == [value(1), None, value(1)]
 
 
 def test_a_suppressed_record_writes_no_state() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply(history(value(1)))
     kernel.apply([Record("k", value(1), 0, 5, 5)])
     assert kernel.changed_rows == 1
@@ -88,7 +88,7 @@ def test_a_suppressed_record_writes_no_state() -> None:
     assert kernel.counts["idempotent-update-skip"] == 1
 
 
-@pytest.mark.parametrize("emit", [core.Change(core.Exact(BOTH)), core.Update()], ids=["change", "update"])
+@pytest.mark.parametrize("emit", [core.Change(BOTH), core.Update()], ids=["change", "update"])
 def test_deleted_key_has_no_state_until_it_returns(emit: core.Emit) -> None:
     kernel = Kernel(emit)
     rows = []
@@ -105,7 +105,7 @@ def test_update_sends_every_value() -> None:
 
 
 def test_value_that_where_rejects_is_not_compared() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply(
         [
             Record("k", value(1), 0, 0, 0),
@@ -131,7 +131,7 @@ def test_update_state_keeps_newest_and_last_emitted_value() -> None:
 
 
 def test_record_at_or_before_the_state_is_dropped() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply(history(value(1), value(2)))
     kernel.apply(
         [Record("k", value(1), 0, 0, 0), Record("k", value(3), 0, 1, 1), Record("k", value(4), 0, 2, 2)]
@@ -156,7 +156,7 @@ def test_records_of_several_partitions_go_by_timestamp() -> None:
 
 
 def test_quarantined_rows_pass_through_untouched_and_counted() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     bad = {
         "kind": core.QUARANTINED,
         "topic": "in",
@@ -171,20 +171,20 @@ def test_quarantined_rows_pass_through_untouched_and_counted() -> None:
 
 
 def test_reasons_say_new_changed_deleted() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply(history(value(1), value(2), None, value(2)))
     assert [row["reason"] for row in kernel.emitted_rows] == ["new", "changed", "deleted", "new"]
 
 
 def test_ordinals_count_a_keys_emissions() -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply([*history(value(1), value(2), key="j"), *history(value(1), value(2), value(3))])
     assert [(row["key"], row["ordinal"]) for row in kernel.emitted_rows] == [
         ("j", 0), ("j", 1), ("k", 0), ("k", 1), ("k", 2),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("emit", [core.Change(core.Exact(BOTH)), core.Update()], ids=["change", "update"])
+@pytest.mark.parametrize("emit", [core.Change(BOTH), core.Update()], ids=["change", "update"])
 def test_an_empty_batch_gives_only_counts(emit: core.Emit) -> None:
     kernel = Kernel(emit)
     kernel.apply([])
@@ -192,14 +192,14 @@ def test_an_empty_batch_gives_only_counts(emit: core.Emit) -> None:
     assert kernel.counts.accounted == 0
 
 
-EDITS = {"a heartbeat": core.Change(core.Exact(BOTH), heartbeat_ms=1000)} | {
-    "bytes and timestamp": core.Change(core.Serialized(BOTH, timestamp=True))
+EDITS = {"a heartbeat": core.Change(BOTH, heartbeat_ms=1000)} | {
+    "bytes and timestamp": core.Change(BOTH, equal=core.Bytes(), timestamp=True)
 }
 
 
 @pytest.mark.parametrize("edited", EDITS.values(), ids=EDITS.keys())
 def test_edited_stage_finds_time_of_last_emission(edited: core.Emit) -> None:
-    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel = Kernel(core.Change(BOTH))
     kernel.apply([Record("k", value(1), 0, 0, timestamp=10_000)])
     kernel.emit = edited
     kernel.apply([Record("k", value(1), 0, 1, timestamp=10_000)])

@@ -11,7 +11,7 @@ from tidegate.core.lowered import lower_entries
 from tidegate.core.rows import ENTRY, POSITION
 
 NOW, RIGHT = 1_000, 900
-THRESHOLD = core.Stage(core.Collect(), core.Threshold(count=9, after_ms=60, since="arrival"), clock="run")
+THRESHOLD = core.Stage(core.Collect(), core.Threshold(count=9, after_ms=60, since="arrival"))
 
 
 def row(**columns: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_partition_without_a_time_gets_the_least() -> None:
 def test_last_flush_waits_from_the_lowered_clock() -> None:
     emit = core.Threshold(after_ms=60, since="last_flush")
     rows = row(since=800, flushed_at=5_000, due_at=5_060), row(key="idle", pending=0, flushed_at=5_000)
-    assert lowered(core.Stage(core.Collect(), emit, clock="run"), *rows) == [
+    assert lowered(core.Stage(core.Collect(), emit), *rows) == [
         ("k", 800, RIGHT, RIGHT + 60),
         ("idle", None, RIGHT, None),
     ]
@@ -46,11 +46,11 @@ def test_last_flush_waits_from_the_lowered_clock() -> None:
 
 def test_lower_clock_keeps_the_end_of_windows() -> None:
     emit = core.Threshold(after_ms=10_000, since="arrival")
-    stage = core.Stage(core.Collect(), emit, core.Tumbling(2_000), clock="run")
+    stage = core.Stage(core.Collect(), emit, core.Tumbling(2_000))
     window = {"window_start": 0, "window_end": 2_000}
     assert lowered(stage, row(since=1_500, due_at=2_000, **window)) == [("k", RIGHT, None, 2_000)]
 
 
 def test_lower_clock_keeps_stages_on_event_time() -> None:
-    stage = core.Stage(core.Collect(), core.Threshold(after_ms=60, since="arrival"), clock="stream")
+    stage = core.Stage(core.Collect(), core.Threshold(after_ms=60, since="arrival", clock="stream"))
     assert lowered(stage, row(since=5_000, due_at=5_060)) == []

@@ -83,7 +83,7 @@ def test_separate_state_equals_state_among_rows(
         for number, (key, value) in enumerate(given_records)
     ]
     state = [state_row(key, 1.0, hashes[key]) for key in sorted(known)]
-    stage = core.Stage(core.Latest(), core.Change(core.Exact(("a", "b"))))
+    stage = core.Stage(core.Latest(), core.Change(("a", "b")))
     among = core.decide(stage, sorted_batches([*state, *rows], arrow_rows))
     beside = core.decide(stage, sorted_batches(rows, arrow_rows), prior=Prior(state, due, step))
     assert decisions(beside) == decisions(among)

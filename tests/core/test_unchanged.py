@@ -16,7 +16,7 @@ from tidegate import core
 
 NULLS = core.Unchanged()
 TEXT = core.Unchanged("?")
-CHANGE = core.Change(core.Exact(("a", "b")))
+CHANGE = core.Change(("a", "b"))
 
 
 @pytest.fixture(params=[False, True], ids=["whole columns", "record by record"], autouse=True)

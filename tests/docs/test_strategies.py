@@ -18,7 +18,7 @@ from tests.core.rows_for_tests import Kernel, Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "strategies.md").read_text()
-STRATEGY = "include/tidegate/core/emit/every_nth.py"
+STRATEGY = "include/tidegate/core/strategies/every_nth.py"
 
 
 def blocks(language: str) -> list[str]:

@@ -35,7 +35,7 @@ OUTBOX = pa.schema(
         ("key_columns", KEY_COLUMNS),
     ]
 )
-EXACT = core.Change(core.Exact(("x", "name")))
+EXACT = core.Change(("x", "name"))
 
 
 @dataclass(frozen=True)
@@ -132,22 +132,17 @@ def test_neighbours_equal_a_plain_loop_in_any_parts(emissions: list[Emitted], si
 
 
 @pytest.mark.parametrize(
-    ("equivalence", "same"),
+    ("change", "same"),
     [
-        (core.Exact(("x",)), [False, True, False]),
-        (core.Serialized(("x",)), [False, True, False]),
-        (core.Serialized(("x",), timestamp=True), [False, False, False]),
-        (core.Within((core.Tolerance("x", Decimal(1)),), ("x",)), [True, True, False]),
+        (core.Change(("x",)), [False, True, False]),
+        (core.Change(("x",), equal=core.Bytes()), [False, True, False]),
+        (core.Change(("x",), equal=core.Bytes(), timestamp=True), [False, False, False]),
+        (core.Change(("x",), equal=core.Within({"x": core.Amount(Decimal(1))})), [True, True, False]),
     ],
 )
-def test_neighbours_are_equal_by_the_stages_own_measure(
-    equivalence: core.Equivalence, same: list[bool]
-) -> None:
+def test_neighbours_are_equal_by_the_stages_own_measure(change: core.Change, same: list[bool]) -> None:
     rows = [Emitted("k", x, timestamp=at) for at, x in enumerate((1.0, 2.0, 2.0, 4.0))]
-    pairs = [
-        neighbours.no_equal_neighbours([outbox(rows[at : at + 2])], core.Change(equivalence))
-        for at in range(3)
-    ]
+    pairs = [neighbours.no_equal_neighbours([outbox(rows[at : at + 2])], change) for at in range(3)]
     assert [not pair.passed for pair in pairs] == same
 
 
@@ -210,10 +205,10 @@ def test_quarantined_emission_makes_previous_state_unknown() -> None:
 
 
 def test_hash_state_is_compared_by_hash() -> None:
-    emit = core.Change(core.Exact(("x", "name")), hashed=True)
+    emit = core.Change(("x", "name"), state="hash")
     rows = outbox([Emitted("k", 1.0)])
     values = neighbours._outputs(rows)
-    digest = core.equivalence.digest(emit.equivalence, values)(0, 0)  # type: ignore[arg-type]
+    digest = emit.marker(values)(0, 0)  # type: ignore[arg-type]
     for digest_before, passed in ((digest, False), ("0f", True), (None, True)):
         state = state_of([{"key": "k", "digest": digest_before}])
         assert neighbours.no_equal_neighbours([rows], emit, lambda _, s=state: s).passed == passed

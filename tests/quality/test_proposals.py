@@ -17,7 +17,7 @@ from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
 from tidegate.quality.proposals import PATTERNS, Proposal, propose_for_columns, propose_for_stage
 
-CHANGE = core.Stage(core.Latest(), core.Change(core.Exact(("x",))), name="out")
+CHANGE = core.Stage(core.Latest(), core.Change(("x",)), name="out")
 CLOSE = core.Stage(core.Latest(), core.WindowClose(), window=core.Tumbling(10, 0), name="out")
 
 

@@ -15,6 +15,7 @@ from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
+from tidegate import core
 from tidegate.batch import offsets, plan
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
@@ -22,8 +23,6 @@ from tidegate.maintenance import cleaning
 from tidegate.spec import Pipeline, incompatible_changes
 from tidegate.spec.change import Change
 from tidegate.spec.condition import parse_condition
-from tidegate.spec.emit import ChangeEmit
-from tidegate.spec.equal import SqlEqual
 
 _plan_ranges = plan.plan_ranges
 _no_batch = plan._no_batch
@@ -82,7 +81,7 @@ def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, label
 @planted((grammar, "require_conditions"))
 def a_condition_is_parsed_again_when_its_batch_is_computed(pipeline: Pipeline) -> None:
     for emit in (stage.emit for stage in pipeline.stages):
-        if isinstance(emit, ChangeEmit) and isinstance(emit.equal, SqlEqual):
+        if isinstance(emit, core.Change) and isinstance(emit.equal, core.SqlEqual):
             _, faults = parse_condition(emit.equal.sql.text, None)
             if faults:
                 raise ConditionFailed(faults[0].message)

@@ -143,7 +143,8 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     of_csv = made(source={"format": "csv", "columns": "id bigint, at timestamp", "csv": {"delimiter": ";"}})
     partial = made({"unchanged": {"text": "?"}, "emit": {"on": "update"}})
     of_log = made(source={"sequence": {"columns": ["id"], "keep": "1h"}})
-    of_files = [refusing, of_csv, of_log]
+    by_bytes = made({"emit": {"on": "change", "equal": "bytes"}})
+    of_files = [refusing, of_csv, of_log, by_bytes]
     pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, edited, made, refused
-from tidegate.spec import ChangeEmit, Stage, ThresholdEmit, TimeLimitEmit, WindowCloseEmit, parse_pipeline
-from tidegate.spec.equal import Amount, Within
+from tidegate import core
+from tidegate.spec import Stage, parse_pipeline
 from tidegate.spec.tree import read as read_tree
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -114,21 +114,21 @@ def test_an_option_of_another_way_is_refused(on: str, option: str) -> None:
 # change
 
 
-def change(**options: Any) -> ChangeEmit:
+def change(**options: Any) -> core.Change:
     found = read("change", **options)
-    assert isinstance(found, ChangeEmit)
+    assert isinstance(found, core.Change)
     return found
 
 
 def test_change_compares_everything_exactly_by_default() -> None:
     found = change()
-    assert (found.equal, found.timestamp, found.state) == ("exact", False, "value")
+    assert (found.equal, found.timestamp, found.state) == (core.Exact(), False, "value")
     assert (found.heartbeat_ms, found.compared) == (None, ("price", "ok", "name"))
 
 
 def test_change_compares_aggregates_too() -> None:
     emit = made({"reduce": {"n": "count(*)", "m": "max(id)"}, "emit": {"on": "change", "ignore": ["m"]}})
-    assert isinstance(found := emit.stages[0].emit, ChangeEmit)
+    assert isinstance(found := emit.stages[0].emit, core.Change)
     assert found.compared == ("n",)
 
 
@@ -137,9 +137,9 @@ def test_heartbeat_is_a_duration() -> None:
 
 
 def test_only_the_run_clock_triggers_a_heartbeat() -> None:
-    beats = [change(heartbeat="1h", clock=clock).beats_by_clock for clock in ("run", "stream")]
+    beats = [change(heartbeat="1h", clock=clock).repeats_by_clock for clock in ("run", "stream")]
     assert beats == [True, False]
-    assert not change(clock="run").beats_by_clock
+    assert not change(clock="run").repeats_by_clock
 
 
 def test_bytes_may_have_the_timestamp_too() -> None:
@@ -150,8 +150,8 @@ def test_bytes_may_have_the_timestamp_too() -> None:
 def test_tolerances_are_numbers_or_percentages() -> None:
     found = change(equal={"within": {"price": "1.5%"}}).equal
     assert not isinstance(found, str)
-    assert found.within == {"price": Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
-    assert change(equal={"within": {"price": 1}}).equal.within == {"price": Amount(Decimal(1))}  # type: ignore[union-attr]
+    assert found.within == {"price": core.Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
+    assert change(equal={"within": {"price": 1}}).equal.within == {"price": core.Amount(Decimal(1))}  # type: ignore[union-attr]
 
 
 def test_tolerance_is_the_exact_written_number() -> None:
@@ -162,9 +162,9 @@ def test_tolerance_is_the_exact_written_number() -> None:
         json_text = json.dumps(read_tree(yaml_text.replace(written, "1.5"), "p.yaml").data)
         for text, file in ((yaml_text, "p.yaml"), (json_text.replace("1.5", written), "p.json")):
             emit = parse_pipeline(text, file).stages[0].emit
-            assert isinstance(emit, ChangeEmit)
-            assert isinstance(emit.equal, Within)
-            assert emit.equal.within == {"seen": Amount(Decimal(written), percent="%" in form)}
+            assert isinstance(emit, core.Change)
+            assert isinstance(emit.equal, core.Within)
+            assert emit.equal.within == {"seen": core.Amount(Decimal(written), percent="%" in form)}
     assert change(equal={"within": {"price": 0.1}}).equal.within["price"].amount == Decimal("0.1")  # type: ignore[union-attr]
 
 
@@ -269,7 +269,7 @@ def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPa
 def test_bounded_time_limit_has_a_buffer() -> None:
     assert read("time_limit").buffer is None
     found = read("time_limit", buffer={"max_records": 1000})
-    assert isinstance(found, TimeLimitEmit)
+    assert isinstance(found, core.TimeLimit)
     assert found.after_ms == 30_000
     assert found.buffer is not None
     assert (found.buffer.max_records, found.buffer.max_bytes, found.buffer.when_full) == (
@@ -281,7 +281,7 @@ def test_bounded_time_limit_has_a_buffer() -> None:
 
 def test_window_close_buffer_shuts_down_by_default() -> None:
     found = read("window_close", buffer={"max_bytes": 5})
-    assert isinstance(found, WindowCloseEmit)
+    assert isinstance(found, core.WindowClose)
     assert found.buffer is not None
     assert found.buffer.when_full == "shut_down"
 
@@ -294,16 +294,16 @@ def test_a_buffer_that_spills_needs_no_bound(on: str) -> None:
 
 def test_threshold_is_a_count_bytes_or_time() -> None:
     found = read("threshold", after="60s", since="last_flush")
-    assert isinstance(found, ThresholdEmit)
+    assert isinstance(found, core.Threshold)
     assert (found.count, found.max_bytes, found.after_ms, found.since) == (100, None, 60_000, "last_flush")
     events = made({**COLLECT, "emit": {"on": "threshold", "max_bytes": 5}}).stages[0].emit
-    assert isinstance(events, ThresholdEmit)
+    assert isinstance(events, core.Threshold)
     assert (events.count, events.max_bytes, events.since) == (None, 5, "arrival")
 
 
 def test_after_starts_at_arrival_except_under_stream_clock() -> None:
     sinces = [read("threshold", after="60s", **options) for options in ({}, {"clock": "stream"})]
-    assert [emit.since for emit in sinces if isinstance(emit, ThresholdEmit)] == ["arrival", "first_event"]
+    assert [emit.since for emit in sinces if isinstance(emit, core.Threshold)] == ["arrival", "first_event"]
 
 
 WAITS: list[tuple[str, dict[str, Any], str, str]] = [

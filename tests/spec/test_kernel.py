@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,6 @@ import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made
 from tidegate import core
-from tidegate.core.equivalence import Equivalence
 from tidegate.errors import ConditionFailed
 from tidegate.spec import (
     compile_pipeline,
@@ -30,10 +30,10 @@ def emit(**written: Any) -> core.Stage:
     return stage({**LATEST, "emit": written})
 
 
-def equivalence(**change: Any) -> Equivalence:
-    found = emit(on="change", **change).emit
+def change(**options: Any) -> core.Change:
+    found = emit(on="change", **options).emit
     assert isinstance(found, core.Change)
-    return found.equivalence
+    return found
 
 
 ALL = ("price", "ok", "name")
@@ -78,13 +78,13 @@ def test_window_compiles_to_kernel_window(written: Any, window: core.Window | No
     ("written", "strategy"),
     [
         ({"on": "update"}, core.Update()),
-        ({"on": "change"}, core.Change(core.Exact(ALL))),
-        ({"on": "change", "heartbeat": "1h"}, core.Change(core.Exact(ALL), heartbeat_ms=3_600_000)),
+        ({"on": "change"}, core.Change(ALL)),
+        ({"on": "change", "heartbeat": "1h"}, core.Change(ALL, heartbeat_ms=3_600_000)),
         (
             {"on": "change", "heartbeat": "1h", "clock": "run"},
-            core.Change(core.Exact(ALL), heartbeat_ms=3_600_000, by_clock=True),
+            core.Change(ALL, heartbeat_ms=3_600_000, clock="run"),
         ),
-        ({"on": "change", "state": "hash"}, core.Change(core.Exact(ALL), hashed=True)),
+        ({"on": "change", "state": "hash"}, core.Change(ALL, state="hash")),
         ({"on": "time_limit", "after": "30s"}, core.TimeLimit(30_000)),
         ({"on": "threshold", "count": 5}, core.Threshold(count=5, since="arrival")),
         (
@@ -106,25 +106,25 @@ def test_window_close_and_bytes_go_out_too() -> None:
 
 
 def test_what_is_the_same() -> None:
-    assert equivalence(equal="bytes", timestamp=True) == core.Serialized(ALL, timestamp=True)
-    assert equivalence(columns=["ok"]) == core.Exact(("ok",))
-    assert equivalence(ignore=["ok"], equal="bytes") == core.Serialized(("price", "name"))
+    assert change(equal="bytes", timestamp=True) == core.Change(ALL, equal=core.Bytes(), timestamp=True)
+    assert change(columns=["ok"]) == core.Change(("ok",))
+    assert change(ignore=["ok"], equal="bytes") == core.Change(("price", "name"), ("ok",), core.Bytes())
     within = {"within": {"price": "1%"}}
-    assert equivalence(equal=within, ignore=["name"]) == core.Within(
-        (core.Tolerance("price", 1.0, percent=True),), ("price", "ok")
+    assert change(equal=within, ignore=["name"]) == core.Change(
+        ("price", "ok"), ("name",), core.Within({"price": core.Amount(Decimal(1), percent=True)})
     )
 
 
 def test_the_same_by_sql() -> None:
-    found = equivalence(equal={"sql": "old.price = new.price"})
-    assert isinstance(found, core.Satisfies)
-    assert found.columns == ALL
-    assert found.condition.evaluate({"old": {"price": 1.0}, "new": {"price": 1.0}}) is True
+    found = change(equal={"sql": "old.price = new.price"})
+    assert isinstance(found.equal, core.SqlEqual)
+    assert found.compared == ALL
+    assert found.equal.sql.evaluate({"old": {"price": 1.0}, "new": {"price": 1.0}}) is True
 
 
 def test_the_same_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
-    assert equivalence(equal={"python": "shop:same"}) == core.Function("shop:same", ALL)
+    assert change(equal={"python": "shop:same"}) == core.Change(ALL, equal=core.PythonEqual("shop:same"))
 
 
 def test_the_clock_is_that_of_emit() -> None:
@@ -156,7 +156,7 @@ def test_a_buffer_is_bounded_unless_it_spills(buffer: Any, bound: core.Bound | N
 
 def test_the_buffer_of_final_values_shuts_down() -> None:
     written = {**COUNT, **HOUR, "emit": {"on": "window_close", "buffer": {"max_records": 5}}}
-    assert stage(written).bound == core.Bound(max_records=5, when_full="shut_down")
+    assert stage(written).bound == core.FinalBound(max_records=5, when_full="shut_down")
 
 
 BY_COLUMNS = {"deduplicate": {"columns": ["name"], "keep": "1h"}}
@@ -177,7 +177,7 @@ def test_deduplicated_columns_get_their_own_stage() -> None:
     assert deduplication_stage(made(source={"deduplicate": "root"})) is None
     waiting = {**COUNT, "emit": {"on": "interval", "every": "1s"}}
     assert deduplication_stage(made(waiting, source=BY_COLUMNS)) == core.Stage(
-        core.Latest(), core.Once(3_600_000), clock="stream", deduplicate="offset"
+        core.Latest(), core.Once(3_600_000), deduplicate="offset"
     )
 
 
@@ -199,9 +199,9 @@ def test_conditions_are_over_the_types_that_values_have() -> None:
     with pytest.raises(ConditionFailed, match=r"too large for `int`"):
         typed.where.evaluate({"n": 2})
     assert isinstance(typed.emit, core.Change)
-    assert isinstance(typed.emit.equivalence, core.Satisfies)
+    assert isinstance(typed.emit.equal, core.SqlEqual)
     with pytest.raises(ConditionFailed, match=r"too large for `int`"):
-        typed.emit.equivalence.condition.evaluate({"old": {"n": 2}, "new": {"n": 2}})
+        typed.emit.equal.sql.evaluate({"old": {"n": 2}, "new": {"n": 2}})
     with pytest.raises(ConditionFailed, match=r"computes with string"):
         with_types(logic, pa.struct([("n", pa.string())]), {})
 
@@ -221,4 +221,4 @@ def test_a_planned_condition_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
             assert typed.where.evaluate({"price": 2.0}) is True
         else:
             assert isinstance(typed.emit, core.Change)
-            assert isinstance(typed.emit.equivalence, core.Satisfies)
+            assert isinstance(typed.emit.equal, core.SqlEqual)

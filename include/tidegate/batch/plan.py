@@ -261,7 +261,7 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     return before is not None and any(
         before.stage_counts(stage.name).get(name, 0) > 0
         for stage in pipeline.stages
-        for name in ((*_BUFFERED, "state-rows") if stage.beats_by_clock else _BUFFERED)
+        for name in ((*_BUFFERED, "state-rows") if stage.emit.repeats_by_clock else _BUFFERED)
     )
 
 

@@ -6,26 +6,15 @@ only.
 
 from tidegate.core.condition import Condition
 from tidegate.core.counts import Counts, outgoing
-from tidegate.core.emit import (
-    Change,
-    Emit,
-    InSequence,
-    Interval,
-    Once,
-    Threshold,
-    TimeLimit,
-    Update,
-    WindowClose,
-)
 from tidegate.core.envelope import Envelope, KeyColumn
-from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
+from tidegate.core.equivalence import Amount, Bytes, Equivalence, Exact, PythonEqual, SqlEqual, Within
 from tidegate.core.expectation import RowExpectation
 from tidegate.core.gone import live_rows_suffice
 from tidegate.core.kernel import decide, order
 from tidegate.core.metrics import metrics, running_totals
 from tidegate.core.ordering import ranked
 from tidegate.core.prior_state import PriorState
-from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
+from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest
 from tidegate.core.rows import (
     BY_KEY,
     BY_PARTITION,
@@ -41,8 +30,19 @@ from tidegate.core.rows import (
     input_schema,
     output_schema,
 )
-from tidegate.core.stage import Batch, Bound, Stage, groups
+from tidegate.core.stage import Batch, Stage, groups
+from tidegate.core.strategies import STRATEGIES
+from tidegate.core.strategies.change import Change
+from tidegate.core.strategies.in_sequence import InSequence
+from tidegate.core.strategies.interval import Interval
+from tidegate.core.strategies.once import Once
+from tidegate.core.strategies.threshold import Threshold
+from tidegate.core.strategies.time_limit import TimeLimit
+from tidegate.core.strategies.update import Update
+from tidegate.core.strategies.window_close import FinalBound, WindowClose
+from tidegate.core.strategy import Bound, Clock, Emit
 from tidegate.core.unchanged import Unchanged
+from tidegate.core.values import Reduce
 from tidegate.core.windows import Hopping, Session, Tumbling, Window
 
 __all__ = [
@@ -57,11 +57,15 @@ __all__ = [
     "REFUSED",
     "STATE",
     "TRACE",
+    "STRATEGIES",
     "Aggregate",
     "Aggregates",
+    "Amount",
     "Batch",
     "Bound",
+    "Bytes",
     "Change",
+    "Clock",
     "Collect",
     "Condition",
     "Counts",
@@ -69,7 +73,7 @@ __all__ = [
     "Envelope",
     "Equivalence",
     "Exact",
-    "Function",
+    "FinalBound",
     "Hopping",
     "InSequence",
     "Interval",
@@ -77,15 +81,14 @@ __all__ = [
     "Latest",
     "Once",
     "PriorState",
+    "PythonEqual",
     "Reduce",
     "RowExpectation",
-    "Satisfies",
-    "Serialized",
     "Session",
+    "SqlEqual",
     "Stage",
     "Threshold",
     "TimeLimit",
-    "Tolerance",
     "Tumbling",
     "Unchanged",
     "Update",

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tidegate.core.counts import Counts
 from tidegate.core.entry import Entry
-from tidegate.core.reduce import Values
-from tidegate.core.stage import Bound
+from tidegate.core.strategy import Bound
+from tidegate.core.values import Values
 from tidegate.errors import BufferFull
 
 

@@ -8,9 +8,9 @@ from tidegate.core.bounded import Buffer
 from tidegate.core.columns import Columns
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.fence import Fences
-from tidegate.core.reduce import Values
 from tidegate.core.stage import Stage
 from tidegate.core.timers import Timers
+from tidegate.core.values import Values
 from tidegate.core.windows import Span
 
 

@@ -17,12 +17,10 @@ import pyarrow as pa
 from tidegate.core.bounded import Buffer
 from tidegate.core.columns import Columns
 from tidegate.core.counts import Counts
-from tidegate.core.emit import WindowClose
 from tidegate.core.entries import Entries
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.gate import Gate
 from tidegate.core.outcome import Outcome
-from tidegate.core.reduce import Collect, Latest
 from tidegate.core.rows import FIRST, LAST, STATE, TIMER
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
@@ -55,7 +53,7 @@ class Folding:
         self._cause = TIMER
         """The cause of what is emitted now: the row of a record, or as in `Outcome.emit`."""
         self._tally: dict[str, int] = defaultdict(int)
-        latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
+        latest, collect = stage.reduce.newest_only, stage.reduce.lists_events
         # without a window, `latest` is one record's value; in a window it depends on all of its records
         self._sets_aside = stage.on_error == "quarantine"
         self._ignores_nulls = not stage.reduce.takes_nulls
@@ -67,9 +65,9 @@ class Folding:
         emptied = aggregates and stage.emit.empties and stage.window is None
         self._retracts = not (collect or emptied)
         # a final value must not be emitted twice
-        self._final = isinstance(stage.emit, WindowClose)
+        self._final = stage.emit.is_final
         self._late_after = stage.emit.late_after_ms
-        self._counts_bytes = getattr(stage.emit, "max_bytes", None) is not None
+        self._counts_bytes = stage.emit.max_text_bytes is not None
 
     def run(self, group_ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Apply all rows; yields emission, state and trace rows.

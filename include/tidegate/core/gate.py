@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from tidegate.core.condition.compiler import KEY
 from tidegate.core.condition.values import Unfit
-from tidegate.core.emit import Change, Sameness
-from tidegate.core.emit.strategy import Marker
 from tidegate.core.entry import NEVER, Entry
-from tidegate.core.equivalence import digest
 from tidegate.core.expectation import refusal
-from tidegate.core.reduce import Values
 from tidegate.core.stage import Stage
+from tidegate.core.strategy import Marker, Sameness
+from tidegate.core.values import Values
 from tidegate.errors import ConditionFailed
 
 
@@ -25,18 +23,15 @@ class Gate:
     """A stage's conditions, bound to the values of one Arrow batch. `hashed`: the stage stores hashes."""
 
     def __init__(self, stage: Stage, values: Values, output: pa.StructType) -> None:
-        change = stage.emit if isinstance(stage.emit, Change) else None
         self.hashed = stage.remembers_hashes
         self._emit = stage.emit
         self._digest: Marker | None = None
         self.same: Sameness | None = None
         if self.hashed:
-            self._digest = (
-                stage.emit.marker(values.field) if change is None else digest(change.equivalence, values)
-            )
+            self._digest = stage.emit.marker(values)
             self.same = self._repeats
-        elif change is not None:
-            self.same = change.equivalence.bind(values)
+        else:
+            self.same = stage.emit.compare(values)
         self._where = stage.where
         self._expectations = stage.expectations
         self._values = values

@@ -7,15 +7,15 @@ grammar makes its checks, its messages and the JSON Schema, so that an idea is w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any
 
 Check = Callable[[Any, Mapping[str, Any]], None]
-"""Raises Misfit if an option does not go with those before it (by field name; not those with mistakes)."""
+"""Raises BadOption if an option does not go with those before it, which it gets by field name."""
 
 
-class Misfit(ValueError):
+class BadOption(ValueError):
     """Options that do not go together. The grammar reports it at the option, with its line."""
 
     def __init__(self, message: str, fix: str) -> None:
@@ -35,6 +35,26 @@ Duration = Annotated[int, Form("duration")]
 """Milliseconds, more than 0."""
 Delay = Annotated[int, Form("delay")]
 """Milliseconds, 0 or more."""
+Count = Annotated[int, Form("count")]
+"""A whole number, at least 1."""
+Columns = Annotated[tuple[str, ...], Form("columns")]
+"""Names of columns that the stage emits."""
+
+
+class HasOptions:
+    """A class with options."""
+
+    @classmethod
+    def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Return the options of a file, with the defaults that depend on other options (`computed`).
+
+        Args:
+            options: The value of each option, by field name.
+            given: The fields that the file has.
+
+        Raises BadOption if the options do not go together.
+        """
+        return options
 
 
 def option(
@@ -44,6 +64,7 @@ def option(
     default: Any = MISSING,
     written: str | None = None,
     check: Check | None = None,
+    computed: bool = False,
 ) -> Any:
     """Return the field of an option.
 
@@ -53,9 +74,10 @@ def option(
         default: Its value if a file leaves it out; without a default, a file must have it.
         written: Its name in the file, if the field has another one: fields have their unit in the name.
         check: Compares it with the options before it.
+        computed: Whether `HasOptions.complete` gives a file's default.
     """
-    metadata = {"description": description, "example": example, "written": written, "check": check}
-    return field(default=default, metadata=metadata)
+    metadata = {"description": description, "example": example, "written": written}
+    return field(default=default, metadata={**metadata, "check": check, "computed": computed})
 
 
 @dataclass(frozen=True)
@@ -68,6 +90,7 @@ class Option:
     example: str
     default: Any
     check: Check | None
+    computed: bool
 
     @property
     def is_required(self) -> bool:
@@ -85,6 +108,7 @@ def options_of(declared: type) -> list[Option]:
             part.metadata["example"],
             part.default,
             part.metadata["check"],
+            part.metadata["computed"],
         )
         for part in fields(declared)
         if "description" in part.metadata
@@ -93,4 +117,5 @@ def options_of(declared: type) -> list[Option]:
 
 def examples(place: str, declared: Iterable[type]) -> dict[str, str]:
     """Return generic path -> example, for the options of classes that stand at a place of the file."""
-    return {f"{place}.{option.written}": option.example for part in declared for option in options_of(part)}
+    place = f"{place}." if place else ""
+    return {f"{place}{option.written}": option.example for part in declared for option in options_of(part)}

@@ -12,9 +12,9 @@ import pyarrow as pa
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.ordering import Ints, turns_of
-from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
 from tidegate.core.unusable import pass_through, with_reasons
+from tidegate.core.values import Values
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 # emissions are plain tuples, which are made faster than named ones: there may be one per record

@@ -8,23 +8,14 @@ from functools import cached_property
 from typing import Literal
 
 from tidegate.core.condition import Condition
-from tidegate.core.emit import Change, Emit
 from tidegate.core.expectation import RowExpectation
-from tidegate.core.reduce import Collect, Latest, Reduce
+from tidegate.core.strategy import Bound, Clock, Emit
 from tidegate.core.unchanged import Unchanged
+from tidegate.core.values import Reduce
 from tidegate.core.windows import Window
 
 Place = tuple[str, int]
 """A topic-partition."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The limit of a buffer per topic-partition: entries, or bytes of key + serialized value."""
-
-    max_records: int | None = None
-    max_bytes: int | None = None
-    when_full: Literal["emit_early", "shut_down"] = "emit_early"
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,6 @@ class Stage:
     reduce: Reduce
     emit: Emit
     window: Window | None = None
-    clock: Literal["stream", "run"] = "stream"
     where: Condition | None = None
     deduplicate: Literal["offset", "root", "none"] = "offset"
     bound: Bound | None = None
@@ -65,23 +55,28 @@ class Stage:
     by_time: bool = False
 
     @property
+    def clock(self) -> Clock:
+        """The time that counts for the stage."""
+        return self.emit.clock
+
+    @property
     def remembers_emitted(self) -> bool:
         """Whether an entry's state has the last emitted value. Events and flushed aggregates are facts that
         nothing replaces; and with a bounded buffer, a key has an entry in each partition.
         """
-        if self.remembers_hashes or self.bound is not None or isinstance(self.reduce, Collect):
+        if self.remembers_hashes or self.bound is not None or self.reduce.lists_events:
             return False
-        return isinstance(self.reduce, Latest) or self.window is not None or not self.emit.empties
+        return self.reduce.newest_only or self.window is not None or not self.emit.empties
 
     @property
     def remembers_hashes(self) -> bool:
         """Whether a hash is stored of the last emission, in place of the value."""
-        return self.emit.marks or (isinstance(self.emit, Change) and self.emit.hashed)
+        return self.emit.marks
 
     @property
     def keeps_values(self) -> bool:
         """Whether its state rows have values."""
-        return not (self.remembers_hashes and isinstance(self.reduce, Latest))
+        return not (self.remembers_hashes and self.reduce.newest_only)
 
 
 def groups(stage: Stage) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from tidegate.core.emit import Emit
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.strategy import Emit
 from tidegate.core.windows import Window
 
 

@@ -83,7 +83,7 @@ def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBat
 
     Raises RecordFailed at the first unreadable record if the stage stops for it.
     """
-    if stage.emit.marks:
+    if stage.emit.forwards_only:
         return rows, None
     parts = []
     for find, error in _UNREADABLE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from tidegate.core.durations import write_duration
-from tidegate.core.options import Delay, Duration, Misfit, option
+from tidegate.core.options import BadOption, Delay, Duration, HasOptions, option
 
 Span = tuple[int, int]
 """[start, end) of a tumbling or hopping window; [first, last] timestamps of a session."""
@@ -69,14 +69,14 @@ def _leaves_no_gaps(every_ms: int, options: Mapping[str, Any]) -> None:
     if size_ms is not None and every_ms > size_ms:
         size = write_duration(size_ms)
         what = f"windows of {size} every {write_duration(every_ms)} leave gaps between them"
-        raise Misfit(what, f"Write at most `every: {size}`.")
+        raise BadOption(what, f"Write at most `every: {size}`.")
     if size_ms is not None and size_ms > every_ms * MAX_WINDOWS:
         what = f"each record would be in {-(-size_ms // every_ms):,} windows"
         least = write_duration(-(-size_ms // MAX_WINDOWS))
-        raise Misfit(what, f"Write at least `every: {least}`: {MAX_WINDOWS:,} windows are the most.")
+        raise BadOption(what, f"Write at least `every: {least}`: {MAX_WINDOWS:,} windows are the most.")
 
 
-class _Fixed:
+class _Fixed(HasOptions):
     """Windows of one size, which is known before any record arrives."""
 
     merges: ClassVar[bool] = False
@@ -155,7 +155,7 @@ class Hopping(_Fixed):
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(HasOptions):
     """A window that lasts as long as records follow each other within the gap."""
 
     gap_ms: Duration = option(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate import core
-from tidegate.core.emit.in_sequence import described_mark, mark
+from tidegate.core.strategies.in_sequence import described_mark, mark
 from tidegate.engine.batch import Before, Computation
 from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.errors import translated

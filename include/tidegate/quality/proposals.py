@@ -80,9 +80,9 @@ def propose_for_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_l
         Proposal(types.KEYS, {}, "emissions have keys"),
         Proposal(types.COUNTS, {}, "each record that is read is accounted for"),
     ]
-    if isinstance(logic.emit, core.Change):
+    if logic.emit.is_change:
         proposals.append(Proposal(types.NEIGHBOURS, {}, promised))
-    if isinstance(logic.emit, core.WindowClose):
+    if logic.emit.is_final:
         proposals.append(Proposal(types.FINALS, {}, promised))
     proposals.append(_share(types.QUARANTINED, [past.share(past.quarantined) for past in history]))
     if drops_late:

@@ -18,7 +18,6 @@ from tidegate.spec import lexis
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.change import Change, change_of
 from tidegate.spec.columns import BadType, parse_type
-from tidegate.spec.emit import ChangeEmit, ThresholdEmit
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
@@ -144,7 +143,7 @@ def _in_counted_bytes(before: Stage, after: Stage) -> Iterator[Change]:
     """Yield a changed list of fields, if the stage counts bytes: buffered events were counted with
     the old fields.
     """
-    counted = [isinstance(stage.emit, ThresholdEmit) and stage.emit.max_bytes for stage in (before, after)]
+    counted = [stage.emit.max_text_bytes for stage in (before, after)]
     if all(counted) and _event_types(before) != _event_types(after):
         why = "the bytes of the buffered events were counted with other fields"
         yield change_of(f"stages.{after.name}.select", [*before.values], [*after.values], why)
@@ -171,15 +170,11 @@ def _state_types(stage: Stage, name: str, type_: str) -> tuple[pa.DataType, ...]
 
 def _keeps_values(stage: Stage) -> bool:
     """Return whether the state has the stage's values, and not only hashes of them."""
-    return not (_keeps_hashes(stage) and stage.reduce == "latest")
+    return not (stage.emit.marks and stage.reduce == "latest")
 
 
 def _is_hashed(stage: Stage, name: str) -> bool:
-    return isinstance(stage.emit, ChangeEmit) and _keeps_hashes(stage) and name in stage.emit.compared
-
-
-def _keeps_hashes(stage: Stage) -> bool:
-    return isinstance(stage.emit, ChangeEmit) and stage.emit.state == "hash"
+    return stage.emit.marks and name in stage.emit.compared
 
 
 def _aggregates(stage: Stage) -> dict[str, Aggregate]:

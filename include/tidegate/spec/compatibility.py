@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate import core
 from tidegate.spec.change import Change, change_of
 from tidegate.spec.column_changes import column_changes, column_notes, renamed_columns
 from tidegate.spec.columns import ANY, BadType, Type, parse_type
 from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.emit import ChangeEmit, Emit, ThresholdEmit
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.pipeline import Pipeline
@@ -135,7 +135,7 @@ def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
         yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
 
 
-def _in_emit(place: str, before: Emit, after: Emit) -> Iterator[Change]:
+def _in_emit(place: str, before: core.Emit, after: core.Emit) -> Iterator[Change]:
     if before.on != after.on:
         yield change_of(f"{place}.on", before.on, after.on, "the state of each key depends on it")
         return
@@ -144,26 +144,8 @@ def _in_emit(place: str, before: Emit, after: Emit) -> Iterator[Change]:
         yield change_of(
             f"{place}.clock", before.clock, after.clock, "time would go back, and windows open again"
         )
-    if isinstance(before, ChangeEmit) and isinstance(after, ChangeEmit):
-        yield from _in_change(place, before, after)
-    if isinstance(before, ThresholdEmit) and isinstance(after, ThresholdEmit):
-        yield from _in_threshold(place, before, after)
-
-
-def _in_change(place: str, before: ChangeEmit, after: ChangeEmit) -> Iterator[Change]:
-    if before.state != after.state:
-        yield change_of(f"{place}.state", before.state, after.state, "the state does not have the other one")
-    elif before.state == "hash":
-        why = "all values would have another hash, and be emitted again"
-        yield from _if_changed(f"{place}.columns", before.compared, after.compared, why)
-        yield from _if_changed(f"{place}.equal", before.equal, after.equal, why)
-        yield from _if_changed(f"{place}.timestamp", before.timestamp, after.timestamp, why)
-
-
-def _in_threshold(place: str, before: ThresholdEmit, after: ThresholdEmit) -> Iterator[Change]:
-    if before.after_ms is None and after.after_ms is not None:
-        why = "buffered values have no timer, and would wait for their key's next record"
-        yield change_of(f"{place}.after", None, f"{after.after_ms} ms", why)
+    for name, was, now, why in before.state_changes(after):
+        yield from _if_changed(f"{place}.{name}", was, now, why)
 
 
 def _column_types(source: Source) -> dict[str, Type]:
@@ -186,7 +168,7 @@ def _is_bounded(pipeline: Pipeline, stage: Stage) -> bool:
 
 
 def _buffer(stage: Stage) -> Any:
-    return getattr(stage.emit, "buffer", None)
+    return stage.emit.buffer
 
 
 def _aggregates(stage: Stage) -> Any:

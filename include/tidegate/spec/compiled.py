@@ -20,12 +20,12 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tidegate.core import RowExpectation
+from tidegate.core import STRATEGIES, Amount, Bound, FinalBound, RowExpectation
 from tidegate.core.condition import Condition
+from tidegate.core.equivalence import EQUIVALENCES
 from tidegate.core.windows import WINDOWS
 from tidegate.formats.payload import SinkSchema
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
-from tidegate.spec import emit, equal
 from tidegate.spec.columns import Column
 from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
@@ -49,9 +49,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(QuarantineRule, LateRule, RecordBound),
     *WINDOWS,
-    *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
-    *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
-    *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition, RowExpectation),
+    *(*STRATEGIES.values(), Bound, FinalBound, *EQUIVALENCES, Amount, Condition, RowExpectation),
     *(*get_args(AnySink), SinkRegistry, SinkSchema),
 )
 _BY_NAME = {part.__name__: part for part in _PARTS}

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    InstanceOf,
-    PrivateAttr,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, Tag, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
+from tidegate import core
 from tidegate.core.condition import Condition
-from tidegate.core.user_function import source_digest
+from tidegate.core.equivalence import EQUIVALENCES, Amount
+from tidegate.core.options import options_of
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import read_condition
 from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
-from tidegate.spec.scope import Model, scope_of, suggest_column
+from tidegate.spec.options import Reader, read_as
+from tidegate.spec.scope import scope_of, suggest_column
 from tidegate.spec.tree import Fraction
 from tidegate.spec.trusted import check_function
 
-WORDS = ("exact", "bytes")
-FORMS = ("within", "sql", "python")
-
-
-@dataclass(frozen=True)
-class Amount:
-    """A tolerance: how far a number may be from the last emitted one, absolutely or in percent of it.
-
-    It has the digits that were written: 0.1 is a tenth, not the nearest double.
-    """
-
-    amount: Decimal
-    percent: bool = False
+WORDS = {kind.word: kind() for kind in EQUIVALENCES if kind.word is not None}
+FORMS = {options_of(kind)[0].written: kind for kind in EQUIVALENCES if kind.word is None}
+"""The option that names a form -> its class."""
 
 
 def compared_columns(emitted: ColumnTypes | None, columns: Any, ignore: Any) -> ColumnTypes | None:
@@ -117,44 +100,20 @@ Tolerance = Annotated[
 ]
 
 
-class Within(Model):
-    """Values are equal if these columns are within a tolerance, and all other columns are exactly equal."""
-
-    within: Annotated[
-        dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
-        AfterValidator(_filled_mapping),
-    ] = Field(description="Column: how far from the last emitted number still counts as the same.")
-
-
-class SqlEqual(Model):
-    """Values are equal if a condition over `old.x` and `new.x` is true."""
-
-    sql: Annotated[
-        InstanceOf[Condition], BeforeValidator(_over_old_and_new), WithJsonSchema({"type": "string"})
-    ] = Field(description="A condition over `old.x` and `new.x`; if it is true, the values are equal.")
-
-
-class PythonEqual(Model):
-    """Values are equal if a Python function, called with both values as dicts, returns True."""
-
-    python: Annotated[str, AfterValidator(check_function)] = Field(
-        description="`module:function` of two dicts, in a module that TIDEGATE_PYTHON_MODULES lists."
-    )
-    _digest: str | None = PrivateAttr(default=None)
-
-    @property
-    def digest(self) -> str | None:
-        """The digest of the module's source when the pipeline was planned; None before it is planned."""
-        return self._digest
-
-    def planned(self) -> PythonEqual:
-        """Return the model with the present digest.
-
-        Raises UserFunctionFailed if the function cannot be imported.
-        """
-        copy = self.model_copy()
-        copy._digest = source_digest(self.python)
-        return copy
+_READERS = {
+    "tolerances": Reader(
+        Annotated[
+            dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
+            AfterValidator(_filled_mapping),
+        ]
+    ),
+    "comparison": Reader(
+        Annotated[
+            InstanceOf[Condition], BeforeValidator(_over_old_and_new), WithJsonSchema({"type": "string"})
+        ]
+    ),
+    "function": Reader(Annotated[str, AfterValidator(check_function)]),
+}
 
 
 def _check_form(written: Any) -> Any:
@@ -176,13 +135,13 @@ def _form(written: Any) -> str:
     return next(form for form in FORMS if form in written) if isinstance(written, dict) else "word"
 
 
-Equal = Annotated[
-    Annotated[
-        Annotated[Literal["exact", "bytes"], Tag("word")]
-        | Annotated[Within, Tag("within")]
-        | Annotated[SqlEqual, Tag("sql")]
-        | Annotated[PythonEqual, Tag("python")],
-        Discriminator(_form),
-    ],
-    BeforeValidator(_check_form),
-]
+if TYPE_CHECKING:
+    Equal = core.Equivalence
+else:
+    _Word = Annotated[Literal[tuple(WORDS)], AfterValidator(WORDS.get)]
+    _FORMS = (Annotated[read_as(kind, _READERS), Tag(form)] for form, kind in FORMS.items())
+    _EQUALS = (Annotated[_Word, Tag("word")], *_FORMS)
+    Equal = Annotated[
+        Annotated[Union[_EQUALS], Discriminator(_form)],  # noqa: UP007
+        BeforeValidator(_check_form),
+    ]

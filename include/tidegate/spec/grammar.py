@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.core import STRATEGIES, Bound
+from tidegate.core.equivalence import EQUIVALENCES
 from tidegate.core.options import examples, options_of
 from tidegate.core.windows import WINDOWS
 from tidegate.spec.tree import Route
@@ -78,26 +80,10 @@ EXAMPLES = {
     "stages.*.aliases.*": "isAvailable: [available]",
     "stages.*.emit": "emit: {on: change, equal: exact}",
     "stages.*.emit.on": "on: change",
-    "stages.*.emit.columns": "columns: [isAvailable]",
-    "stages.*.emit.ignore": "ignore: [updatedAt]",
-    "stages.*.emit.equal": "equal: exact",
-    "stages.*.emit.equal.within": "within: {price: 0.5, weight: 1%}",
+    **examples("stages.*.emit", STRATEGIES.values()),
+    **examples("stages.*.emit.equal", EQUIVALENCES),
     "stages.*.emit.equal.within.*": "price: 0.5",
-    "stages.*.emit.equal.sql": 'sql: "abs(old.price - new.price) < 0.5"',
-    "stages.*.emit.equal.python": 'python: "shop.compare:same"',
-    "stages.*.emit.timestamp": "timestamp: true",
-    "stages.*.emit.state": "state: value",
-    "stages.*.emit.heartbeat": "heartbeat: 1h",
-    "stages.*.emit.clock": "clock: stream",
-    "stages.*.emit.buffer": "buffer: {max_records: 1000, when_full: shut_down}",
-    "stages.*.emit.buffer.max_records": "max_records: 1000",
-    "stages.*.emit.buffer.max_bytes": "max_bytes: 10_000_000",
-    "stages.*.emit.buffer.when_full": "when_full: shut_down",
-    "stages.*.emit.after": "after: 30s",
-    "stages.*.emit.count": "count: 100",
-    "stages.*.emit.max_bytes": "max_bytes: 900_000",
-    "stages.*.emit.since": "since: first_event",
-    "stages.*.emit.every": "every: 10m",
+    **examples("stages.*.emit.buffer", [Bound]),
     "stages.*.where": 'where: "isAvailable"',
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
     "stages.*.unchanged.text": "text: __debezium_unavailable_value",
@@ -237,7 +223,7 @@ PIPELINE = Grammar(
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
         "stages.*.reduce": (),
         "stages.*.emit": ("on",),
-        "stages.*.emit.equal": ("within", "sql", "python"),
+        "stages.*.emit.equal": tuple(examples("", EQUIVALENCES)),
         "sinks.*": ("kind",),
         **dict.fromkeys(_CALLBACKS, ()),
         "quality": ("checkpoint",),

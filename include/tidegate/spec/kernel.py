@@ -10,21 +10,12 @@ import pyarrow as pa
 
 from tidegate import core
 from tidegate.core.condition import Condition
-from tidegate.core.equivalence import Equivalence
 from tidegate.errors import ConditionFailed
 from tidegate.spec.arrow import type_of
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition_types import typed_condition
 from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.emit import (
-    ChangeEmit,
-    ThresholdEmit,
-    TimeLimitEmit,
-    UpdateEmit,
-    WindowCloseEmit,
-)
-from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
@@ -73,12 +64,11 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
     """
     kernel = core.Stage(
         reduce=_reduce(stage),
-        emit=_emit(pipeline, stage),
+        emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
         window=stage.window,
-        clock=stage.emit.clock,
         where=stage.condition,
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
-        bound=_bound(stage),
+        bound=stage.emit.bound,
         on_error=stage.on_error,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
@@ -116,24 +106,21 @@ def with_types(stage: core.Stage, emitted: pa.StructType, keys: ColumnTypes) -> 
     """
     types: ColumnTypes = {field.name: type_of(field.type) for field in emitted}
     where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
+
+    def retype(condition: Condition, columns: tuple[str, ...]) -> Condition:
+        fields = tuple((name, types[name] or ANY) for name in columns)
+        row = Type(f"struct<{','.join(columns)}>", "struct", fields)
+        return _over(condition, {"old": row, "new": row}, {})
+
     windowed = stage.window is not None
     typed = [with_column_types(expectation, types, keys, windowed) for expectation in stage.expectations]
     expectations = tuple(expectation for expectation in typed if expectation is not None)
-    return replace(stage, where=where, emit=_compared_over(stage.emit, types), expectations=expectations)
+    return replace(stage, where=where, emit=stage.emit.retyped(retype), expectations=expectations)
 
 
 def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[core.RowExpectation, ...]:
     checks = [check for check in pipeline.checks if pipeline.checked_stage(check) == stage]
     return tuple(expectation for check in checks for expectation in check.row_expectations)
-
-
-def _compared_over(emit: core.Emit, types: ColumnTypes) -> core.Emit:
-    if not isinstance(emit, core.Change) or not isinstance(emit.equivalence, core.Satisfies):
-        return emit
-    fields = tuple((name, types[name] or ANY) for name in emit.equivalence.columns)
-    row = Type(f"struct<{','.join(name for name, _ in fields)}>", "struct", fields)
-    condition = _over(emit.equivalence.condition, {"old": row, "new": row}, {})
-    return replace(emit, equivalence=replace(emit.equivalence, condition=condition))
 
 
 def _over(condition: Condition, types: ColumnTypes, keys: ColumnTypes) -> Condition:
@@ -184,54 +171,15 @@ def _function(aggregate: Aggregate) -> str:
     return "count_all" if aggregate.argument is None else aggregate.function
 
 
-def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
-    emit = stage.emit
-    if isinstance(emit, UpdateEmit):
-        return core.Update()
-    if isinstance(emit, ChangeEmit):
-        return core.Change(
-            _equivalence(emit), emit.heartbeat_ms, emit.state == "hash", by_clock=emit.beats_by_clock
-        )
-    if isinstance(emit, WindowCloseEmit):
-        return core.WindowClose()
-    if isinstance(emit, TimeLimitEmit):
-        return core.TimeLimit(emit.after_ms)
-    if isinstance(emit, ThresholdEmit):
-        envelope = _envelope(pipeline, stage)
-        return core.Threshold(emit.count, emit.max_bytes, emit.after_ms, emit.since, envelope)
-    return core.Interval(emit.every_ms)
-
-
-def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
+def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope | None:
     """Return the parts of the stage's messages beside its columns: the key and window, if a sink
     wants the key.
     """
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     if not any(rule.payload.with_key for rule in rules if rule is not None):
-        return core.Envelope()
+        return None
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
     columns = () if regrouped else pipeline.source.row_columns
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
     key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
     return core.Envelope(key, stage.window is not None)
-
-
-def _equivalence(emit: ChangeEmit) -> Equivalence:
-    columns = emit.compared
-    if isinstance(emit.equal, Within):
-        amounts = emit.equal.within.items()
-        tolerances = tuple(core.Tolerance(name, amount.amount, amount.percent) for name, amount in amounts)
-        return core.Within(tolerances, columns)
-    if isinstance(emit.equal, SqlEqual):
-        return core.Satisfies(emit.equal.sql, columns)
-    if isinstance(emit.equal, PythonEqual):
-        return core.Function(emit.equal.python, columns, emit.equal.digest)
-    return core.Serialized(columns, emit.timestamp) if emit.equal == "bytes" else core.Exact(columns)
-
-
-def _bound(stage: Stage) -> core.Bound | None:
-    buffer = stage.bounded_buffer
-    if buffer is None:
-        return None
-    assert buffer.when_full != "spill", "a buffer that spills has no bound"
-    return core.Bound(buffer.max_records, buffer.max_bytes, buffer.when_full)

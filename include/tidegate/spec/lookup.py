@@ -101,7 +101,7 @@ class Lookup(Model):
         `on` must identify a single entry of the stage's state, and may name window columns only if the stage
         has a window.
         """
-        if stage.bounded_buffer is not None:
+        if stage.emit.bound is not None:
             what = f"`{self.table}` has an entry for each partition of a key's records: its buffer is bounded"
             fix = (
                 "Let a stage without a buffer follow in that pipeline (`reduce: latest`), and look that one "

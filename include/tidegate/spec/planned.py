@@ -4,12 +4,10 @@ calls, and the texts of its suites. A retry then uses the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.errors import SettingsInvalid
-from tidegate.spec.emit import ChangeEmit
-from tidegate.spec.equal import PythonEqual
 from tidegate.spec.mistakes import did_you_mean
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.quality import AnyCheck, QualityCheck
@@ -18,7 +16,7 @@ from tidegate.spec.stage import Stage
 
 def python_functions(pipeline: Pipeline) -> dict[str, str | None]:
     """Return function -> digest of its module's source; the digest is None before the pipeline is planned."""
-    return {equal.python: equal.digest for equal in _python_equals(pipeline)}
+    return {name: digest for stage in pipeline.stages for name, digest in stage.emit.functions.items()}
 
 
 def with_digests(pipeline: Pipeline) -> Pipeline:
@@ -32,16 +30,7 @@ def with_digests(pipeline: Pipeline) -> Pipeline:
 
 
 def _with_digest(stage: Stage) -> Stage:
-    emit = stage.emit
-    if not isinstance(emit, ChangeEmit) or not isinstance(emit.equal, PythonEqual):
-        return stage
-    return stage.model_copy(update={"emit": emit.model_copy(update={"equal": emit.equal.planned()})})
-
-
-def _python_equals(pipeline: Pipeline) -> Iterator[PythonEqual]:
-    for stage in pipeline.stages:
-        if isinstance(stage.emit, ChangeEmit) and isinstance(stage.emit.equal, PythonEqual):
-            yield stage.emit.equal
+    return stage.model_copy(update={"emit": stage.emit.with_digests()})
 
 
 def with_suites(pipeline: Pipeline, text_of: Callable[[str], str | None]) -> Pipeline:

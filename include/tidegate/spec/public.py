@@ -20,17 +20,7 @@ from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.defaults import Defaults, load_defaults
-from tidegate.spec.emit import (
-    Buffer,
-    ChangeEmit,
-    IntervalEmit,
-    ThresholdEmit,
-    TimeLimitEmit,
-    UpdateEmit,
-    WindowCloseEmit,
-)
 from tidegate.spec.emitted import message_columns
-from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
 from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
 from tidegate.spec.legible import legible_scheduling, stream_in_broken_file
@@ -69,16 +59,6 @@ __all__ = [
     "Lookup",
     "Stage",
     "Aggregate",
-    "UpdateEmit",
-    "ChangeEmit",
-    "Within",
-    "SqlEqual",
-    "PythonEqual",
-    "WindowCloseEmit",
-    "TimeLimitEmit",
-    "ThresholdEmit",
-    "IntervalEmit",
-    "Buffer",
     "Sink",
     "SinkModel",
     "MessageRules",

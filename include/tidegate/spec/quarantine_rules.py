@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
+from tidegate.core.equivalence import Amount
 from tidegate.spec import names
 from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.durations import Duration
-from tidegate.spec.equal import Amount
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.scope import Model, Topic, scope_of
 from tidegate.spec.sinks import SinkModel, not_a_source

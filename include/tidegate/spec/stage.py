@@ -17,20 +17,11 @@ from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.emit import (
-    TIMED,
-    Buffer,
-    ChangeEmit,
-    Emit,
-    IntervalEmit,
-    ThresholdEmit,
-    TimeLimitEmit,
-    UpdateEmit,
-    WindowCloseEmit,
-)
+from tidegate.spec.emit import Emit
 from tidegate.spec.keys import check_key
 from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
+from tidegate.spec.options import fitting
 from tidegate.spec.reduce import Reduce
 from tidegate.spec.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
 from tidegate.spec.sql import check_expression
@@ -175,7 +166,7 @@ def _over_emitted(text: str, info: Info) -> str:
 
 def _is_of_record(reduce: Any, window: Any, emit: Any) -> bool:
     """Return whether each emission is a record's own value, without delay: then Spark can test `where`."""
-    return reduce == "latest" and window is None and isinstance(emit, (UpdateEmit, ChangeEmit))
+    return reduce == "latest" and window is None and emit is not None and not emit.holds
 
 
 def _possible_keys(scope: Scope) -> ColumnTypes | None:
@@ -290,17 +281,9 @@ class Stage(Model):
     @classmethod
     def _fits(cls, emit: Emit, info: Info) -> Emit:
         stage = scope_of(info).stage
-        if isinstance(emit, WindowCloseEmit) and stage.windowed is False:
-            fix = "Add a window such as `window: {tumbling: 1h, grace: 10m}`, or use `on: interval`."
-            raise mistake("`on: window_close` needs a window", fix)
-        if isinstance(emit, ChangeEmit) and stage.collects:
-            fix = "Use `on: threshold` or `on: update`, or `reduce: latest`."
-            raise mistake("events are not compared: `on: change` does not go with `reduce: collect`", fix)
-        if isinstance(emit, ChangeEmit) and (window := info.data.get("window")) is not None and window.merges:
-            fix = "Use `on: update`, or a tumbling or hopping window."
-            raise mistake("each record changes its session: `on: change` does not go with `session`", fix)
-        emitted = tuple(stage.emitted or ())
-        return emit.over(emitted) if isinstance(emit, ChangeEmit) and emitted else emit
+        fitting(lambda: emit.require_fit(info.data.get("window"), stage.windowed, stage.collects))
+        resolved: Emit = fitting(lambda: emit.over(tuple(stage.emitted or ())))
+        return resolved
 
     @model_validator(mode="after")
     def _keep(self, info: Info) -> Stage:
@@ -312,9 +295,9 @@ class Stage(Model):
         return self
 
     def _forgets(self) -> str | None:
-        if isinstance(self.emit, ChangeEmit) and self.emit.state == "hash":
+        if self.emit.marks:
             return "`state: hash` keeps no values"
-        return "a bounded buffer keeps a key's values by partition" if self.bounded_buffer else None
+        return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
 
     @property
     def condition(self) -> Condition | None:
@@ -346,36 +329,13 @@ class Stage(Model):
         return (EVENTS,) if self.reduce == "collect" else tuple(self.values)
 
     @property
-    def bounded_buffer(self) -> Buffer | None:
-        """The buffer if it has a bound; then a key's state has an entry for each partition of its records.
-
-        A buffer that spills has no bound: its values are state, on disk like all state.
-        """
-        buffer = self.emit.buffer if isinstance(self.emit, TimeLimitEmit | WindowCloseEmit) else None
-        return buffer if buffer is not None and buffer.when_full != "spill" else None
-
-    @property
     def timed(self) -> bool:
         """Whether the stage needs the stream time of its partitions."""
-        return self.window is not None or self.beats_by_clock or isinstance(self.emit, TIMED)
+        return self.window is not None or self.emit.sets_timers
 
     @property
     def longest_hold_ms(self) -> int:
         """The longest time from an event to its emission, in milliseconds, if records are not late;
         0: at once.
         """
-        match self.emit:
-            case WindowCloseEmit():
-                assert self.window is not None, "`on: window_close` needs a window"
-                return self.window.open_ms
-            case TimeLimitEmit(after_ms=held_ms) | IntervalEmit(every_ms=held_ms):
-                return held_ms
-            case ThresholdEmit(after_ms=after_ms):
-                return after_ms or 0
-            case _:
-                return 0
-
-    @property
-    def beats_by_clock(self) -> bool:
-        """Whether an unchanged value is also emitted without a record."""
-        return isinstance(self.emit, ChangeEmit) and self.emit.beats_by_clock
+        return self.emit.longest_hold_ms(self.window)

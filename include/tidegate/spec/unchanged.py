@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic import ValidationInfo as Info
 
-from tidegate.spec.emit import ChangeEmit, UpdateEmit
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.scope import Model, scope_of
 
@@ -55,7 +54,7 @@ def check_unchanged(unchanged: Any, info: Info) -> Any:
     if data.get("reduce", "latest") != "latest" or data.get("window") is not None:
         fix = "Use `reduce: latest` without a window in this stage, and others after it."
         raise mistake("only the `latest` value of a key can give the value of an unchanged column", fix)
-    if "emit" in data and not _emits_whole_values(data["emit"], tuple(data.get("select") or ())):
+    if "emit" in data and not data["emit"].emits_whole_values(tuple(data.get("select") or ())):
         fix = "Use `on: update`, or `on: change` in all columns and `equal: exact`; leave out `where`."
         raise mistake("the next record could not refer to a value that the stage does not emit", fix)
     if scope_of(info).lookups:
@@ -66,13 +65,6 @@ def check_unchanged(unchanged: Any, info: Info) -> Any:
         raise mistake("the next record could not refer to a value that `where` drops", fix)
     _check_select(data.get("select") or {}, info)
     return unchanged
-
-
-def _emits_whole_values(emit: Any, emitted: tuple[str, ...]) -> bool:
-    if isinstance(emit, ChangeEmit):
-        compares_all = emit.columns is None or set(emit.columns) == set(emitted)
-        return compares_all and emit.equal == "exact" and emit.state == "value"
-    return isinstance(emit, UpdateEmit)
 
 
 def _check_select(select: Mapping[str, str], info: Info) -> None:

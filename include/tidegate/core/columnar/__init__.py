@@ -1,22 +1,21 @@
 """The kernel on whole columns: the same result as record by record (`folding`), in less time.
 
 Some stages are decided entirely on columns. In others only plain keys are: a key with repetitions, or with
-anything else that a column kernel does not cover (its `special` lists it), goes record by record. If the
-buffer is bounded, all keys of that key's partition do, since they share the buffer. Tests compare both ways
-with each other, and with a model that shares no code with them.
+anything else that the column rule of its strategy does not cover (`special` lists it), goes record by
+record. If the buffer is bounded, all keys of that key's partition do, since they share the buffer. Tests
+compare both ways with each other, and with a model that shares no code with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import Protocol
 
 import pyarrow as pa
 
 from tidegate.core.before import with_before
-from tidegate.core.columnar import bounded, held, latest, sequence, updates, windowed
-from tidegate.core.columnar.keys import Keys, Mask, parted
+from tidegate.core.columnar import bounded, latest
+from tidegate.core.columnar.keys import Keys, parted
 from tidegate.core.columnar.partitions import by_key
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
@@ -26,24 +25,6 @@ from tidegate.core.stage import Batch, Stage, groups
 
 ColumnKernel = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
 """Decides rows of whole keys: yields emissions and state, sorted by hash."""
-
-
-class _PlainKeys(Protocol):
-    """A module that decides plain keys."""
-
-    def suits(self, stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-        """Return whether the module decides the plain keys of a stage, for records with these columns."""
-
-    def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Yield masks of the rows whose keys are not plain."""
-
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys, sorted by hash."""
-
-
-_PLAIN_KEY_KERNELS: tuple[_PlainKeys, ...] = (updates, held, windowed, sequence)
 
 
 def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:
@@ -59,7 +40,7 @@ def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKer
         return None
     if stage.bound and not bounded.suits(stage.bound):
         return None
-    return next((_Parted(plain) for plain in _PLAIN_KEY_KERNELS if plain.suits(stage, batch, value)), None)
+    return _parted if stage.emit.decides_plain(stage, value) else None
 
 
 def _latest(
@@ -69,35 +50,31 @@ def _latest(
     return with_before(rows, decided) if stage.tells_before else decided
 
 
-class _Parted:
-    """Decides plain keys on columns, and the others record by record."""
+def _parted(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Decide plain keys on columns, and the others record by record."""
+    keys, special = _split(stage, batch, rows)
+    decided: list[pa.RecordBatch] = []
+    if keys is not None:
+        plain = stage.emit.decide(stage, batch, schema, keys, counts)
+        decided += with_before(keys.rows, plain) if stage.tells_before else plain
+    if special.num_rows:
+        decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
+    yield from _by_kind(decided) if keys is not None and special.num_rows else decided
 
-    def __init__(self, plain: _PlainKeys) -> None:
-        self._plain = plain
 
-    def __call__(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
-        keys, special = self._split(stage, batch, rows)
-        decided: list[pa.RecordBatch] = []
-        if keys is not None:
-            plain = self._plain.decide(stage, batch, schema, keys, counts)
-            decided += with_before(keys.rows, plain) if stage.tells_before else plain
-        if special.num_rows:
-            decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
-        yield from _by_kind(decided) if keys is not None and special.num_rows else decided
-
-    def _split(self, stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
-        """Return the plain keys, or None if there are none, and the remaining rows."""
-        keys_of = by_key if stage.bound else Keys
-        keys = keys_of(rows, batch)
-        masks = [*self._plain.special(stage, keys)]
-        if stage.bound:
-            masks.append(bounded.overfull(stage.bound, keys))
-        plain, special = parted(rows, keys, masks)
-        if not special.num_rows:
-            return keys, special
-        return (keys_of(plain, batch) if plain.num_rows else None), special
+def _split(stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
+    """Return the plain keys, or None if there are none, and the remaining rows."""
+    keys_of = by_key if stage.bound else Keys
+    keys = keys_of(rows, batch)
+    masks = [*stage.emit.special(stage, keys)]
+    if stage.bound:
+        masks.append(bounded.overfull(stage.bound, keys))
+    plain, special = parted(rows, keys, masks)
+    if not special.num_rows:
+        return keys, special
+    return (keys_of(plain, batch) if plain.num_rows else None), special
 
 
 def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,7 @@ import numpy as np
 from tidegate.core.bounded import buffer_full
 from tidegate.core.columnar.keys import Ints, Keys, Mask, view
 from tidegate.core.counts import Counts
-from tidegate.core.stage import Bound
+from tidegate.core.strategy import Bound
 
 _PEAK = "suppression-buffer-records-max"
 

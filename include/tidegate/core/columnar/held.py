@@ -7,6 +7,7 @@ which the time of the key's partition reaches it, or by count. Then each key's b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,28 +18,44 @@ from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.core.counts import Counts
-from tidegate.core.emit import Interval, Threshold, TimeLimit
 from tidegate.core.entry import NEVER
-from tidegate.core.reduce import Collect, Latest
 from tidegate.core.stage import Batch, Stage
+from tidegate.core.strategy import Emit
 
 
-def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Return whether this module decides the plain keys of a stage."""
-    emit = stage.emit
-    if stage.window is not None or stage.where is not None:
-        return False
-    if isinstance(emit, Threshold):
-        counted = emit.max_bytes is None and not emit.remembers_flush and stage.bound is None
-        return counted and isinstance(stage.reduce, Collect)
-    return isinstance(emit, (TimeLimit, Interval)) and isinstance(stage.reduce, Latest)
+class Buffering(Emit):
+    """A strategy that holds values back until a timer fires, or a buffer is full."""
+
+    holds: ClassVar[bool] = True
+
+    def is_decided_by_key(self, stage: Stage) -> bool:
+        """Return whether nothing but a key's own records decides, and no condition can fail."""
+        return stage.window is None and stage.where is None
+
+    def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
+        """Yield masks of the rows whose keys are left to `folding`."""
+        yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
+        if not stage.reduce.takes_nulls:
+            yield keys.tombstones()
+
+    def decide(
+        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept."""
+        buffers = Buffers(stage, batch, keys, counts)
+        contents: Contents = Events(keys) if stage.reduce.lists_events else Newest(keys)
+        _count(stage, keys, buffers, counts)
+        emitted = _emitted(keys, buffers, contents)
+        yield from emission_rows(schema, keys, emitted, counts)
+        yield from _states(stage, schema, keys, buffers, contents, emitted, counts)
 
 
-def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
-    """Yield masks of the rows whose keys are left to `folding`."""
-    yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
-    if not stage.reduce.takes_nulls:
-        yield keys.tombstones()
+class BufferingNewest(Buffering):
+    """A strategy that holds back the newest value."""
+
+    def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
+        """Return whether the value is the newest record's own."""
+        return stage.reduce.newest_only and self.is_decided_by_key(stage)
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
@@ -54,21 +71,9 @@ def _edited(stage: Stage, keys: Keys) -> Mask:
     moved = np.where(pending, (natural > due) | (has_timer != (natural != NEVER)), has_timer)
     sized = ~pending & (keys.stored("bytes") != 0)
     edited = moved | sized | windowed
-    if isinstance(stage.reduce, Collect):
+    if stage.reduce.lists_events:
         edited |= (has_value != pending) | (~pending & (keys.timestamp[keys.state] != -1))
     return keys.states(edited)
-
-
-def decide(
-    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-) -> Iterator[pa.RecordBatch]:
-    """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept."""
-    buffers = Buffers(stage, batch, keys, counts)
-    contents: Contents = Events(keys) if isinstance(stage.reduce, Collect) else Newest(keys)
-    _count(stage, keys, buffers, counts)
-    emitted = _emitted(keys, buffers, contents)
-    yield from emission_rows(schema, keys, emitted, counts)
-    yield from _states(stage, schema, keys, buffers, contents, emitted, counts)
 
 
 def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:

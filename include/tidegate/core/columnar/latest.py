@@ -7,38 +7,19 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.columnar import within
 from tidegate.core.columnar.refusals import without_refused
 from tidegate.core.columns import least_times
-from tidegate.core.compare import any_differs
 from tidegate.core.counts import Counts
-from tidegate.core.emit import Change, Update
-from tidegate.core.equivalence import Exact, Within
 from tidegate.core.grouping import after_first, ends, last_where, row_numbers, starts
 from tidegate.core.ordering import already_applied
-from tidegate.core.reduce import Latest
 from tidegate.core.rows import EMISSION, FIRST, RECORD, STATE, fill
 from tidegate.core.stage import Batch, Stage
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
     """Return whether this module decides a stage, for records with these columns."""
-    simple = isinstance(stage.reduce, Latest) and stage.window is None and stage.deduplicate != "root"
-    if batch.trace or not simple:
-        return False
-    return isinstance(stage.emit, Update) or (
-        isinstance(stage.emit, Change) and _compares_values(stage.emit, value)
-    )
-
-
-def _compares_values(emit: Change, value: pa.StructType) -> bool:
-    """Return whether only the values themselves count, and comparing them cannot fail."""
-    if emit.heartbeat_ms is not None or emit.hashed:
-        return False
-    equivalence = emit.equivalence
-    return isinstance(equivalence, Exact) or (
-        isinstance(equivalence, Within) and within.suits(equivalence, value)
-    )
+    simple = stage.reduce.newest_only and stage.window is None and stage.deduplicate != "root"
+    return simple and not batch.trace and stage.emit.decides_latest(value)
 
 
 def fold_columns(
@@ -65,39 +46,20 @@ def fold_columns(
     is_record = pc.equal(candidates.column("kind"), RECORD)
     start = starts(candidates.column("key"))
     now, has_last = _candidates(candidates, start)
-    out = pc.and_(is_record, _is_emitted(stage, now, has_last, start))
+    out = pc.and_(is_record, stage.emit.emits_latest(now, has_last, start))
     suppressed = pc.and_(pc.and_not(is_record, out), now.is_valid())
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
     emitted = candidates.filter(out)
     yield _emissions(schema, batch, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
-    keeps_every_record = isinstance(stage.emit, Update)
-    changed = _keep_everything(rows, emitted) if keeps_every_record else _keep_emitted(emitted)
+    forgets = stage.emit.forgets_suppressed
+    changed = _keep_emitted(emitted) if forgets else _keep_everything(rows, emitted)
     live = pc.or_(changed.column("value").is_valid(), changed.column("emitted").is_valid())
     before = rows.column("key").filter(pc.fill_null(rows.column("live"), False))
     was_live = pc.is_in(changed.column("key"), value_set=before)
     counts["state-rows"] += (pc.sum(live).as_py() or 0) - (pc.sum(was_live).as_py() or 0)
-    compared = isinstance(stage.emit, Change) and not isinstance(stage.emit.equivalence, Exact)
-    yield _states(schema, changed, live, counts, _flushed(changed, live) if compared else {})
-
-
-def _is_emitted(
-    stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
-) -> pa.BooleanArray:
-    """Return True where the candidate `now` is emitted: it deletes an existing value, or, for `change`,
-    differs.
-
-    Exact equality is transitive, so each candidate is compared with the candidate before it, emitted or not.
-    """
-    if not isinstance(stage.emit, Change):
-        return pc.or_(now.is_valid(), has_last)
-    if isinstance(stage.emit.equivalence, Within):
-        first = pc.indices_nonzero(start).to_pylist()
-        return within.leaves_tolerance(stage.emit.equivalence, now, first)
-    appears_or_vanishes = pc.xor(now.is_valid(), has_last)
-    both_valid = pc.and_(now.is_valid(), has_last)
-    differs = any_differs(now.slice(1), now.slice(0, max(len(now) - 1, 0)), stage.emit.equivalence.columns)
-    return pc.or_(appears_or_vanishes, pc.and_(both_valid, after_first(differs, len(now))))
+    times = _flushed(changed, live) if stage.emit.stores_times else {}
+    yield _states(schema, changed, live, counts, times)
 
 
 def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,8 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columnar.keys import Keys, Mask
 from tidegate.core.json_text import encoder
+from tidegate.core.reduce import running
 from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.core.values import Reduce
 from tidegate.errors import RecordFailed
 
 
@@ -24,11 +27,10 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Aggregates:
+class Aggregates(Reduce):
     """Several aggregates over one record's columns, side by side; each ignores null arguments by itself."""
 
     aggregates: tuple[Aggregate, ...]
-    takes_nulls: bool = False
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return a struct of the accumulators of all functions."""
@@ -51,6 +53,18 @@ class Aggregates:
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
         """Return the values of these rows."""
         return AggregateValues(self, rows)
+
+    def runs_on_columns(self, value: pa.StructType) -> bool:
+        """Return whether all functions are exact on columns of these types."""
+        return running.suits(self, value)
+
+    def may_overflow(self, keys: Keys) -> Mask:
+        """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
+        return running.may_overflow(self, keys)
+
+    def running(self, keys: Keys, type_: pa.StructType) -> pa.StructArray:
+        """Return the results after each row; a state row counts as its stored accumulator."""
+        return running.folded(self, keys, type_)
 
     def __iter__(self) -> Any:
         return iter(self.aggregates)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.json_text import encoder
+from tidegate.core.values import Reduce
 
 EVENTS = "events"
 
 
 @dataclass(frozen=True)
-class Collect:
+class Collect(Reduce):
     """`{"events": [...]}`, in the order of the records; a flush removes what it emits."""
 
-    takes_nulls: bool = False
+    lists_events: ClassVar[bool] = True
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return a list of the records' columns, as the struct's field `events`."""

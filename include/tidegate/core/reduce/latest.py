@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.json_text import encoder
 from tidegate.core.rows import STATE
+from tidegate.core.values import Reduce
 
 
 @dataclass(frozen=True)
-class Latest:
+class Latest(Reduce):
     """The newest record's columns; a null value deletes the key.
 
     The accumulator is the value's place in a pool, so that values stay in Arrow.
     """
 
-    takes_nulls: bool = True
+    newest_only: ClassVar[bool] = True
+
+    @property
+    def takes_nulls(self) -> bool:
+        """True: a null value deletes the key."""
+        return True
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return the type of the records' columns."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from tidegate import core
 from tidegate.quality.builtin import finals, keys, neighbours, shares, types
 from tidegate.quality.builtin.facts import StageFacts, current_facts
 from tidegate.quality.builtin.observation import Observation
@@ -100,7 +99,7 @@ class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
         `neighbours.no_equal_neighbours`.
         """
         emit = facts.logic.emit
-        if not isinstance(emit, core.Change):
+        if not emit.is_change:
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: change`")
         has_state = options["with_state"] and facts.state_before is not None
         before = facts.newest_state if has_state else None
@@ -122,7 +121,7 @@ class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
         """Observe finals. Raises ValueError if the stage has another `emit`; the rule is
         `finals.one_final_per_entry`.
         """
-        if not isinstance(facts.logic.emit, core.WindowClose):
+        if not facts.logic.emit.is_final:
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: window_close`")
         batches = int(options["batches"])
         return finals.one_final_per_entry(

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.core.compare import any_differs, differs
-from tidegate.core.equivalence import digest
 from tidegate.lake.outbox import ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW
 from tidegate.lake.schema import HASH, KEY, LIVE, Hashes
 from tidegate.quality.builtin.observation import SAMPLE, Observation
@@ -32,7 +31,7 @@ _LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
 
 
 def no_equal_neighbours(
-    parts: Iterable[pa.Table], emit: core.Change, before: StateBefore | None = None
+    parts: Iterable[pa.Table], emit: core.Emit, before: StateBefore | None = None
 ) -> Observation:
     """Check that no emission equals the one of its entry (key and window) before it, by the stage's
     `equal`.
@@ -115,7 +114,7 @@ class _Walk:
         )
 
 
-def _same_as_neighbour(rows: pa.Table, emit: core.Change) -> pa.BooleanArray:
+def _same_as_neighbour(rows: pa.Table, emit: core.Emit) -> pa.BooleanArray:
     """Return whether each row equals the row above it, of the same entry."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
@@ -124,11 +123,11 @@ def _same_as_neighbour(rows: pa.Table, emit: core.Change) -> pa.BooleanArray:
         candidate[1:] &= np.diff(lacking) == 0
         places = np.flatnonzero(candidate)
         old, new = rows.take(pa.array(places - 1)), rows.take(pa.array(places))
-        same[places] = _are_same(emit.equivalence, _outputs(old), _outputs(new))
+        same[places] = _are_same(emit, _outputs(old), _outputs(new))
     return pa.array(same)
 
 
-def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> list[str | None]:
+def _same_as_state(firsts: pa.Table, emit: core.Emit, before: StateBefore) -> list[str | None]:
     """Return the keys of rows that equal what their entries emitted last before the batch."""
     firsts = firsts.filter(pa.array(_has_to_differ(firsts)))
     if not firsts.num_rows:
@@ -139,9 +138,9 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
     state = state.filter(state[LIVE])
     old, new = _pairs(state, firsts)
     # with `state: hash`, the state has only a digest of the value
-    if emit.hashed:
+    if emit.marks:
         values = _outputs(new)
-        hashed = digest(emit.equivalence, values)  # type: ignore[arg-type]  # it reads columns only
+        hashed = emit.marker(values)  # type: ignore[arg-type]  # it reads columns only
         digests = old["digest"].to_pylist()
         same = np.array(
             [
@@ -157,7 +156,7 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
         if "emitted_timestamp" in old.column_names:
             timestamps = pc.coalesce(old["emitted_timestamp"], timestamps)
         last = _Outputs(old["emitted"].combine_chunks(), timestamps.to_pylist())
-        same = _are_same(emit.equivalence, last, _outputs(new))
+        same = _are_same(emit, last, _outputs(new))
     keys: list[str | None] = new.filter(pa.array(same))[KEY].to_pylist()
     return keys
 
@@ -178,7 +177,7 @@ def _pairs(state: pa.Table, firsts: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 class _Outputs:
-    """Values of emissions, in the form that `Equivalence.bind` reads; an output is the number of a row."""
+    """Values of emissions, in the form that `Emit.compare` reads; an output is the number of a row."""
 
     def __init__(self, structs: pa.StructArray, timestamps: list[int]) -> None:
         self.structs = structs
@@ -200,7 +199,7 @@ def _outputs(rows: pa.Table) -> _Outputs:
     return _Outputs(values, rows[TIMESTAMP].to_pylist())
 
 
-def _are_same(equivalence: core.Equivalence, old: _Outputs, new: _Outputs) -> Mask:
+def _are_same(emit: core.Emit, old: _Outputs, new: _Outputs) -> Mask:
     """Return whether the values of each row are equal.
 
     Values are not compared if a compared column is missing in one of them, or has another type.
@@ -208,18 +207,19 @@ def _are_same(equivalence: core.Equivalence, old: _Outputs, new: _Outputs) -> Ma
     valid, new_valid = np.array(old.is_valid, np.bool_), np.array(new.is_valid, np.bool_)
     same = ~valid & ~new_valid
     both = np.flatnonzero(valid & new_valid)
-    if not len(both) or not _is_comparable(equivalence, old.structs.type, new.structs.type):
+    if not len(both) or not _is_comparable(emit, old.structs.type, new.structs.type):
         return same
     places = pa.array(both)
-    if isinstance(equivalence, core.Exact):
+    if emit.compares_exactly:
         pair = old.structs.take(places), new.structs.take(places)
-        same[both] = ~any_differs(*pair, equivalence.columns).to_numpy(zero_copy_only=False)
+        same[both] = ~any_differs(*pair, emit.compared).to_numpy(zero_copy_only=False)
         return same
     joined = _Outputs(
         pa.concat_arrays([old.structs.take(places), new.structs.take(places)]),
         [],
     )
-    test = equivalence.bind(joined)  # type: ignore[arg-type]  # it reads columns only
+    test = emit.compare(joined)  # type: ignore[arg-type]  # it reads columns only
+    assert test is not None, "`on: change` compares"
     count = len(both)
     same[both] = [
         test(at, count + at, old.timestamps[row], new.timestamps[row]) for at, row in enumerate(both)
@@ -227,11 +227,11 @@ def _are_same(equivalence: core.Equivalence, old: _Outputs, new: _Outputs) -> Ma
     return same
 
 
-def _is_comparable(equivalence: core.Equivalence, old: pa.StructType, new: pa.StructType) -> bool:
-    places = [(old.get_field_index(name), new.get_field_index(name)) for name in equivalence.columns]
+def _is_comparable(emit: core.Emit, old: pa.StructType, new: pa.StructType) -> bool:
+    places = [(old.get_field_index(name), new.get_field_index(name)) for name in emit.compared]
     if any(min(pair) < 0 for pair in places):
         return False
-    if not isinstance(equivalence, core.Exact):
+    if not emit.compares_exactly:
         return bool(old.equals(new))
     return all(old.field(before).type == new.field(after).type for before, after in places)
 

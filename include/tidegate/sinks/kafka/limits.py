@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.broker.config import MAX_RECORD_BYTES
 from tidegate.broker.messages import Message, messages_of, sizes_of
 from tidegate.errors import RecordTooLarge
-from tidegate.spec import Stage, ThresholdEmit
+from tidegate.spec import Stage
 
 _BESIDE_BYTES = 2_000
 """Room for the parts of a record beside its value: the key, and the source chain in a header."""
@@ -23,7 +23,7 @@ def wide_threshold(stage: Stage, topic: str, largest: int | None) -> str | None:
         largest: The largest record that the topic accepts, in bytes; None if it is unknown.
     """
     takes = min(MAX_RECORD_BYTES, largest or MAX_RECORD_BYTES)
-    most = stage.emit.max_bytes if isinstance(stage.emit, ThresholdEmit) else None
+    most = stage.emit.max_text_bytes
     if most is None or most <= takes - _BESIDE_BYTES:
         return None
     return (

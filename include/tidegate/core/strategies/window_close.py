@@ -1,60 +1,137 @@
-"""`window_close` of aggregates in tumbling windows, on whole columns.
+"""`on: window_close`.
 
-Rows are brought together by key and window, without those that come too late. An entry, which is a window of
-a key, is over in the step in which the time of its key's partition reaches its end, or at the batch's end.
+On whole columns, for aggregates in tumbling windows, rows are brought together by key and window, without
+those that come too late. An entry, which is a window of a key, is over in the step in which the time of its
+key's partition reaches its end, or at the batch's end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.core.columnar import bounded, running
+from tidegate.core.columnar import bounded
 from tidegate.core.columnar.buffers import batch_ends
 from tidegate.core.columnar.contents import text_bytes
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.core.counts import Counts
-from tidegate.core.emit import WindowClose
-from tidegate.core.reduce import Aggregates
+from tidegate.core.entry import Entry
+from tidegate.core.options import BadOption, option
 from tidegate.core.rows import TIMER
 from tidegate.core.stage import Batch, Stage
+from tidegate.core.strategy import CLOCK, Bound, Clock, Emit
 from tidegate.core.windows import Window
 
 
-def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
-    """Return whether this module decides the plain keys of a stage, for records with these columns."""
-    if not isinstance(stage.emit, WindowClose) or stage.window is None or stage.window.aligned_ms is None:
-        return False
-    # no pipeline file can request this combination, but tests of the kernel can
-    if stage.bound and stage.bound.when_full == "emit_early":
-        return False
-    is_supported = isinstance(stage.reduce, Aggregates) and running.suits(stage.reduce, value)
-    return is_supported and stage.where is None
+def _never_early(when_full: str, options: Mapping[str, Any]) -> None:
+    if when_full == "emit_early":
+        fix = "Use `shut_down` or `spill`, or `on: time_limit`, which may emit early."
+        raise BadOption("`on: window_close` emits the final value, and never early", fix)
 
 
-def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
-    """Return masks of the rows whose keys are left to `folding`.
+@dataclass(frozen=True)
+class FinalBound(Bound):
+    """The bound of the buffer of `on: window_close`, which never emits early."""
 
-    These have timestamps before 1970, are in partitions whose time goes back, have state of an edited stage,
-    sums that may overflow, null values, or records that were applied before.
-    """
-    assert isinstance(stage.reduce, Aggregates)
-    rows = [
-        keys.before_epoch(),
-        ~keys.times.ascend,
-        _edited(*_window(stage), keys),
-        running.may_overflow(stage.reduce, keys),
-        keys.tombstones(),
-    ]
-    if stage.deduplicate == "offset" and keys.is_state.any():
-        offset = ints(keys.column("offset"))
-        newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
-        rows.append(~keys.is_state & (offset <= newest[keys.number]))
-    return rows
+    when_full: Literal["emit_early", "shut_down", "spill"] = option(
+        "The batch fails with `BufferFull`, or there is no bound; `emit_early` is refused.",
+        "when_full: shut_down",
+        default="shut_down",
+        check=_never_early,
+    )
+
+
+@dataclass(frozen=True)
+class WindowClose(Emit):
+    """Emit the final value once per key and window, when the window is closed."""
+
+    buffer: FinalBound | None = option(
+        "A bound for values that wait.", "buffer: {max_records: 1000, when_full: shut_down}", default=None
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="run")
+    on: ClassVar[str] = "window_close"
+    when: ClassVar[str] = "Once per key and window, when the window is closed."
+    holds: ClassVar[bool] = True
+    drains: ClassVar[bool] = False
+    is_final: ClassVar[bool] = True
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return the reason: the only timer is the window's end."""
+        return "window_close"
+
+    def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
+        """Check that the stage has a window. Raises BadOption."""
+        if is_windowed is False:
+            fix = "Add a window such as `window: {tumbling: 1h, grace: 10m}`, or use `on: interval`."
+            raise BadOption("`on: window_close` needs a window", fix)
+
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return how long the window is open."""
+        assert window is not None, "`on: window_close` needs a window"
+        return window.open_ms
+
+    def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
+        """Return whether its windows are tumbling, and its aggregates can be folded on columns."""
+        if stage.window is None or stage.window.aligned_ms is None or stage.where is not None:
+            return False
+        # no pipeline file can request this combination, but tests of the kernel can
+        if stage.bound and stage.bound.when_full == "emit_early":
+            return False
+        return stage.reduce.runs_on_columns(value)
+
+    def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
+        """Return masks of the rows whose keys are left to `folding`.
+
+        These have timestamps before 1970, are in partitions whose time goes back, have state of an edited
+        stage, sums that may overflow, null values, or records that were applied before.
+        """
+        rows = [
+            keys.before_epoch(),
+            ~keys.times.ascend,
+            _edited(*_window(stage), keys),
+            stage.reduce.may_overflow(keys),
+            keys.tombstones(),
+        ]
+        if stage.deduplicate == "offset" and keys.is_state.any():
+            offset = ints(keys.column("offset"))
+            newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
+            rows.append(~keys.is_state & (offset <= newest[keys.number]))
+        return rows
+
+    def decide(
+        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
+        BufferFull.
+        """
+        windows = _Windows(*_window(stage), batch, keys)
+        counts["expired-window-record-drop"] += windows.late
+        counts["late-record-drop"] += windows.late
+        if not windows.order.size:
+            return
+        if stage.bound:
+            bounded.require_room(stage.bound, keys, windows.first, windows.due_step, counts)
+        entries = windows.entries
+        results = stage.reduce.running(entries, schema.field("accumulator").type)
+        _count(windows, counts)
+        over = np.flatnonzero(windows.over)
+        emitted = EmittedRows(
+            windows.last[over],
+            results.take(pa.array(windows.last[over])),
+            windows.timestamp[over],
+            windows.close[over],
+            np.full(len(over), TIMER),  # a record that is not late leaves its window's end still to come
+            "window_close",
+            (windows.start[over], windows.end[over]),
+        )
+        yield from emission_rows(schema, entries, emitted, counts)
+        yield from _states(schema, windows, results, counts)
 
 
 def _edited(window: Window, size_ms: int, keys: Keys) -> Mask:
@@ -81,37 +158,6 @@ def _window(stage: Stage) -> tuple[Window, int]:
     assert stage.window is not None
     assert stage.window.aligned_ms is not None
     return stage.window, stage.window.aligned_ms
-
-
-def decide(
-    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-) -> Iterator[pa.RecordBatch]:
-    """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
-    BufferFull.
-    """
-    windows = _Windows(*_window(stage), batch, keys)
-    counts["expired-window-record-drop"] += windows.late
-    counts["late-record-drop"] += windows.late
-    if not windows.order.size:
-        return
-    assert isinstance(stage.reduce, Aggregates)
-    if stage.bound:
-        bounded.require_room(stage.bound, keys, windows.first, windows.due_step, counts)
-    entries = windows.entries
-    results = running.folded(stage.reduce, entries, schema.field("accumulator").type)
-    _count(windows, counts)
-    over = np.flatnonzero(windows.over)
-    emitted = EmittedRows(
-        windows.last[over],
-        results.take(pa.array(windows.last[over])),
-        windows.timestamp[over],
-        windows.close[over],
-        np.full(len(over), TIMER),  # a record that is not late leaves its window's end still to come
-        "window_close",
-        (windows.start[over], windows.end[over]),
-    )
-    yield from emission_rows(schema, entries, emitted, counts)
-    yield from _states(schema, windows, results, counts)
 
 
 class _Windows:

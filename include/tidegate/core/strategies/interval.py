@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.core.emit.strategy import Emit, Time
+from tidegate.core.columnar.held import BufferingNewest
 from tidegate.core.entry import Entry
+from tidegate.core.options import Duration, option
+from tidegate.core.strategy import CLOCK, Clock, Time
+from tidegate.core.windows import Window
 
 
 @dataclass(frozen=True)
-class Interval(Emit):
-    """Emits the newest value at the first multiple of `every_ms` after the first value that is held back."""
+class Interval(BufferingNewest):
+    """Emit at the first multiple of `every` (since 1970) after the first value since the last emission."""
 
-    every_ms: int
-    holds: ClassVar[bool] = True
+    every_ms: Duration = option("At the next multiple of it since 1970.", "every: 10m", written="every")
+    clock: Clock = option(CLOCK, "clock: stream", default="run")
+    on: ClassVar[str] = "interval"
+    when: ClassVar[str] = "At fixed times."
     timer_reason: ClassVar[str] = "interval"
 
     def due_since(self, since: Time) -> Time:
@@ -28,3 +33,7 @@ class Interval(Emit):
     def on_time(self, entry: Entry, at: int) -> str | None:
         """Return the reason for emitting what is held back."""
         return self.timer_reason if entry.pending else None
+
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return `every_ms`."""
+        return self.every_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.columnar.keys import Floats, Ints, Keys, Mask, accumulated, ints, mask
-from tidegate.core.reduce import Aggregate, Aggregates
+
+if TYPE_CHECKING:  # which call this
+    from tidegate.core.reduce.aggregates import Aggregate, Aggregates
 
 _LIMIT = 2.0**62
 """A sum whose parts add up to less than this in doubles fits into 64 bits, however they are rounded."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.core.emit.strategy import Emit, Sameness
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.strategy import Emit, Sameness
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,12 @@ class Once(Emit):
     keep_ms: int
     expires: ClassVar[bool] = True
     forgets_suppressed: ClassVar[bool] = True
-    marks: ClassVar[bool] = True
     suppressed: ClassVar[str] = "repeated"
+
+    @property
+    def marks(self) -> bool:
+        """True: a mark says that the key was emitted."""
+        return True
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Return `new` if the key is not remembered, or was emitted `keep_ms` or more before; else None."""

@@ -1,0 +1,48 @@
+"""`on: time_limit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tidegate.core.columnar.held import BufferingNewest
+from tidegate.core.entry import Entry
+from tidegate.core.options import Duration, option
+from tidegate.core.strategy import CLOCK, Bound, Clock, Time
+from tidegate.core.windows import Window
+
+
+@dataclass(frozen=True)
+class TimeLimit(BufferingNewest):
+    """Emit the newest value, so long (`after`) after the first value that waits: at most once in
+    that time.
+
+    Newer values replace it and do not restart the timer. The timer may fire after the window's end.
+    """
+
+    after_ms: Duration = option(
+        "The newest value is emitted so long after the first value that waits.", "after: 30s", written="after"
+    )
+    buffer: Bound | None = option(
+        "A bound for values that wait.", "buffer: {max_records: 1000, when_full: shut_down}", default=None
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="run")
+    on: ClassVar[str] = "time_limit"
+    when: ClassVar[str] = "At most once in a time."
+    timer_reason: ClassVar[str] = "time_limit"
+
+    def due_since(self, since: Time) -> Time:
+        """Return `after_ms` past the first value held back."""
+        return since + self.after_ms
+
+    def due(self, entry: Entry) -> int:
+        """Return when the first value held back is due."""
+        return self.due_since(entry.since) if entry.pending else entry.close
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return the reason for emitting what is held back."""
+        return self.timer_reason if entry.pending else None
+
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return `after_ms`."""
+        return self.after_ms
