@@ -95,7 +95,7 @@ class _Stored:
         self._place = place
         self._generation = generation
         self._source, self._sink = f"source-{generation}", f"sink-{generation}"
-        self._known = Availability(load.keys)
+        self._availability = Availability(load.keys)
         self._next_event = 0
         create_topics(place.servers, load.partitions, self._source, self._sink)
 
@@ -131,7 +131,7 @@ class _Stored:
         files = write_state(lake.store, folder, file.stage, row, self.load.keys, self.load.partitions)
         manifest = app.write_manifest(stream, manifest_of(name, 1, files))
         require_equal("noted", app.ledger.add_snapshot(Snapshot(stream, 1, manifest), after=0), True)
-        self._known = Availability(self.load.keys, row["value"][0].as_py()["isAvailable"])
+        self._availability = Availability(self.load.keys, row["value"][0].as_py()["isAvailable"])
 
     @property
     def changelogs(self) -> int:
@@ -165,7 +165,7 @@ class _Stored:
         send(self._place.servers, self._source, load)
         self._write_pipeline()
         run = Batch(self._generation, self._source, self._sink, load.events).run(self._place, lasting)
-        require_equal("changes", run.emitted, self._known.changes(load))
+        require_equal("changes", run.emitted, self._availability.changes(load))
         return run
 
     def _write_pipeline(self) -> None:

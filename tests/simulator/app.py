@@ -133,23 +133,23 @@ class _Thread:
     """A lease keeper, whose heart beats with the world's clock."""
 
     def __init__(self, target: Any, args: tuple[Any, ...], daemon: bool) -> None:
-        self._held = args[0]
-        self._mine: Keeper | None = None
+        self._lease = args[0]
+        self._keeper: Keeper | None = None
 
     def start(self) -> None:
         process = here().world.current
         assert process is not None
-        self._mine = Keeper(process, self._renew)
-        here().world.keepers.append(self._mine)
+        self._keeper = Keeper(process, self._renew)
+        here().world.keepers.append(self._keeper)
 
     def join(self) -> None:
         keepers = here().world.keepers
-        if self._mine in keepers:
-            keepers.remove(self._mine)
+        if self._keeper in keepers:
+            keepers.remove(self._keeper)
 
     def _renew(self) -> bool:
         try:
-            self._held.renew()
+            self._lease.renew()
         except Fenced:
             return False
         return True

@@ -65,7 +65,7 @@ class Ledgers(Generations):
         self._mishaps = random.Random(f"ledgers {world.seed}")
         self.places.broker.watch = lambda *_: None
         self._histories: list[History] = []
-        self._others: list[Places] = []
+        self._other_places: list[Places] = []
         self._backup: tuple[Any, Any] | None = None
         self._halted: set[int] = set()
         self._behind: dict[str, float] = {}
@@ -88,7 +88,7 @@ class Ledgers(Generations):
         """Open both ledgers unless they have separate lakes: then both have one generation, and a sink's
         progress is of one generation.
         """
-        if all(other.lake is self.places.lake for other in self._others):
+        if all(other.lake is self.places.lake for other in self._other_places):
             super()._open()
 
     def _run(self, generation: int, trigger: Trigger) -> Outcome:
@@ -152,7 +152,7 @@ class Ledgers(Generations):
         other.store = Store(store.now, store.read, store.write, identity="another")
         if self._mishaps.random() < 0.6:
             other.lake = Lake()
-        self._others.append(other)
+        self._other_places.append(other)
         for number in range(self._mishaps.randint(1, 3)):
             now_ms = round(self.world.now * 1000)
             trigger = Trigger(f"other-{number}", now_ms, None, now_ms)
@@ -193,7 +193,9 @@ class Ledgers(Generations):
         if isinstance(error, Halted):
             self._halted.add(generation)
             return True
-        if isinstance(error, Fenced) and self._others:  # the other ledger began with a sink, and sent nothing
+        if (
+            isinstance(error, Fenced) and self._other_places
+        ):  # the other ledger began with a sink, and sent nothing
             self._halted.add(generation)
             return True
         if isinstance(error, (Transient, Crashed)):
@@ -208,10 +210,10 @@ class Ledgers(Generations):
 
     def _check(self) -> Counter[str]:
         now = History(self.places.store, self.places.lake)
-        other_histories = [History(other.store, other.lake) for other in self._others]
+        other_histories = [History(other.store, other.lake) for other in self._other_places]
         own = [*self._histories, now]
         halted = self._halted
-        if not self._histories and not self._others:
+        if not self._histories and not self._other_places:
             require(not halted, f"generations {halted} have halted, and nothing was wrong with the ledger")
         self.world.counts["halted"] += bool(halted)
         self.world.counts["went on after a restore"] += bool(self._histories) and not halted
