@@ -65,6 +65,7 @@ def option(
     written: str | None = None,
     check: Check | None = None,
     computed: bool = False,
+    required: bool = False,
 ) -> Any:
     """Return the field of an option.
 
@@ -74,10 +75,12 @@ def option(
         default: Its value if a file leaves it out; without a default, a file must have it.
         written: Its name in the file, if the field has another one: fields have their unit in the name.
         check: Compares it with the options before it.
+        required: Whether a file must have it, although the class has a default.
         computed: Whether `HasOptions.complete` gives a file's default.
     """
-    metadata = {"description": description, "example": example, "written": written}
-    return field(default=default, metadata={**metadata, "check": check, "computed": computed})
+    words = {"description": description, "example": example, "written": written}
+    rules = {"check": check, "computed": computed, "required": required}
+    return field(default=default, metadata={**words, **rules})
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,7 @@ class Option:
     default: Any
     check: Check | None
     computed: bool
-
-    @property
-    def is_required(self) -> bool:
-        """Whether a file must have it."""
-        return self.default is MISSING
+    required: bool
 
 
 def options_of(declared: type) -> list[Option]:
@@ -109,6 +108,7 @@ def options_of(declared: type) -> list[Option]:
             part.default,
             part.metadata["check"],
             part.metadata["computed"],
+            part.metadata["required"] or part.default is MISSING,
         )
         for part in fields(declared)
         if "description" in part.metadata

@@ -99,6 +99,8 @@ class Emit(HasOptions):
     """Whether each emission differs from the one before it, heartbeats aside."""
     suppressed: ClassVar[str] = "suppressed"
     """The fate of a record that is not emitted."""
+    reasons: ClassVar[Mapping[str, str]] = {}
+    """The reasons of its emissions, and the fates of its records -> their meaning, for people."""
     timer_reason: ClassVar[str] = ""
     """The reason of emissions when the timer fires."""
     clock: Clock = "stream"
@@ -308,6 +310,14 @@ class Emit(HasOptions):
     def state_changes(self, after: Any) -> Iterator[StateChange]:
         """Yield the changed options that state does not survive; `after` is of the same class."""
         yield from ()
+
+
+FIRST_SEEN = {
+    "new": "the key's first value, or its first after a deletion",
+    "changed": "differs from what last went out",
+    "deleted": "a record without a value deletes the key",
+}
+"""The reasons of `first_seen` -> their meaning."""
 
 
 def first_seen(entry: Entry, now: Any) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.grouping import last_where, starts
+from tidegate.core.options import Form, HasOptions, option
 from tidegate.core.ordering import already_applied
 from tidegate.core.rows import STATE
 
@@ -25,12 +26,14 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class Unchanged(HasOptions):
     """The way in which a record marks a column as unchanged: by null, or, with `text`, by that text in the
     form that the column's type gives it.
     """
 
-    text: str | None = None
+    text: Annotated[str | None, Form("text")] = option(
+        "The text that replaces the value.", "text: __debezium_unavailable_value", default=None, required=True
+    )
 
     def fill(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of whole keys, in the order in which they are applied, with their last values

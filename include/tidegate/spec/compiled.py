@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tidegate.core import STRATEGIES, Amount, Bound, FinalBound, RowExpectation
+from tidegate.core import STRATEGIES, Amount, Bound, FinalBound, RowExpectation, Unchanged
 from tidegate.core.condition import Condition
 from tidegate.core.equivalence import EQUIVALENCES
 from tidegate.core.windows import WINDOWS
@@ -42,10 +42,9 @@ from tidegate.spec.sequence import Sequence
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
-from tidegate.spec.unchanged import UnchangedText
 
 _PARTS: tuple[type[Any], ...] = (
-    *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
+    *(Unchanged, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(QuarantineRule, LateRule, RecordBound),
     *WINDOWS,

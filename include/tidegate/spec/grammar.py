@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.core import STRATEGIES, Bound
+from tidegate.core import STRATEGIES, Bound, Unchanged
 from tidegate.core.equivalence import EQUIVALENCES
 from tidegate.core.options import examples, options_of
 from tidegate.core.windows import WINDOWS
@@ -86,7 +86,7 @@ EXAMPLES = {
     **examples("stages.*.emit.buffer", [Bound]),
     "stages.*.where": 'where: "isAvailable"',
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
-    "stages.*.unchanged.text": "text: __debezium_unavailable_value",
+    **examples("stages.*.unchanged", [Unchanged]),
     "stages.*.on_error": "on_error: quarantine",
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",

@@ -21,7 +21,6 @@ from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.row_expectations import with_column_types
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
-from tidegate.spec.unchanged import UnchangedText
 
 _KINDS: dict[str, Literal["plain", "text", "time"]] = {
     **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "decimal"), "plain"),
@@ -72,7 +71,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         on_error=stage.on_error,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
-        unchanged=_unchanged(stage),
+        unchanged=stage.unchanged,
         by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
     )
     return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
@@ -82,12 +81,6 @@ def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
     """Return whether a sink of the stage writes envelopes, which contain the value before."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     return any(rule.payload.enveloped for rule in rules if rule is not None)
-
-
-def _unchanged(stage: Stage) -> core.Unchanged | None:
-    if stage.unchanged is None:
-        return None
-    return core.Unchanged(stage.unchanged.text if isinstance(stage.unchanged, UnchangedText) else None)
 
 
 def with_types(stage: core.Stage, emitted: pa.StructType, keys: ColumnTypes) -> core.Stage:

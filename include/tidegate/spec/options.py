@@ -82,7 +82,7 @@ def _definition(option: Option, hint: Any, readers: Readers) -> tuple[Any, Any]:
         settings["alias"] = option.written
     if option.computed:
         settings["default_factory"] = lambda: option.default
-    elif not option.is_required:
+    elif not option.required:
         settings["default"] = _written(option.default, hint, readers)
     return type_, Field(**settings)
 

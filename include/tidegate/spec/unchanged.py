@@ -5,21 +5,15 @@ did not log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic import ValidationInfo as Info
 
+from tidegate import core
 from tidegate.spec.mistakes import mistake, shown
-from tidegate.spec.scope import Model, scope_of
-
-
-class UnchangedText(Model):
-    """A placeholder: a column of text or bytes, or an array or map of them, that equals `text` is
-    unchanged.
-    """
-
-    text: Annotated[str, Field(min_length=1)] = Field(description="The text that replaces the value.")
+from tidegate.spec.options import Reader, read_as
+from tidegate.spec.scope import scope_of
 
 
 def _check_form(written: Any) -> Any:
@@ -30,15 +24,20 @@ def _check_form(written: Any) -> Any:
     )
 
 
-Unchanged = Annotated[
-    Annotated[Literal["nulls"], Tag("word")]
-    | Annotated[UnchangedText, Tag("text")]
-    | Annotated[None, Tag("none")],
-    Discriminator(
-        lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"
-    ),
-    BeforeValidator(_check_form),
-]
+if TYPE_CHECKING:
+    Unchanged = core.Unchanged | None
+else:
+    _NULLS = Annotated[Literal["nulls"], AfterValidator(lambda _: core.Unchanged())]
+    _READERS = {"text": Reader(Annotated[str, Field(min_length=1)])}
+    Unchanged = Annotated[
+        Annotated[_NULLS, Tag("word")]
+        | Annotated[read_as(core.Unchanged, _READERS), Tag("text")]
+        | Annotated[None, Tag("none")],
+        Discriminator(
+            lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"
+        ),
+        BeforeValidator(_check_form),
+    ]
 
 
 def check_unchanged(unchanged: Any, info: Info) -> Any:

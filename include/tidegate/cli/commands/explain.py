@@ -17,28 +17,15 @@ if TYPE_CHECKING:
     from tidegate.inspect.explain import Explanation
     from tidegate.ledger import OffsetRange
 
-# The fate of a record, or the reason of an emission, in words.
+# The fates and reasons that do not come from a strategy, in words.
 _WHY = {
-    "new": "the key's first value, or its first after a deletion",
-    "changed": "differs from what last went out",
-    "later": "later than the key's last change",
-    "deleted": "a record without a value deletes the key",
-    "heartbeat": "unchanged, but the last emission was a heartbeat ago",
-    "suppressed": "not emitted: the same as what last went out",
     "filtered": "not emitted: `where` does not let it through",
     "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
     "held": "not emitted yet: held back",
     "repeated": "dropped: was applied before",
-    "outdated": "dropped: not later than the key's last change",
     "late": "dropped: its window is over, or what it may repeat or undo is forgotten",
     "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
     "ignored": "dropped: it has no value to add",
-    "count": "enough records were held back",
-    "bytes": "enough bytes were held back",
-    "elapsed": "the time since the first record came, or since the last flush, has passed",
-    "time_limit": "the time limit of what was held back has passed",
-    "interval": "the interval is over",
-    "window_close": "the window is over",
     "emit_early": "the buffer was full",
     "drained": "drained by hand",
     "merged": "taken back: its session is part of a longer one now",
@@ -139,7 +126,7 @@ def _event_object(event: TraceEvent) -> dict[str, Any]:
         "known": list(event.previous),
         "window": event.window,
         "fate": event.fate,
-        "why": _WHY.get(event.fate),
+        "why": _meaning(event.fate),
     }
 
 
@@ -167,10 +154,17 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
             "value": event.value,
             "was known": _known_entries(event) if event.what == "record" else "",
             "decision": event.fate,
-            "which means": _WHY.get(event.fate, _OTHERWISE.get(event.what, "")),
+            "which means": _meaning(event.fate) or _OTHERWISE.get(event.what, ""),
         }
         for event in events
     ]
+
+
+def _meaning(fate: str) -> str | None:
+    # imported here: `tidegate explain --help` needs no kernel
+    from tidegate.core.strategies import REASONS
+
+    return REASONS.get(fate, _WHY.get(fate))
 
 
 def _known_entries(event: TraceEvent) -> str:

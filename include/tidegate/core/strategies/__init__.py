@@ -6,10 +6,14 @@ Nothing else lists strategies: the grammar, the JSON Schema and the messages fin
 
 from importlib import import_module
 
+from tidegate.core.strategies.in_sequence import InSequence
+from tidegate.core.strategies.once import Once
 from tidegate.core.strategy import Emit
 
 _FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval")
 """A file contains the strategy of its name."""
+_PASSES: tuple[type[Emit], ...] = (Once, InSequence)
+"""The strategies of the passes before the stages, which the source's fields ask for."""
 
 
 def _strategy(name: str) -> type[Emit]:
@@ -20,3 +24,10 @@ def _strategy(name: str) -> type[Emit]:
 
 STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
 """`on` in a pipeline file -> its strategy."""
+
+REASONS = {
+    reason: meaning
+    for strategy in (*STRATEGIES.values(), *_PASSES)
+    for reason, meaning in strategy.reasons.items()
+}
+"""The reasons of emissions, and the fates of records, that strategies give -> their meaning."""

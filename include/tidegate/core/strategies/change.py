@@ -14,6 +14,7 @@ from tidegate.core.equivalence import Bytes, Equivalence, Exact
 from tidegate.core.options import BadOption, Columns, Duration, Form, option
 from tidegate.core.strategy import (
     CLOCK,
+    FIRST_SEEN,
     Clock,
     Emit,
     Marker,
@@ -91,6 +92,11 @@ class Change(Emit):
     clock: Clock = option(CLOCK, "clock: stream", default="stream", check=_has_the_value)
     on: ClassVar[str] = "change"
     when: ClassVar[str] = "With a record that changes the value."
+    reasons: ClassVar[Mapping[str, str]] = {
+        **FIRST_SEEN,
+        "heartbeat": "unchanged, but the last emission was a heartbeat ago",
+        "suppressed": "not emitted: the same as what last went out",
+    }
     timer_reason: ClassVar[str] = "heartbeat"
     forgets_suppressed: ClassVar[bool] = True
     is_change: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from tidegate.core.columnar.result import EmittedRows, count_states, emission_ro
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.stage import Batch, Stage
-from tidegate.core.strategy import Emit, Marker, Sameness
+from tidegate.core.strategy import FIRST_SEEN, Emit, Marker, Sameness
 from tidegate.core.values import Values
 
 CHANGE, DELETION = "+", "-"
@@ -53,6 +53,11 @@ class InSequence(Emit):
     keep_ms: int | None = None
     expires: ClassVar[bool] = True
     forgets_suppressed: ClassVar[bool] = True
+    reasons: ClassVar[Mapping[str, str]] = {
+        "new": FIRST_SEEN["new"],
+        "later": "later than the key's last change",
+        "outdated": "dropped: not later than the key's last change",
+    }
     suppressed: ClassVar[str] = "outdated"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ class Interval(BufferingNewest):
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     on: ClassVar[str] = "interval"
     when: ClassVar[str] = "At fixed times."
+    reasons: ClassVar[Mapping[str, str]] = {"interval": "the interval is over"}
     timer_reason: ClassVar[str] = "interval"
 
     def due_since(self, since: Time) -> Time:

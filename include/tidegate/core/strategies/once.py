@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidegate.core.entry import NEVER, Entry
-from tidegate.core.strategy import Emit, Sameness
+from tidegate.core.strategy import FIRST_SEEN, Emit, Sameness
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Once(Emit):
     keep_ms: int
     expires: ClassVar[bool] = True
     forgets_suppressed: ClassVar[bool] = True
+    reasons: ClassVar[Mapping[str, str]] = {
+        "new": FIRST_SEEN["new"],
+        "repeated": "dropped: was applied before",
+    }
     suppressed: ClassVar[str] = "repeated"
 
     @property

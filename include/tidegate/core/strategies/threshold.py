@@ -56,6 +56,12 @@ class Threshold(Buffering):
     envelope: Envelope | None = None
     on: ClassVar[str] = "threshold"
     when: ClassVar[str] = "When enough has gathered."
+    reasons: ClassVar[Mapping[str, str]] = {
+        "count": "enough records were held back",
+        "bytes": "enough bytes were held back",
+        "elapsed": "the time since the first record came, or since the last flush, has passed",
+        "window_close": "the window is over",
+    }
     empties: ClassVar[bool] = True
     timer_reason: ClassVar[str] = "elapsed"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ class TimeLimit(BufferingNewest):
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     on: ClassVar[str] = "time_limit"
     when: ClassVar[str] = "At most once in a time."
+    reasons: ClassVar[Mapping[str, str]] = {"time_limit": "the time limit of what was held back has passed"}
     timer_reason: ClassVar[str] = "time_limit"
 
     def due_since(self, since: Time) -> Time:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from tidegate.core.counts import Counts
 from tidegate.core.entry import Entry
 from tidegate.core.options import option
 from tidegate.core.stage import Batch, Stage
-from tidegate.core.strategy import CLOCK, Clock, Emit, Sameness, first_seen
+from tidegate.core.strategy import CLOCK, FIRST_SEEN, Clock, Emit, Sameness, first_seen
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Update(Emit):
     clock: Clock = option(CLOCK, "clock: stream", default="stream")
     on: ClassVar[str] = "update"
     when: ClassVar[str] = "With every record."
+    reasons: ClassVar[Mapping[str, str]] = FIRST_SEEN
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Return `new`, `changed` or `deleted`; None only for the deletion of a key that

@@ -57,6 +57,7 @@ class WindowClose(Emit):
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     on: ClassVar[str] = "window_close"
     when: ClassVar[str] = "Once per key and window, when the window is closed."
+    reasons: ClassVar[Mapping[str, str]] = {"window_close": "the window is over"}
     holds: ClassVar[bool] = True
     drains: ClassVar[bool] = False
     is_final: ClassVar[bool] = True
