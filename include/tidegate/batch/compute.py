@@ -1,4 +1,7 @@
-"""Step 2, compute: Spark turns the planned records into state changes, emissions and quarantined input."""
+"""Step 2, compute: Spark turns the planned records into state changes, emissions and quarantined input.
+
+The result is invisible until step 4.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,13 @@ if TYPE_CHECKING:
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
-    """Compute the batch under a new attempt name. If the batch is computed already, return that attempt.
+    """Compute the batch under a new attempt name, and return the attempt; if the batch is computed already,
+    return that attempt.
 
-    A state that is spread over far too many files is compacted first. Raises LeaseHeld, Fenced, and what
-    `plan_ranges`, `compact_state` and `engine.batch` raise; then nothing is visible and no offset has moved.
-    For the first batch it also raises LakeDamaged, if the folder has tables of another origin.
+    `open_session` gets the largest number of records of the batch, and returns a Spark session. Raises
+    LeaseHeld, Fenced, and what `check_still_there`, `compact_overdue` and `engine.batch` raise; then nothing
+    is visible and no offset has moved. For the first batch it also raises LakeDamaged, if the folder has
+    tables that tidegate did not make.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
@@ -35,15 +40,19 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
         done = lease.attempt(plan.stream, plan.seq)  # another try may have computed it before this lease
         if done is not None:
             return done
+        # 1. The input is what was planned: in Kafka, and in the lookups' tables.
         check_still_there(app, plan)
         check_lookup_tables(plan)
         if plan.seq == 1:
             check_tables(app, plan.stream, planned_pipeline(plan))
+        # 2. One Spark job: it reads, decodes, decides, and writes files under the attempt's own name, so that
+        #    a try that was overtaken overwrites nothing.
         compact_overdue(app, plan.stream)
         name = attempt_name(plan.seq, lease.lease.epoch)
         before = left_before(app, lease, plan)
         computed = app.compute(plan, before, name, open_session)
         check_lookup_tables(plan)  # again: Spark opened the tables by name, and one may have been replaced
+        # 3. The manifest names the files, and the ledger the manifest. Before that they do not exist.
         manifest = app.write_manifest(plan.stream, computed.manifest)
         attempt = Attempt(plan.stream, plan.seq, manifest, computed.counts, times=computed.times)
         lease.add_attempt(attempt)
@@ -52,16 +61,34 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
 
 
 def check_still_there(app: App, plan: Plan) -> None:
-    """Raise an error unless Kafka has all records of the plan. Raises what `plan_ranges` raises,
-    BrokerUnavailable.
+    """Check that Kafka has all records of the plan.
 
-    Spark would notice, too, but minutes later, and without naming the lost offsets.
+    Spark would notice, too, but minutes later, and without naming the lost offsets. Raises TopicRecreated,
+    TopicMissing, OffsetsLost, LogTruncated, BrokerUnavailable.
     """
     topics = sorted({range_.topic for range_ in plan.ranges if range_.span})
     if topics:
         with app.log(planned_pipeline(plan).source.connection) as log:
             check_planned(plan, [log.view(topic) for topic in topics])
             check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
+
+
+def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
+    """Return what the batch starts from: state, times and counts after the batch before it, and the lookups'
+    tables.
+
+    Raises StateGivenUp if that state is no longer kept, LakeDamaged, LakeUnavailable.
+    """
+    from tidegate.engine.batch import Before  # late: only this needs Spark
+
+    stream = plan.stream
+    last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
+    return Before(
+        state=state_after(app, stream, ledger.state_manifests(stream, plan.seq - 1)),
+        times=last.times if last is not None else {},
+        counts=last.counts if last is not None else {},
+        lookups=pinned_tables(app, ledger, plan),
+    )
 
 
 def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
@@ -74,20 +101,3 @@ def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: B
             files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
             metrics["state-bytes"] = sum(file.bytes for file in files)
         lease.set_metrics(plan.seq, stage, metrics)
-
-
-def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
-    """State, times and counts after the batch before `plan`'s, and what its lookups read.
-
-    Raises StateGivenUp when that is no longer kept, LakeDamaged, LakeUnavailable.
-    """
-    from tidegate.engine.batch import Before  # late: only this needs Spark
-
-    stream = plan.stream
-    last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
-    return Before(
-        state=state_after(app, stream, ledger.state_manifests(stream, plan.seq - 1)),
-        times=last.times if last is not None else {},
-        counts=last.counts if last is not None else {},
-        lookups=pinned_tables(app, ledger, plan),
-    )

@@ -19,16 +19,19 @@ from tidegate.ledger import Head, LedgerReader, Plan, Run, Stream
 from tidegate.spec import Pipeline
 
 _SEPARATOR = "#"
-"""In no id of a run of Airflow's, by its default `allowed_run_id_pattern`."""
+"""Airflow's default `allowed_run_id_pattern` does not allow it, so no run's own id contains it."""
 
 
 def batch_run_id(run_id: str, number: int) -> str:
-    """Under which id the ledger has the `number`th batch of a run, from 1 on."""
+    """Return the id in the ledger of the `number`th batch of a run, from 1 on.
+
+    Example: `batch_run_id("manual", 1)` is "manual", and `batch_run_id("manual", 2)` is "manual#2".
+    """
     return run_id if number == 1 else f"{run_id}{_SEPARATOR}{number}"
 
 
 def run_of_batch(run_id: str) -> str:
-    """The run whose batch has this id in the ledger."""
+    """Return the run whose batch has this id in the ledger: `run_of_batch("manual#2")` is "manual"."""
     return run_id.partition(_SEPARATOR)[0]
 
 
@@ -44,17 +47,18 @@ def noted_batches(ledger: LedgerReader, stream: Stream, run_id: str) -> list[Run
 
 
 def has_more_batches(app: App, stream: Stream, trigger: Trigger) -> bool:
-    """Whether a run has a batch after its first one, or needs one."""
+    """Return whether a run has a batch after its first one, or needs one."""
     noted = noted_batches(app.ledger, stream, trigger.run_id)
     return len(noted) > 1 or (bool(noted) and _goes_on(app.ledger, stream, trigger, noted))
 
 
 def batches_of_run(app: App, stream: Stream, trigger: Trigger, first: int = 1) -> Iterator[Trigger]:
-    """The triggers of a run's batches, from its `first`, or from the newest that the ledger has, on.
+    """Yield the triggers of a run's batches, from its `first`, or from the newest that the ledger has, on.
 
-    Whoever takes one plans its batch, or finds it planned, and brings it through all steps before it asks for
-    the next: then the ledger says whether there is one. The newest is given once more however far it is, for
-    only its steps know whether each of them is done; those before it are done, or it would not be there.
+    The caller plans the batch of a trigger, or finds it planned, and takes it through all steps before it
+    asks for the next one: only then does the ledger say whether there is one. The newest batch is yielded
+    once more, however far it is, because only its steps know whether each of them is done. The batches before
+    it are done.
     """
     while True:
         noted = noted_batches(app.ledger, stream, trigger.run_id)
@@ -68,7 +72,7 @@ def batches_of_run(app: App, stream: Stream, trigger: Trigger, first: int = 1) -
 
 
 def _goes_on(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted: list[Run]) -> bool:
-    """Whether a run, of which these batches are through, has to read more of its interval."""
+    """Return whether a run has to read more of its interval after these batches."""
     if not noted or noted[-1].seq is None:
         return False  # it found nothing to read
     plan = ledger.plan(stream, noted[-1].seq)
@@ -86,7 +90,7 @@ def _goes_on(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted: list
 
 
 def _trigger_of_batch(ledger: LedgerReader, stream: Stream, trigger: Trigger, before: list[Run]) -> Trigger:
-    """The trigger of the batch after these."""
+    """Return the trigger of the batch after these."""
     own = next(_own_plans(ledger, stream, before), None)
     return replace(
         trigger,
@@ -103,7 +107,7 @@ def _records_left(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted:
 
 
 def _own_plans(ledger: LedgerReader, stream: Stream, noted: list[Run]) -> Iterator[Plan]:
-    """The plans of the batches that the run has planned itself, as far as the ledger still has them."""
+    """Yield the plans of the batches that the run has planned itself, as far as the ledger still has them."""
     for run in noted:
         plan = ledger.plan(stream, run.seq) if run.seq is not None else None
         if plan is not None and _is_own(plan, run):
@@ -133,10 +137,11 @@ def describe_cover(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -
 
 
 def reading_batches(ledger: LedgerReader, head: Head, starts: Ends, ends: Ends) -> tuple[int, int] | None:
-    """The first and the last batch that have read what lies between these offsets; None: nothing does.
+    """Return the first and the last batch that have read the records between these offsets; None: there are
+    none.
 
-    A partition without a start has no record there; one without an end has them up to the head, at most.
-    Of all batches it looks at as few plans as a search by halves has to.
+    A partition without a start has no record there; one without an end has them up to the head, at most. It
+    looks at few plans: it searches by halves.
     """
     read_spans = {at: (start, head.offsets[at]) for at, start in starts.items() if at in head.offsets}
     spans = {at: (start, min(ends.get(at, read), read)) for at, (start, read) in read_spans.items()}
@@ -154,7 +159,7 @@ def reading_batches(ledger: LedgerReader, head: Head, starts: Ends, ends: Ends) 
 
 
 def _first_batch(ledger: LedgerReader, head: Head, is_past: Callable[[Ends], bool]) -> int:
-    """The first batch after which so much was read. One whose plan is no longer kept counts as too early."""
+    """Return the first batch after which so much was read. A batch without its plan is too early."""
 
     def after(seq: int) -> bool:
         plan = ledger.plan(head.stream, seq)

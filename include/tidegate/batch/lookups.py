@@ -63,7 +63,7 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
 
 
 def _value_columns(ledger: LedgerReader, stream: Stream, pin: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a stage's values, by the plan of the pinned batch."""
+    """Return the columns of a stage's values, by the plan of the pinned batch."""
     plan = ledger.plan(stream, pin["seq"])
     if plan is None:
         return pa.schema([])
@@ -130,8 +130,10 @@ def _pinned_stage(
 
 
 def _readable(ledger: LedgerReader, pipeline: str, oldest: int) -> list[Stream]:
-    """The generations whose state may be looked up: the one in charge, also after it was another; where
-    nothing was ever promoted, those from `oldest` on.
+    """Return the generations whose state may be looked up.
+
+    That is the one in charge, also if another one was pinned before. If nothing was ever promoted, it is
+    those from `oldest` on.
     """
     in_charge = ledger.charge(pipeline).generation
     if in_charge is not None:
@@ -142,7 +144,9 @@ def _readable(ledger: LedgerReader, pipeline: str, oldest: int) -> list[Stream]:
 
 
 def _caught_up(heads: Sequence[Head], table: str) -> Head:
-    """The newest generation that has read all that the older ones have: another's state is still partial."""
+    """Return the newest generation that has read all that the older ones have: the state of others is
+    partial.
+    """
     newest_first = sorted(heads, key=lambda head: head.stream.generation, reverse=True)
     for number, head in enumerate(newest_first):
         ahead = [older for older in newest_first[number + 1 :] if head.unread_of(older)]

@@ -16,19 +16,20 @@ from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerIn
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 from tidegate.spec import Source
 
-Ends = Mapping[tuple[str, int], int]
 Partition = tuple[str, int]
+Ends = Mapping[Partition, int]
+"""Partition -> the offset after the last one that counts."""
 EpochEnds = Mapping[Partition, EpochEnd]
 
 
 def plan_ranges(
     head: Head, views: Sequence[TopicView], first_starts: Ends, upper: Ends | None, max_records: int | None
 ) -> tuple[OffsetRange, ...]:
-    """One range per topic-partition, empty ones included, so that the head knows every partition.
+    """Return one range per topic-partition, also empty ones, so that the head knows every partition.
 
-    Starts come from the head; see `first_start` for partitions that the head does not know yet.
-    The interval reaches up to `upper` (absent: the partition has no record past it). Ends are at most that,
-    the last stable offset, and what `max_records` leaves; a range that ends before the interval does is cut.
+    A range starts at the head's offset; see `first_start` for partitions that the head does not know yet. The
+    interval reaches up to `upper` (absent: the partition has no record past it). The range ends there, at the
+    last stable offset, or where `max_records` is used up; one that ends before the interval does is cut.
     Raises TopicRecreated, OffsetsLost, LogTruncated.
     """
     ranges = []
@@ -56,9 +57,9 @@ def first_start(head: Head, view: TopicView, partition: int, first_starts: Ends)
 
 
 def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
-    """Ranges in which nothing is read: each partition stays where the head has it.
+    """Return ranges that read nothing: each partition stays where the head has it.
 
-    `cut`: the partitions in which the head's batch left records of its interval. They are still left.
+    `cut` are the partitions in which the head's batch left records of its interval. They are still left.
     """
     return tuple(
         OffsetRange(*at, offset, offset, head.epochs.get(at), at in cut)
@@ -154,10 +155,11 @@ def interval_ends(log: KafkaLog, views: Sequence[TopicView], trigger: Trigger) -
 def offsets_at(
     log: KafkaLog, views: Sequence[TopicView], timestamp_ms: int, believed_until_ms: int | None = None
 ) -> dict[tuple[str, int], int]:
-    """The first offset of each partition from an instant on; none where it has no such record.
+    """Return the first offset of each partition from an instant on; none if it has no such record.
 
-    A record from after `believed_until_ms` does not count: it would hold back all that comes after it
-    until its time has come. It is read, and quarantined.
+    Timestamps need not rise with offsets, so this is only a hint for an interval's end. A record from after
+    `believed_until_ms` does not count: it would hold back all later records until its time has come. It is
+    read, and quarantined.
     """
     return {
         (view.topic, partition): offset
@@ -185,7 +187,7 @@ def _all_partitions(views: Sequence[TopicView]) -> list[tuple[str, int]]:
 
 
 def check_same_topic(head: Head, topic: str, topic_id: str) -> None:
-    """Offsets mean something only in the topic that they were read from. Raises TopicRecreated."""
+    """Raise TopicRecreated if a topic has another id than in the head, whose offsets mean nothing then."""
     previous_id = head.topic_ids.get(topic)
     if previous_id is not None and previous_id != topic_id:
         raise TopicRecreated(_recreated(topic, previous_id, topic_id), _new_generation(head.stream))
@@ -204,9 +206,9 @@ def check_planned_topic(plan: Plan, topic: str, topic_id: str) -> None:
 
 
 def check_head_is_there(head: Head, ends: EpochEnds) -> None:
-    """The last record before the head must be in the log, hence all before it are those that were read.
+    """Check that the last record before the head is in the log: then all before it are those that were read.
 
-    `ends` are of the head's epochs. Raises LogTruncated.
+    `ends` are the ends of the head's epochs. Raises LogTruncated.
     """
     for at, epoch in head.epochs.items():
         if at in ends and _is_lost(epoch, head.offsets[at], ends[at]):
@@ -217,9 +219,10 @@ def check_head_is_there(head: Head, ends: EpochEnds) -> None:
 
 
 def check_ends_are_there(plan: Plan, ends: EpochEnds) -> None:
-    """The last record of each range must be in the log, the one that was there when the batch was planned.
+    """Check that the log has the last record of each range, the one that was there when the batch was
+    planned.
 
-    `ends` are of the ranges' epochs. Raises LogTruncated.
+    `ends` are the ends of the ranges' epochs. Raises LogTruncated.
     """
     for planned in plan.ranges:
         at, epoch = (planned.topic, planned.partition), planned.end_epoch
@@ -231,13 +234,13 @@ def check_ends_are_there(plan: Plan, ends: EpochEnds) -> None:
 
 
 def is_truncated(planned: OffsetRange, ends: EpochEnds) -> bool:
-    """Whether the log of a range lacks its last record, the one that was there when it was planned."""
+    """Return whether the log of a range lacks its last record, the one that was there when it was planned."""
     at, epoch = (planned.topic, planned.partition), planned.end_epoch
     return epoch is not None and at in ends and _is_lost(epoch, planned.end, ends[at])
 
 
 def planned_epochs(plan: Plan) -> dict[Partition, int]:
-    """The epoch of the last record of each range in which there is something to read."""
+    """Return the epoch of the last record of each range that is not empty."""
     return {
         (planned.topic, planned.partition): planned.end_epoch
         for planned in plan.ranges
@@ -268,7 +271,7 @@ def check_head_epochs(log: KafkaLog, head: Head, views: Iterable[TopicView]) -> 
 def with_epochs(
     log: KafkaLog, views: Iterable[TopicView], ranges: Sequence[OffsetRange]
 ) -> tuple[OffsetRange, ...]:
-    """The ranges, each with the leader epoch of the record before its end. Raises BrokerUnavailable."""
+    """Return the ranges with the leader epoch of the record before each end. Raises BrokerUnavailable."""
     ends = {(planned.topic, planned.partition): planned.end for planned in ranges}
     epochs = log.epochs_before(views, ends)
     return tuple(
@@ -277,9 +280,9 @@ def with_epochs(
 
 
 def _is_lost(epoch: int, offset: int, now: EpochEnd) -> bool:
-    """Whether a log that has `now` of an epoch lacks the record of that epoch before an offset.
+    """Return whether a log that has `now` of an epoch lacks the record of that epoch before an offset.
 
-    An epoch of which retention has deleted all is not missed: the log then begins after it.
+    An epoch of which retention has deleted all records is not missed: the log then begins after it.
     """
     return now.epoch != epoch or now.end < offset
 

@@ -66,7 +66,7 @@ def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
 
 
 def head_plan(app: App, head: Head) -> Plan | None:
-    """The plan of the head's batch; None before the first. Raises what `missing_of_head` gives."""
+    """Return the plan of the head's batch; None before the first. Raises the error of `missing_of_head`."""
     if head.seq == 0:
         return None
     plan = app.ledger.plan(head.stream, head.seq)
@@ -176,17 +176,17 @@ def _targets(app: App, stream: Stream, pipeline: Pipeline, only_published: bool 
 
 
 def streams_without_file(app: App) -> list[Stream]:
-    """The streams of the ledger that no pipeline file has, of all pipelines."""
+    """Return the streams of the ledger that no pipeline file has, of all pipelines."""
     return [stream for stream, file in _streams_without_pipeline(app) if file is None]
 
 
 def streams_of_broken_files(app: App) -> list[tuple[Stream, str]]:
-    """The streams of the ledger whose pipeline file has a mistake just now, and the file."""
+    """Return the streams of the ledger whose pipeline file has a mistake now, each with the file."""
     return [(stream, file) for stream, file in _streams_without_pipeline(app) if file is not None]
 
 
 def _streams_without_pipeline(app: App) -> Iterator[tuple[Stream, str | None]]:
-    """The streams that no usable file has, each with the broken file that names it."""
+    """Yield the streams that no usable file has, each with the broken file that names it, or None."""
     pipelines, errors = load_pipelines(app.settings.pipelines)
     owned = set(map(stream_of, pipelines.values()))
     named = {file: stream_in_broken_file(file) for file in (error.problems[0].file for error in errors)}
@@ -197,9 +197,10 @@ def _streams_without_pipeline(app: App) -> Iterator[tuple[Stream, str | None]]:
 
 
 def orphaned_streams(app: App, pipeline: Pipeline) -> list[Stream]:
-    """The pipeline's other generations that have a batch which is not through, and no pipeline file.
+    """Return the pipeline's other generations that have unfinished work and no pipeline file.
 
-    The files are read only where there is such a batch.
+    A generation that has a file has a DAG of its own, and is never touched, also while its file has a
+    mistake. The files are read only if there is such a batch.
     """
     own = stream_of(pipeline)
     siblings = [
@@ -245,9 +246,10 @@ def _has_open_batch(app: App, stream: Stream) -> bool:
 
 
 def explain_broken_file(app: App, error: PipelineInvalid) -> str:
-    """The mistakes, the last batch that was planned with a good text, and what is different since, as lines.
+    """Return the mistakes, the last batch that was planned with a valid text, and the lines that differ
+    since.
 
-    Whatever else the file holds, only its own text and the ledger's are quoted.
+    Only the texts of the file and of the ledger are quoted.
     """
     file = error.problems[0].file
     stream = broken_stream(app, error)
@@ -258,7 +260,7 @@ def explain_broken_file(app: App, error: PipelineInvalid) -> str:
 
 
 def broken_stream(app: App, error: PipelineInvalid) -> Stream | None:
-    """The stream of a file with mistakes; of several generations the newest that the ledger has."""
+    """Return the stream of a file with mistakes; of several generations the newest that the ledger has."""
     named = stream_in_broken_file(error.problems[0].file)
     if named is None:
         return None

@@ -1,4 +1,9 @@
-"""Step 1, plan: finish what was left unpublished, then fix what the next batch reads."""
+"""Step 1, plan: finish what was left unpublished, then fix what the next batch reads.
+
+A plan is written once, before the batch reads anything, and never changes. It has the ranges of offsets, the
+topics' ids and leader epochs, the clock, the versions of lookups, schemas and suites, and the pipeline as
+text and compiled. A retry, and every later step, use the plan that is in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +52,12 @@ _BUFFERED = ("held", "suppression-buffer-records")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The batch that a run works on, or, when there is none, the reason in `note`. `metrics` is what planning
-    has found out: `lag` and `age_seconds`, also where there is nothing to do.
+    """The result of planning: the batch that a run works on, or no batch and the reason.
+
+    Args:
+        plan: the batch; None if the run has nothing to do.
+        note: a sentence for the log, and the reason if there is no batch.
+        metrics: `lag` (offsets) and `age_seconds`, also if the run has nothing to do.
     """
 
     plan: Plan | None
@@ -57,33 +66,53 @@ class Outcome:
 
 
 def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
-    """Plan the run's batch, or find the one that it, or a run before it, already planned. What a generation
-    that has no pipeline file any more has decided is published first.
+    """Plan the run's batch, or return the batch that this run, or a run before it, has planned already.
+
+    First it publishes what earlier batches have decided, also of generations without a pipeline file.
 
     Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
+
+    Example:
+        outcome = plan_batch(app, app.pipeline("orders"), Trigger("manual", clock_ms))
+        if outcome.plan is not None:
+            compute_batch(app, outcome.plan, "manual", open_session)
     """
     stream = stream_of(pipeline)
     run = app.ledger.run(stream, trigger.run_id)
-    if run is not None:
-        return _planned_run(app, pipeline, run)
+    if run is not None:  # a retry: the plan is in the ledger, since Airflow erases XCom when a retry starts
+        return _outcome_of_run(app, stream, run)
     finish_orphaned_streams(app, pipeline, trigger.run_id)
     with leased(app, stream, trigger.run_id) as lease, app.clusters:
         publish_decided(app, lease)
         with failures_noted(lease, lease.head(stream).seq + 1, "plan"):
-            return _adopt_or_plan(app, lease, pipeline, trigger)
+            open_plan = lease.open_plan(stream)
+            if open_plan is not None:
+                return _adopt(lease, trigger, open_plan)
+            for sink in app.sinks(stream, pipeline):
+                sink.check_settings()
+            return _plan_next(app, lease, pipeline, trigger)
 
 
-def _adopt_or_plan(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
-    waiting = lease.open_plan(lease.stream)
-    if waiting is not None:
-        lease.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
-        return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
-    for sink in app.sinks(lease.stream, pipeline):
-        sink.check_settings()
-    return _plan_next(app, lease, pipeline, trigger)
+def _outcome_of_run(app: App, stream: Stream, run: Run) -> Outcome:
+    """Return the outcome of a run that has planned its batch, or found nothing to do, in an earlier try."""
+    if run.seq is None:
+        return Outcome(None, run.note)
+    plan = app.ledger.plan(stream, run.seq)
+    if plan is None and is_long_done(app.ledger, stream, run):
+        return Outcome(None, LONG_DONE)
+    if plan is None:
+        raise TopicMissing(f"The plan of batch {run.seq} no longer exists", "Trigger a new run.")
+    return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
+
+
+def _adopt(lease: LeasedLedger, trigger: Trigger, plan: Plan) -> Outcome:
+    """Let the run work on a batch that another run has planned and not decided: it is used unchanged."""
+    lease.add_run(Run(trigger.run_id, plan.seq, f"adopted from {plan.run_id}"))
+    return Outcome(plan, f"goes on with batch {plan.seq}, planned by {plan.run_id}")
 
 
 def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    """Plan the batch after the head, and store it; or store that the run has no batch."""
     began = time.monotonic()
     head = lease.head(lease.stream)
     if trigger.drain and head.seq == 0:
@@ -91,10 +120,9 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
     if trigger.replay is not None:
         return _plan_replay(app, lease, pipeline, trigger, trigger.replay)
     plan, source_view = _draft(app, pipeline, head, trigger, may_register=True)
-    _log_what_is_unusual(head, plan, source_view)
-    for warning in old_record_warnings(app, lease.stream, pipeline, plan.ranges, plan.clock_ms):
-        logger.warning("%s", warning)
+    _log_what_is_unusual(app, pipeline, head, plan, source_view)
     metrics = ({} if source_view is None else {"lag": float(source_view.waiting)}) | _age(lease, plan)
+    # The very first batch is made even if it reads nothing: the head then knows all partitions.
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
     if not has_work and not clock_may_fire(pipeline, plan, lease.attempt(plan.stream, head.seq)):
         note = describe_cover(app, pipeline, head, trigger)
@@ -108,6 +136,7 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
 def _plan_replay(
     app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ReplayRequest
 ) -> Outcome:
+    """Plan a batch that reads records of quarantine and nothing of Kafka. Their resolution is stored, too."""
     began = time.monotonic()
     head = lease.head(lease.stream)
     if head.seq == 0:
@@ -121,20 +150,34 @@ def _plan_replay(
     return Outcome(plan, f"batch {plan.seq}: replays {plan.most_records} records of quarantine{skipped}")
 
 
-def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
-    """The plan of the next batch. Reads Kafka, the lookups' tables and schema registries, writes nothing: the
-    dry run.
+def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
+    """Store that the run has no batch, and release the lease.
 
-    Raises PipelineChanged, SchemaRefused, SchemaUnknown, and what `batch.ranges`, `.lookups`, `.schemas`
-    and `broker` raise.
+    `clocks` become the head's: later records meet them as if there had been an empty batch.
+    """
+    lease.add_run(Run(trigger.run_id, None, note), clocks)
+    lease.release()
+    return Outcome(None, note)
+
+
+def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
+    """Return the plan of the next batch, and write nothing: the dry run.
+
+    It reads Kafka, the lookups' tables and schema registries. Raises PipelineChanged, StartOverRefused,
+    TriggerInvalid, SchemaRefused, SchemaUnknown, LookupMissing, and what `plan_ranges` and Kafka raise.
     """
     return _draft(app, pipeline, head, trigger, may_register=False)[0]
 
 
 @dataclass(frozen=True)
 class _SourceView:
-    """The state of the source in Kafka: the ranges to read, the topics' ids, the number of offsets that wait
-    from the starts on, and messages about transactions that keep the rest from being read.
+    """The state of the source in Kafka.
+
+    Args:
+        ranges: the offsets to read.
+        topic_ids: topic -> the id that Kafka gave it.
+        waiting: the number of offsets from the starts on that can be read now.
+        stalled: a message for each open transaction that keeps later records from being read.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -146,15 +189,20 @@ class _SourceView:
 def _draft(
     app: App, pipeline: Pipeline, head: Head, trigger: Trigger, may_register: bool
 ) -> tuple[Plan, _SourceView | None]:
-    """The plan, and what Kafka has (None: not asked)."""
+    """Fix all that the batch depends on. Return its plan, and the view of the source (None: Kafka was not
+    asked).
+    """
     trigger.check_clock()
+    # The pipeline, with suites and functions as they are now, has to fit the state of the head's batch.
     pipeline = pinned(app, pipeline)
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
-    source_view = None if trigger.drain or trigger.replay else _look(app, pipeline, head, trigger)
+    # The offsets. A drain and a replay read nothing of Kafka: each partition stays where the head has it.
+    source_view = None if trigger.drain or trigger.replay else _view_source(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if source_view is None else source_view.ranges
+    # After the ends are fixed: the schema of each record before them is registered then.
     pipeline = with_writers(
         app, pipeline, before, reads=trigger.replay is not None or any(range_.span for range_ in ranges)
     )
@@ -178,54 +226,10 @@ def _draft(
     return plan, source_view
 
 
-def _with_planned_sinks(
-    app: App, stream: Stream, pipeline: Pipeline, before: Plan | None, may_register: bool
-) -> Pipeline:
-    """Return the pipeline with what a plan fixes about sinks beside the file: the schemas of their
-    messages.
+def _view_source(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _SourceView:
+    """Ask Kafka what there is, and fix the ranges: from the head to the interval's end, or as far as the
+    trigger and `max_records` allow.
     """
-    previous = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
-    opened = [sink for sink in app.sinks(stream, pipeline) if sink.gets_emissions]
-    sinks = [sink.planned(previous.get(sink.name), may_register) for sink in opened]
-    return pipeline.model_copy(update={"sinks": tuple(sinks)})
-
-
-def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
-    """Return topic -> the timestamps that it accepts now, for sinks that quarantine other timestamps."""
-    bounds: dict[str, TimestampBounds] = {}
-    for sink in app.sinks(stream, pipeline):
-        bounds |= sink.timestamp_bounds()
-    return bounds
-
-
-def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
-    """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
-
-    What is left of a cut interval met no later one, whichever run comes to it. Only a backfill can be
-    refused: a scheduled run goes on from the head, whatever the clocks have done.
-    """
-    clocks = [plan.clocks[range_.topic, range_.partition] for range_ in plan.ranges if range_.span]
-    if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
-        lease.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
-        raise BackwardsRefused(
-            f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
-            "are of a later interval, and do not cover this one yet",
-            "Nothing is lost: later runs read what is left, in order. Backfill from the oldest interval on, "
-            "not with --run-backwards; or raise `generation` to process all of it again.",
-        )
-
-
-def _log_what_is_unusual(head: Head, plan: Plan, source_view: _SourceView | None) -> None:
-    added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
-    for range_ in added if head.seq else ():
-        logger.info(
-            "%s[%d] is new; it is read from offset %d on", range_.topic, range_.partition, range_.start
-        )
-    for warning in source_view.stalled if source_view is not None else ():
-        logger.warning("%s", warning)
-
-
-def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _SourceView:
     with app.log(pipeline.source.connection) as log:
         views = [log.view(topic) for topic in pipeline.source.topics]
         first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
@@ -248,6 +252,26 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Source
     return _SourceView(ranges, topic_ids, waiting, stalled)
 
 
+def _with_planned_sinks(
+    app: App, stream: Stream, pipeline: Pipeline, before: Plan | None, may_register: bool
+) -> Pipeline:
+    """Return the pipeline with what a plan fixes about sinks beside the file: the schemas of their
+    messages.
+    """
+    previous = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
+    opened = [sink for sink in app.sinks(stream, pipeline) if sink.gets_emissions]
+    sinks = [sink.planned(previous.get(sink.name), may_register) for sink in opened]
+    return pipeline.model_copy(update={"sinks": tuple(sinks)})
+
+
+def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
+    """Return topic -> the timestamps that it accepts now, for sinks that quarantine other timestamps."""
+    bounds: dict[str, TimestampBounds] = {}
+    for sink in app.sinks(stream, pipeline):
+        bounds |= sink.timestamp_bounds()
+    return bounds
+
+
 def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
     """Return whether the clock alone can make a stage emit.
 
@@ -265,6 +289,38 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     )
 
 
+def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
+    """Raise BackwardsRefused if the intervals of a backfill do not come in order.
+
+    Its records would meet a stream time that is later than theirs. The rest of a cut interval has met no
+    later time, whichever run reads it. A scheduled run is never refused: it continues from the head, whatever
+    the clocks have done.
+    """
+    clocks = [plan.clocks[range_.topic, range_.partition] for range_ in plan.ranges if range_.span]
+    if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
+        # A refusal is final, so it must not come from a try that was overtaken since: that one is Fenced.
+        lease.renew()
+        raise BackwardsRefused(
+            f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
+            "are of a later interval, and do not cover this one yet",
+            "Nothing is lost: later runs read what is left, in order. Backfill from the oldest interval on, "
+            "not with --run-backwards; or raise `generation` to process all of it again.",
+        )
+
+
+def _log_what_is_unusual(
+    app: App, pipeline: Pipeline, head: Head, plan: Plan, source_view: _SourceView | None
+) -> None:
+    added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
+    for range_ in added if head.seq else ():
+        logger.info(
+            "%s[%d] is new; it is read from offset %d on", range_.topic, range_.partition, range_.start
+        )
+    stalled = source_view.stalled if source_view is not None else []
+    for warning in (*stalled, *old_record_warnings(app, head.stream, pipeline, plan.ranges, plan.clock_ms)):
+        logger.warning("%s", warning)
+
+
 def _age(lease: LeasedLedger, plan: Plan) -> dict[str, float]:
     """Return how far the newest record that was read is behind the clock; empty before the first batch."""
     times = [at for stage in lease.times(plan.stream).values() for at in stage.values() if at >= 0]
@@ -277,25 +333,6 @@ def _described(plan: Plan) -> str:
     text = f"{plan.span} offsets in {len(plan.ranges)} partitions"
     cut = len(plan.cut_partitions)
     return f"{text}, in {cut} of them not to the interval's end: its clock waits there" if cut else text
-
-
-def _planned_run(app: App, pipeline: Pipeline, run: Run) -> Outcome:
-    stream = stream_of(pipeline)
-    if run.seq is None:
-        return Outcome(None, run.note)
-    plan = app.ledger.plan(stream, run.seq)
-    if plan is None and is_long_done(app.ledger, stream, run):
-        return Outcome(None, LONG_DONE)
-    if plan is None:
-        raise TopicMissing(f"The plan of batch {run.seq} no longer exists", "Trigger a new run.")
-    return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
-
-
-def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
-    """`clocks`: the head's from now on. Later records meet them as if there had been an empty batch."""
-    lease.add_run(Run(trigger.run_id, None, note), clocks)
-    lease.release()
-    return Outcome(None, note)
 
 
 def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Iterator[str]:

@@ -25,8 +25,18 @@ def run_batch(
     end_session: Callable[[], None] = lambda: None,
     check: Check | None = None,
 ) -> Outcome:
-    """One batch from plan to publication. Calls `progress` with each step's name before it begins, and
-    `end_session` as soon as Spark is needed no more. `check`: see `validate_batch`.
+    """Run one batch from plan to publication.
+
+    Args:
+        app: the settings and the ledger.
+        pipeline: the pipeline file.
+        trigger: why and for which clock the batch runs.
+        open_session: opens a Spark session for at most so many records.
+        progress: gets each step's name before the step begins.
+        end_session: called as soon as Spark is not needed any more.
+        check: see `validate_batch`.
+
+    Raises the errors of the steps.
     """
     progress("plan")
     outcome = plan_batch(app, pipeline, trigger)

@@ -59,9 +59,9 @@ class CheckedSuite:
 
 
 def pinned(app: App, pipeline: Pipeline) -> Pipeline:
-    """The pipeline with all that it names beside its file, as that is now: functions, checkpoints and suites.
+    """Return the pipeline with what it names beside its file, as that is now: functions, checkpoints, suites.
 
-    Raises UserFunctionFailed, SettingsInvalid where a checkpoint or a suite is missing, or is none.
+    Raises UserFunctionFailed, and SettingsInvalid if a checkpoint or a suite is missing or cannot be read.
     """
     folder = app.settings.expectations
     pipeline = with_checkpoints(pipeline, folder)
@@ -71,9 +71,9 @@ def pinned(app: App, pipeline: Pipeline) -> Pipeline:
 
 
 def checked_suite(check: QualityCheck, folder: Path, earlier: Sequence[QualityResult]) -> CheckedSuite:
-    """The suite that a try meets. `earlier`: what the tries before it have found.
+    """Return the suite that a try evaluates. `earlier` are the results of the tries before it.
 
-    Raises SettingsInvalid where the file is needed, and is missing or no suite.
+    Raises SettingsInvalid if the file is needed, and is missing or no suite.
     """
     text = check.suite_text
     if text is None:
@@ -88,7 +88,7 @@ def checked_suite(check: QualityCheck, folder: Path, earlier: Sequence[QualityRe
 
 
 def was_stopped(earlier: Iterable[QualityResult]) -> bool:
-    """Whether the last try of a batch was stopped by a suite."""
+    """Return whether a suite has stopped the last try of a batch."""
     results = list(earlier)
     last = max((result.try_number for result in results), default=0)
     return any(

@@ -81,7 +81,9 @@ class Trigger:
 
     @property
     def believed_until_ms(self) -> int:
-        """A record from later than this is a mistake, and not just one that a later interval will read."""
+        """The latest timestamp (epoch ms) that is believed. A record from later than this is a mistake, and
+        not only one for a later interval.
+        """
         return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
     def most_records(self, per_batch: int | None) -> int | None:

@@ -1,5 +1,8 @@
-"""Step 3, validate: the quality gate, and what sinks will not take. Nothing is visible yet; a failure leaves
-it so.
+"""Step 3, validate: refuse a batch before anything of it is visible.
+
+Three things can refuse it, in this order: too many records in quarantine or late (`apply_record_rules`), a
+sink that would not take an emission (`check_outboxes`), and a critical expectation of a quality suite
+(`_verdicts`). Then no offset has moved, and the next try checks the same attempt again.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ from tidegate.spec.quarantine_rules import LateRule, QuarantineRule
 
 logger = logging.getLogger(__name__)
 Report = Callable[[Verdict], object]
+"""A function that gets the verdict of each check in detail."""
 Check = Callable[[Audit], Verdict]
-"""See `quality.gate.check`."""
+"""A function that evaluates a suite: see `quality.gate.check`."""
 Alert = Callable[[str], object]
 """A function that gets a sentence about a batch that passes a bound."""
 QUARANTINE_ALERT = "quarantine.alert"
@@ -50,14 +54,21 @@ def validate_batch(
     check: Check | None = None,
     alert: Alert | None = None,
 ) -> str:
-    """Evaluate the pipeline's checks on the batch. Returns a sentence on the verdicts; `report` gets each
-    verdict in detail, and `alert` a sentence on a batch with too much in quarantine, or late. `check`
-    evaluates a suite; None: in this process.
+    """Check a computed batch, and return a sentence on the verdicts. A batch that has passed is not checked
+    again.
 
-    Raises QuarantineExceeded or LateExceeded where too much cannot be used or is late, QualityFailed when a
-    critical expectation is not met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused
-    when a topic would not take one, SettingsInvalid where a suite is missing that is not pinned; the batch is
-    then neither committed nor published.
+    Args:
+        app: the settings, ledger and lake.
+        plan: the batch; it must be computed.
+        run_id: the run that works on it.
+        report: gets the verdict of each check.
+        check: evaluates a suite; None: in this process.
+        alert: gets a sentence if too many records are in quarantine, or late.
+
+    Raises QuarantineExceeded or LateExceeded if too many records cannot be used or are late, QualityFailed if
+    a critical expectation is not met, SinkRefused if a SQL sink could not hold an emission, TimestampRefused
+    if a topic would not take one, SettingsInvalid if a suite is missing that is not pinned. The batch is then
+    neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
@@ -72,7 +83,7 @@ def validate_batch(
     with leased_for(app, plan, run_id, "validate") as lease, timed(lease, plan.seq, "validate"):
         apply_record_rules(app, lease, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
-            _check_sinks(app, plan, pipeline, attempt)
+            check_outboxes(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
             verdicts = _verdicts(app, lease, plan, pipeline, attempt, check)
         passed = all(verdict.passed for verdict in verdicts)
@@ -93,50 +104,9 @@ def validate_batch(
     return "; ".join(verdict.summary for verdict in verdicts) or "no quality suite is declared"
 
 
-def _verdicts(
-    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
-) -> list[Verdict]:
-    """Return the verdict of each check. All verdicts are stored in one transaction, also failed ones."""
-    require_trusted_modules(module for check in pipeline.checks for module in check.modules)
-    verdicts, results = [], []
-    for prepared in prepared_checks(app, plan, pipeline, attempt):
-        verdict = (check or _checked_here)(prepared.audit)
-        verdicts.append(verdict)
-        results += prepared.results(verdict, attempt)
-    if results:
-        lease.add_quality(plan.seq, results)
-    return verdicts
-
-
-def _checked_here(audit: Audit) -> Verdict:
-    from tidegate.quality.gate import check  # late: Great Expectations takes seconds to import
-
-    return check(audit)
-
-
-def _tell(verdict: Verdict, docs: str) -> None:
-    """Log a table for people; louder where something is not as it should be."""
-    level = logging.INFO if verdict.passed else logging.WARNING
-    logger.log(level, "%s", verdict_table(verdict, docs))
-
-
-def _reason(verdict: Verdict, docs: str) -> str:
-    """Return why a verdict stops a batch, and where to look."""
-    findings = "; ".join(f"{result.title}: {result.finding}" for result in verdict.failed(Severity.CRITICAL))
-    where = f" (see {page_place(docs, verdict.page)})" if verdict.page is not None else ""
-    return f"{verdict.title}: {findings}{where}"
-
-
-def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    for sink in app.sinks(plan.stream, pipeline):
-        outbox = sink.outbox(plan, attempt)
-        if outbox.emitted:
-            sink.check_outbox(outbox)
-
-
 @dataclass(frozen=True)
 class _Excess:
-    """Records that a rule of the pipeline file bounds: how many there are of those that came in."""
+    """The records that a rule of the pipeline file bounds, of all that came in."""
 
     rule: QuarantineRule | LateRule
     metric: str
@@ -158,14 +128,13 @@ class _Excess:
 def apply_record_rules(
     app: App, lease: LeasedLedger, plan: Plan, attempt: Attempt, alert: Alert | None = None
 ) -> None:
-    """Log what became of the batch's records. Warn of the batch, or stop it, if too many of them are in
-    quarantine or late. Counts are of records, not of emissions. The ledger gets the quarantine's reasons.
+    """Log the fates of the batch's records, and warn of the batch, or stop it, if too many are in quarantine
+    or late.
 
-    `alert` is called once for each bound: again in another try only where this one dies before the ledger has
-    the metric.
+    Records are counted, not emissions. The ledger gets the reasons of quarantine. `alert` is called once for
+    each bound: another try calls it again only if this one dies before the ledger has the metric.
 
-    Raises QuarantineExceeded, LateExceeded, LakeDamaged, LakeUnavailable. A person has just looked at what a
-    replay has, so that is not bounded.
+    Raises QuarantineExceeded, LateExceeded, LakeDamaged, LakeUnavailable.
     """
     reasons = _reasons(app, plan, attempt)
     if reasons:
@@ -174,8 +143,9 @@ def apply_record_rules(
     _log_records(plan, attempt, why)
     _log_columns(plan, attempt)
     if plan.replay is not None:
-        return
+        return  # a person has just looked at these records
     excesses = list(_bounded(plan, attempt, why))
+    # Record and alert each bound before one of them stops the batch.
     for excess in excesses:
         before = lease.metrics(plan.stream, plan.seq).get(("", excess.metric))
         if excess.alerts and alert is not None and not before:
@@ -188,7 +158,18 @@ def apply_record_rules(
             logger.warning("%s, which is more than `%s` allows", excess.finding, excess.metric)
 
 
+def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
+    """Return the number of records in quarantine by reason."""
+    store, counts = app.lake(plan.stream).store, Counter[str]()
+    for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
+        for group in row_groups(store, file, RowBounds()):
+            codes = reason_codes(group.read(["reason"])["reason"])
+            counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
+    return counts
+
+
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
+    """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
     pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
     came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
     of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
@@ -215,7 +196,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
 
 
 def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
-    """A warning where nothing of what came in could be used, whatever the bounds are; else a note."""
+    """Log the counts: as a warning if no record could be used, whatever the bounds are."""
     whole = attempt.stage_counts("")
     first = attempt.stage_counts(planned_pipeline(plan).stages[0].name)
     came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(first.get("used", 0))
@@ -250,19 +231,38 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
     )
 
 
-def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
-    """Return the number of records in quarantine by reason."""
-    store, counts = app.lake(plan.stream).store, Counter[str]()
-    for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
-        for group in row_groups(store, file, RowBounds()):
-            codes = reason_codes(group.read(["reason"])["reason"])
-            counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
-    return counts
+def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
+    """Ask each sink whether it would take all emissions: after the commit it could only halt."""
+    for sink in app.sinks(plan.stream, pipeline):
+        outbox = sink.outbox(plan, attempt)
+        if outbox.emitted:
+            sink.check_outbox(outbox)
+
+
+def _verdicts(
+    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
+) -> list[Verdict]:
+    """Return the verdict of each check. All verdicts are stored in one transaction, also failed ones."""
+    require_trusted_modules(module for check in pipeline.checks for module in check.modules)
+    verdicts, results = [], []
+    for prepared in prepared_checks(app, plan, pipeline, attempt):
+        verdict = (check or _checked_here)(prepared.audit)
+        verdicts.append(verdict)
+        results += prepared.results(verdict, attempt)
+    if results:
+        lease.add_quality(plan.seq, results)
+    return verdicts
+
+
+def _checked_here(audit: Audit) -> Verdict:
+    from tidegate.quality.gate import check  # late: Great Expectations takes seconds to import
+
+    return check(audit)
 
 
 @dataclass(frozen=True)
 class PreparedCheck:
-    """A check, ready to be evaluated. `number`: its place among the pipeline's, from 1 on."""
+    """A check, ready to be evaluated. `number` is its place among the pipeline's checks, from 1 on."""
 
     number: int
     check: QualityCheck
@@ -272,7 +272,7 @@ class PreparedCheck:
     try_number: int
 
     def results(self, verdict: Verdict, attempt: Attempt) -> list[QualityResult]:
-        """The verdict, as the ledger keeps it."""
+        """Return the rows of the ledger for a verdict: one for each expectation."""
         return [
             QualityResult(
                 attempt=attempt.name,
@@ -309,27 +309,6 @@ def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
         yield _prepared(app, plan, pipeline, attempt, (number, check), earlier, try_number)
 
 
-def target_of(pipeline: Pipeline, check: QualityCheck) -> str:
-    """Return the name of the data that a check evaluates.
-
-    Example: `the emissions of latest`, or `the state of the sink table`.
-    """
-    if check.sink is not None:
-        return f"the {check.rows} of the sink {check.sink}"
-    return f"the {check.rows} of {pipeline.checked_stage(check).name}"
-
-
-def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
-    """Return the rows that a check evaluates. Raises LakeDamaged, LakeUnavailable."""
-    stage = pipeline.checked_stage(check)
-    if check.rows == "state":
-        files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)
-    else:
-        files = app.outbox(plan, stage, attempt).files
-    with failpoint("validate.read"):
-        return audited_rows(pipeline, check, app.lake(plan.stream).store, files)
-
-
 def _prepared(
     app: App,
     plan: Plan,
@@ -362,3 +341,37 @@ def _prepared(
     title = f"{check.suite} on {target}"
     audit = Audit(title, suite.suite, rows, parameters, check.modules, facts, place)
     return PreparedCheck(number, check, target, suite, audit, try_number)
+
+
+def target_of(pipeline: Pipeline, check: QualityCheck) -> str:
+    """Return the name of the data that a check evaluates.
+
+    Example: `the emissions of latest`, or `the state of the sink table`.
+    """
+    if check.sink is not None:
+        return f"the {check.rows} of the sink {check.sink}"
+    return f"the {check.rows} of {pipeline.checked_stage(check).name}"
+
+
+def audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
+    """Return the rows that a check evaluates. Raises LakeDamaged, LakeUnavailable."""
+    stage = pipeline.checked_stage(check)
+    if check.rows == "state":
+        files = app.manifest(plan.stream, attempt.manifest).files_of("state", stage.name)
+    else:
+        files = app.outbox(plan, stage, attempt).files
+    with failpoint("validate.read"):
+        return audited_rows(pipeline, check, app.lake(plan.stream).store, files)
+
+
+def _tell(verdict: Verdict, docs: str) -> None:
+    """Log a table for people; louder where something is not as it should be."""
+    level = logging.INFO if verdict.passed else logging.WARNING
+    logger.log(level, "%s", verdict_table(verdict, docs))
+
+
+def _reason(verdict: Verdict, docs: str) -> str:
+    """Return why a verdict stops a batch, and where to look."""
+    findings = "; ".join(f"{result.title}: {result.finding}" for result in verdict.failed(Severity.CRITICAL))
+    where = f" (see {page_place(docs, verdict.page)})" if verdict.page is not None else ""
+    return f"{verdict.title}: {findings}{where}"

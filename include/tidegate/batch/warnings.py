@@ -21,9 +21,10 @@ STALLED_MS = 300_000
 
 
 def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
-    """A sentence for each partition of the source that ends at a transaction which is open for long.
+    """Return a sentence for each partition of the source that ends at a transaction that has been open for
+    long.
 
-    One that no coordinator knows counts as such. Raises TopicMissing, BrokerUnavailable.
+    A transaction that no coordinator knows counts as such. Raises TopicMissing, BrokerUnavailable.
     """
     with app.log(pipeline.source.connection) as log:
         return stalled_in(log, [log.view(topic) for topic in pipeline.source.topics])

@@ -89,7 +89,7 @@ class Difference:
 
 
 def difference(old: pa.Table, new: pa.Table) -> Difference:
-    """`old`, `new`: the newest emission of each entry, as `outputs.consumed` gives it."""
+    """Return the difference between two tables with the newest emission of each entry, as of `consumed`."""
     both = _values(old, _OLD).join(_values(new, _NEW), keys=list(ENTRY), join_type="full outer")
     both = both.sort_by([(name, "ascending") for name in ENTRY])
     before, after = pc.is_valid(both[_OLD]), pc.is_valid(both[_NEW])

@@ -52,7 +52,9 @@ def require_generation(app: App, stream: Stream) -> None:
 
 
 def _in_charge(app: App, stream: Stream) -> int:
-    """The generation that a new one is to stand beside."""
+    """Return the generation beside which a new one is to stand. Raises SettingsInvalid if there is none, or
+    several.
+    """
     siblings = [
         other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
     ]
@@ -119,7 +121,7 @@ def _require_fitting(plan: Plan, pipeline: Pipeline) -> None:
 
 
 def _end_of(app: App, plan: Plan) -> Head:
-    """The head as it was after a batch; the newest one may have been moved past a gap since."""
+    """Return the head as it was after a batch. The newest head may have been moved past a gap since."""
     head = app.ledger.head(plan.stream)
     if head.seq == plan.seq:
         return head
@@ -143,7 +145,7 @@ def _first_plan(lease: LeasedLedger, pipeline: Pipeline, end: Head, plan: Plan, 
 
 
 def _folded_state(app: App, origin: Stream, seq: int, stream: Stream, name: str) -> Iterator[DataFile]:
-    """The state as files of the new generation, which say that it is of its first batch."""
+    """Yield files with the state, folded, of the new generation's first batch."""
     lake, store = app.lake(stream), app.lake(origin).store
     rules, first = state_stages(planned_pipelines(app.ledger, origin)), partial(of_batch, seq=FIRST)
     with needed_by(state_named(origin, seq)):

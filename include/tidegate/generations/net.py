@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidegate.app.root import App
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import running_counts, still_plan
+from tidegate.batch.validate import check_outboxes
 from tidegate.engine.keys import KeyColumns
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.failpoints import failpoint
@@ -55,10 +56,12 @@ PROMOTED = "promoted"
 
 
 def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tuple[Plan, Attempt]:
-    """The batch, whose files are written and which is not in the ledger yet.
+    """Write the files of a batch of net differences; return its plan and attempt, which are not in the ledger
+    yet.
 
-    `lease`: of the generation that takes charge; `charge`: without its promotion. Raises what `net_outbox`
-    does; Halted where a batch is planned; SinkRefused, TimestampRefused where a sink would not take one.
+    `lease` is that of the generation that takes charge, `charge` is from before its promotion. Raises the
+    errors of `net_outbox`; Halted if a batch is planned; SinkRefused or TimestampRefused if a sink would not
+    take an emission.
     """
     head = lease.head(lease.stream)
     before, last = head_plan(app, head), lease.attempt(lease.stream, head.seq)
@@ -81,7 +84,7 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     attempt = Attempt(
         lease.stream, plan.seq, manifest, _emission_counts(last, outboxes), validated=True, times=last.times
     )
-    _check_sinks(app, plan, pipeline, attempt)
+    check_outboxes(app, plan, pipeline, attempt)
     return plan, attempt
 
 
@@ -106,13 +109,6 @@ def _emission_counts(last: Attempt, outboxes: dict[str, pa.Table]) -> dict[str, 
         }
         counts[stage] = counts.get(stage, {}) | emitted
     return counts
-
-
-def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    for sink in app.sinks(plan.stream, pipeline):
-        outbox = sink.outbox(plan, attempt)
-        if outbox.emitted:
-            sink.check_outbox(outbox)
 
 
 def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan) -> pa.Table:
@@ -140,8 +136,10 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
 
 
 def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
-    """A message without its text would be a deletion. One in another format names a schema, or tells what was
-    before, of the generation that it was written in.
+    """Raise an error if emissions cannot be sent as they were written.
+
+    A message without its text would be a deletion. A message in another format names a schema, or an earlier
+    value, of the generation that wrote it.
     """
     for rule in (sink.messages for sink in pipeline.sinks_of(stage)):
         if rule is not None and (rule.payload.format != "json" or rule.key is not None):
@@ -162,7 +160,9 @@ def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
 def _consumed_by_all(
     app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan
 ) -> tuple[SinkModel, list[Feed]]:
-    """One of a stage's sinks, and what all of them have got: an outbox is for all, so that is the same."""
+    """Return one of a stage's sinks, and the feeds that all of them have got. An outbox is for all of the
+    sinks, so they must have got the same.
+    """
     if stage.reduce == "collect":
         raise SettingsInvalid(
             f"The stage {stage.name} collects: what it has sent are facts, which nothing takes back",
@@ -186,7 +186,7 @@ def _consumed_by_all(
 
 
 def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:
-    """The rows of some entries."""
+    """Return the rows of some entries."""
     selected = pa.concat_tables([table.select(ENTRY) for table in entries])
     numbers = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(
@@ -195,7 +195,7 @@ def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:
 
 
 def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A deletion of each of these entries, with the time and the source of what it deletes."""
+    """Return a deletion of each of these entries, with the time and the source of what it deletes."""
     rows = _of_entries(old, [removed]) if removed.num_rows else CONSUMED.empty_table()
     columns_of_old = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
     columns_of_old[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
@@ -208,7 +208,7 @@ def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
-    """The columns that the keys' texts tell; null where the key was made of others before."""
+    """Return the columns that the keys' texts contain; null if the key had other columns then."""
     try:
         return KeyColumns(pa.schema(list(type_))).parsed(keys).cast(type_)
     except pa.ArrowException:
@@ -216,7 +216,7 @@ def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
 
 
 def _numbered(rows: pa.Table, seq: int) -> pa.Table:
-    """Sorted as an outbox is, of this batch, each window that is none null again."""
+    """Return the rows sorted and numbered as an outbox of this batch; a missing window is null again."""
     rows = rows.sort_by([(name, "ascending") for name in (HASH, *ENTRY)])
     for name in WINDOW:
         is_none = pc.equal(rows[name], NO_WINDOW)

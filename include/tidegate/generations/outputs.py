@@ -88,7 +88,10 @@ def consumed_feeds(app: App, charge: Charge, pipeline: str, sink: str) -> list[F
 
 
 def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:
-    """Raises Halted for a dropped generation, and for a sink that did not always have the same stage."""
+    """Yield the feed of a sink, if it has one.
+
+    Raises Halted if the generation was dropped, or the sink did not always have the same stage.
+    """
     if not seqs:
         return
     if app.ledger.is_dropped(stream):
@@ -108,7 +111,7 @@ def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:
 
 
 def _given_up(app: App, stream: Stream, sink: str, seqs: range) -> frozenset[int]:
-    """The batches that a sink never got. Raises Halted where it has a part of one."""
+    """Return the batches that a sink never got. Raises Halted if it has a part of one."""
     given_up = [row for row in app.ledger.given_up(stream) if row.sink == sink and row.seq in seqs]
     if partial := [row.seq for row in given_up if row.sent]:
         raise Halted(
@@ -120,7 +123,7 @@ def _given_up(app: App, stream: Stream, sink: str, seqs: range) -> frozenset[int
 
 
 def _way(pipeline: Pipeline, sink: str) -> tuple[str, bool] | None:
-    """The stage that feeds a sink, and whether its messages have the key; None: there is no such sink."""
+    """Return the stage that feeds a sink, and whether messages have the key; None: there is no such sink."""
     return next(
         (
             (pipeline.stage_of(declared).name, declared.with_key)
@@ -132,7 +135,7 @@ def _way(pipeline: Pipeline, sink: str) -> tuple[str, bool] | None:
 
 
 def consumed(app: App, feeds: Iterable[Feed]) -> pa.Table:
-    """The newest emission of each entry in what was fed, as CONSUMED; deletions, too.
+    """Return the newest emission of each entry of the feeds, also deletions, with the columns CONSUMED.
 
     Raises LakeDamaged, LakeUnavailable.
     """
@@ -163,7 +166,7 @@ def live(rows: pa.Table) -> pa.Table:
 
 
 def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Batch by batch, in the order in which a sink gets the emissions."""
+    """Yield the outboxes batch by batch, in the order in which a sink gets the emissions."""
     store = app.lake(feed.stream).store
     for seq, reference in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         if feed.has(seq):

@@ -204,7 +204,7 @@ def _require_undecided(charge: Charge, stream: Stream, run_id: str) -> None:
 
 
 def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
-    """The switch. `lease`: of the generation that takes charge."""
+    """Decide the promotion under both leases. `lease` is that of the generation that takes charge."""
     charge, stream = switch.charge, switch.stream
     assert charge.generation is not None, "there is one to replace"
     with leased(app, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:

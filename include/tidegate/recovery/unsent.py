@@ -163,7 +163,7 @@ def records_of(batch: UnsentBatch, sink: OpenSink[Any]) -> int:
 
 
 def _record_lines(batch: UnsentBatch, sink: OpenSink[Any]) -> tuple[list[str], list[str]]:
-    """The lines of the records, and the files that cannot be read."""
+    """Return the lines of the records, and the files that cannot be read."""
     lines: list[str] = []
     unreadable: list[str] = []
     try:
@@ -181,7 +181,7 @@ def _record_lines(batch: UnsentBatch, sink: OpenSink[Any]) -> tuple[list[str], l
 
 
 def _emissions(rows: pa.Table) -> Iterator[str]:
-    """Values as the JSON text that they have in every place where people see them; null for a deletion."""
+    """Yield each emission as a JSON line, with the value as people see it everywhere; null for a deletion."""
     values = json_texts(rows[VALUE].combine_chunks()).to_pylist()
     for row, value in zip(rows.select(_COLUMNS).to_pylist(), values, strict=True):
         yield f'{json.dumps(row)[:-1]}, "value": {value or "null"}}}'
