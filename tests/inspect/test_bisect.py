@@ -22,10 +22,10 @@ def test_bisect_stops_at_the_first_failing_batch(batches: list[int], failing: se
         looked_at.append(seq)
         return seq in failing
 
-    found = first_failing(batches, fails)
-    assert found.first == next((seq for seq in batches if seq in failing), None)
-    assert looked_at == [seq for seq in batches if found.first is None or seq <= found.first]
-    assert found.looked_at == len(looked_at)
+    bisection = first_failing(batches, fails)
+    assert bisection.first == next((seq for seq in batches if seq in failing), None)
+    assert looked_at == [seq for seq in batches if bisection.first is None or seq <= bisection.first]
+    assert bisection.looked_at == len(looked_at)
 
 
 @given(seqs, st.integers(1, 320))
@@ -36,20 +36,20 @@ def test_bisect_reads_few_states(batches: list[int], broken: int) -> None:
         looked_at.append(seq)
         return seq >= broken
 
-    found = first_broken(batches, fails)
-    assert found.first == next((seq for seq in batches if seq >= broken), None)
-    assert found.looked_at == len(looked_at) == len(set(looked_at))
-    assert found.looked_at <= (1 + ceil(log2(len(batches))) if batches else 0)
+    bisection = first_broken(batches, fails)
+    assert bisection.first == next((seq for seq in batches if seq >= broken), None)
+    assert bisection.looked_at == len(looked_at) == len(set(looked_at))
+    assert bisection.looked_at <= (1 + ceil(log2(len(batches))) if batches else 0)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=50))
 def test_bisect_over_repaired_states_finds_one_break(
     broken: list[bool],
 ) -> None:
-    found = first_broken(range(1, len(broken) + 1), lambda seq: broken[seq - 1])
+    bisection = first_broken(range(1, len(broken) + 1), lambda seq: broken[seq - 1])
     if not broken[-1]:
-        assert found == Bisection(None, 1)
+        assert bisection == Bisection(None, 1)
         return
-    assert found.first is not None
-    assert broken[found.first - 1]
-    assert found.first == 1 or not broken[found.first - 2]
+    assert bisection.first is not None
+    assert broken[bisection.first - 1]
+    assert bisection.first == 1 or not broken[bisection.first - 2]

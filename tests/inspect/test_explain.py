@@ -46,20 +46,20 @@ def test_offsets_find_their_batches_and_records(world: World) -> None:
     for quantity in (10, 0, 3):
         world.stock(quantity)
         world.run()
-    found = explained(world, key_of(), offsets=OffsetRange(world.source, 0, 1, 3))
-    assert [each.plan.seq for each in found] == [2, 3]
-    assert [event.source[2] for each in found for event in each.events] == [1, 1, 2, 2]
+    explanations = explained(world, key_of(), offsets=OffsetRange(world.source, 0, 1, 3))
+    assert [explanation.plan.seq for explanation in explanations] == [2, 3]
+    assert [event.source[2] for explanation in explanations for event in explanation.events] == [1, 1, 2, 2]
 
 
 def test_quarantined_record_is_found_by_its_key(world: World) -> None:
     world.stock(10)
     world.send({"value": b"{oops", "key": key_of().encode()}, {"value": b"{oops", "key": b"other"})
     world.run()
-    (found,) = explained(world, key_of())
+    (explanation,) = explained(world, key_of())
     assert ("quarantined", "malformed") in [
-        (what, fate.partition(":")[0]) for what, fate in fates(found.events)
+        (what, fate.partition(":")[0]) for what, fate in fates(explanation.events)
     ]
-    assert [event.value for event in found.events if event.what == "quarantined"] == ["{oops"]
+    assert [event.value for event in explanation.events if event.what == "quarantined"] == ["{oops"]
 
 
 def test_unmet_key_names_the_batches_that_changed_it(world: World) -> None:
@@ -67,8 +67,8 @@ def test_unmet_key_names_the_batches_that_changed_it(world: World) -> None:
     world.run()
     world.stock(10, product=2)
     world.run()
-    (found,) = explained(world, key_of())
-    assert (found.plan.seq, found.events, found.changed) == (2, (), (1,))
+    (explanation,) = explained(world, key_of())
+    assert (explanation.plan.seq, explanation.events, explanation.changed) == (2, (), (1,))
 
 
 def test_buffered_value_is_explained_with_its_timer(world: World) -> None:
@@ -90,11 +90,11 @@ def test_dropped_repetition_names_the_dropping_step(world: World) -> None:
     world.write_pipeline(source_extra="deduplicate: {columns: [quantity], keep: 1h}")
     world.stock(10, 10, 0)
     world.run()
-    (found,) = explained(world, key_of())
-    told = [(event.stage, event.what, event.fate) for event in found.events if event.what == "record"]
-    assert [each for each in told if each[0] == "availability"] == [
+    (explanation,) = explained(world, key_of())
+    events = [(event.stage, event.what, event.fate) for event in explanation.events if event.what == "record"]
+    assert [event for event in events if event[0] == "availability"] == [
         ("availability", "record", "new"),
         ("availability", "record", "changed"),
     ]
-    dropped = [event for event in found.events if event.stage == "deduplicate" and event.source[2] == 1]
-    assert [(each.fate, each.value["quantity"]) for each in dropped] == [("repeated", 10)]
+    dropped = [event for event in explanation.events if event.stage == "deduplicate" and event.source[2] == 1]
+    assert [(event.fate, event.value["quantity"]) for event in dropped] == [("repeated", 10)]

@@ -126,24 +126,24 @@ def test_failed_batch_halts_its_stream_with_remedy(seeded: Seeded) -> None:
 def test_a_failure_that_is_past_is_no_trouble(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 1)
-    held = seeded.lease(pipeline)
-    held.note_failure(1, "publish", SinkUnavailable("It was away", "Start it."))
-    held.release()
+    lease = seeded.lease(pipeline)
+    lease.note_failure(1, "publish", SinkUnavailable("It was away", "Start it."))
+    lease.release()
     assert inspect.troubled_streams(seeded.app) == set()
 
 
 def test_idle_batch_and_clock_ahead_are_troubles(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
-    held = seeded.lease(pipeline)
-    held.add_plan(seeded.plan(pipeline, 1))
-    held.release()
+    lease = seeded.lease(pipeline)
+    lease.add_plan(seeded.plan(pipeline, 1))
+    lease.release()
     assert inspect.stream_condition(seeded.app, AVAILABILITY).condition is ConditionKind.BEHIND
     assert inspect.troubled_streams(seeded.app) == {AVAILABILITY}
     ahead = seeded.add_sample("quiet_users")
     seeded.now = 4_000_000_000.0
-    held = seeded.lease(ahead)
-    held.add_run(Run("run-0", None, "nothing to read"), {("clicks", 0): 4_000_000_000_000})
-    held.release()
+    lease = seeded.lease(ahead)
+    lease.add_run(Run("run-0", None, "nothing to read"), {("clicks", 0): 4_000_000_000_000})
+    lease.release()
     assert inspect.stream_condition(seeded.app, stream_of(ahead)).condition is ConditionKind.CLOCK_AHEAD
     assert inspect.troubled_streams(seeded.app) == {AVAILABILITY, stream_of(ahead)}
 

@@ -35,10 +35,10 @@ def outbox(folder: Path, *files: list[tuple[str, int]]) -> Outbox:
     return Outbox(committed.compute(1, {}), stage, "first", emitted, store, tuple(written))
 
 
-def rows(found: Outbox, skip: int = 0) -> list[tuple[str, int]]:
+def rows(stored_outbox: Outbox, skip: int = 0) -> list[tuple[str, int]]:
     return [
         (row["key"], row["ordinal"])
-        for batch in found.batches(["key", "ordinal"], skip)
+        for batch in stored_outbox.batches(["key", "ordinal"], skip)
         for row in batch.to_pylist()
     ]
 
@@ -54,16 +54,16 @@ def test_rows_are_read_as_stored_from_any_position(
         [("b", 1), ("d", 0), ("e", 0)],
         [("z", 0)],
     ]
-    found = outbox(tmp_path, *stored)
+    stored_outbox = outbox(tmp_path, *stored)
     expected = [row for file in stored for row in file]
     for skip in range(len(expected) + 2):
-        assert rows(found, skip) == expected[skip:]
+        assert rows(stored_outbox, skip) == expected[skip:]
 
 
 def test_columns_are_read_in_the_requested_order(tmp_path: Path) -> None:
-    found = outbox(tmp_path, [("a", 0)], [("b", 1), ("a", 0)])
+    stored_outbox = outbox(tmp_path, [("a", 0)], [("b", 1), ("a", 0)])
     for columns in (["key", "ordinal"], ["ordinal", "key"]):
-        assert {tuple(batch.schema.names) for batch in found.batches(columns)} == {tuple(columns)}
+        assert {tuple(batch.schema.names) for batch in stored_outbox.batches(columns)} == {tuple(columns)}
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_an_emission_outside_of_two_instants_is_found(
     outside: tuple[str, int] | None,
 ) -> None:
     monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 2)
-    found = outbox(tmp_path, [("a", 0), ("b", 5), ("c", 6), ("d", 7)], [("e", 9)])
-    assert found.outside(*bounds) == outside
+    stored_outbox = outbox(tmp_path, [("a", 0), ("b", 5), ("c", 6), ("d", 7)], [("e", 9)])
+    assert stored_outbox.outside(*bounds) == outside
 
 
-@pytest.mark.parametrize("gone", ["manifest.json", "*.parquet"])
-def test_missing_outbox_halts_and_names_the_file(tmp_path: Path, gone: str) -> None:
+@pytest.mark.parametrize("missing", ["manifest.json", "*.parquet"])
+def test_missing_outbox_halts_and_names_the_file(tmp_path: Path, missing: str) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", SQLITE)
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
     attempt = committed.app.ledger.attempt(plan.stream, 1)
     assert attempt is not None
-    (file,) = tmp_path.rglob(gone)
+    (file,) = tmp_path.rglob(missing)
     file.unlink()
     with pytest.raises(LakeDamaged, match=file.name):
         list(committed.app.outbox(plan, committed.pipeline.stages[0], attempt).batches(["key"]))

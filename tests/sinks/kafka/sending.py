@@ -46,7 +46,7 @@ class Sending:
             admin.close()
 
     def topics(self) -> set[str]:
-        """Those of the broker, without its own."""
+        """Return the broker's topics, without its own."""
         return {name for name in self._admin("list_topics") if not name.startswith("__")}
 
     def batch(self, seq: int, *values: tuple[str, int | None]) -> None:
@@ -68,7 +68,7 @@ class Sending:
         self._admin("delete_records", ends)
 
     def send_foreign(self, *keys: str) -> None:
-        """What another producer sends to the same topic, with a source of its own."""
+        """Send messages of another producer to the same topic, with a source of its own."""
         producer = KafkaProducer(bootstrap_servers=self.servers)
         for key in keys:
             producer.send(self.topic, b'{"m": 1}', key.encode(), headers=[("tidegate-source", b"other/0/1")])
@@ -90,30 +90,32 @@ class Sending:
         self._admin("alter_configs", [ConfigResource(ConfigResourceType.TOPIC, self.topic, config)])
 
     def timestamps(self) -> set[int]:
-        """Those of what is there."""
+        """Return the timestamps of the topic's messages."""
         consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
-        found = set()
+        timestamps = set()
         for partition in range(PARTITIONS):
             at = TopicPartition(self.topic, partition)
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            found |= {record.timestamp for record in read_until(consumer, at, consumer.end_offsets([at])[at])}
+            timestamps |= {
+                record.timestamp for record in read_until(consumer, at, consumer.end_offsets([at])[at])
+            }
         consumer.close()
-        return found
+        return timestamps
 
     def sent(self) -> Counter[tuple[str, str]]:
         """(key, value) of what a read_committed consumer sees, without what others sent."""
         consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
-        found: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for partition in range(PARTITIONS):
             at = TopicPartition(self.topic, partition)
             consumer.assign([at])
             consumer.seek(at, consumer.beginning_offsets([at])[at])
             for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
                 if not record.headers[0][1].startswith(b"other"):
-                    found[record.key.decode(), (record.value or b"-").decode()] += 1
+                    counts[record.key.decode(), (record.value or b"-").decode()] += 1
         consumer.close()
-        return found
+        return counts
 
 
 def once(*values: tuple[str, int | None]) -> Counter[tuple[str, str]]:

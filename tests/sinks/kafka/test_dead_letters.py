@@ -49,7 +49,7 @@ ROWS = [
 
 
 class WithDeadLetters(Sending):
-    """The same stream with a topic of dead letters."""
+    """The stream of `Sending` with a topic of dead letters."""
 
     def __init__(self, folder: Path, servers: str, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
         super().__init__(folder, servers, monkeypatch)
@@ -85,18 +85,20 @@ class WithDeadLetters(Sending):
                 self.batches.add_file(seq, "quarantine", "", table)
 
     def letters(self) -> list[Any]:
-        """What a read_committed consumer sees, by position and batch."""
+        """Return what a read_committed consumer reads, by position and batch."""
         records = committed_records(self.servers, self.dead)
-        return sorted(records, key=lambda record: (told(record, "batch"), told(record, "position")))
+        return sorted(
+            records, key=lambda record: (letter_header(record, "batch"), letter_header(record, "position"))
+        )
 
 
-def told(record: Any, name: str) -> str | None:
+def letter_header(record: Any, name: str) -> str | None:
     value = dict(record.headers).get(f"tidegate-quarantine-{name}")
     return None if value is None else value.decode()
 
 
 def positions(records: list[Any]) -> list[tuple[str | None, str | None]]:
-    return [(told(record, "batch"), told(record, "position")) for record in records]
+    return [(letter_header(record, "batch"), letter_header(record, "position")) for record in records]
 
 
 @pytest.fixture
@@ -112,13 +114,16 @@ def test_dead_letter_holds_the_whole_record_and_reason(sending: WithDeadLetters)
     assert [(letter.key, letter.value) for letter in letters] == [(row["key"], row["value"]) for row in ROWS]
     for letter, row in zip(letters, ROWS, strict=True):
         assert letter.headers[: len(row["headers"] or ())] == (row["headers"] or [])
-    assert [told(letter, "reason") for letter in letters] == [row["reason"] for row in ROWS]
-    assert [told(letter, "part") for letter in letters] == [None, None, None, "2", "emission"]
+    assert [letter_header(letter, "reason") for letter in letters] == [row["reason"] for row in ROWS]
+    assert [letter_header(letter, "part") for letter in letters] == [None, None, None, "2", "emission"]
     times = [letter.timestamp for letter in letters]
     assert times[:2] == [NOW_MS - 1, 2000]
     assert NOW_MS < times[2] < NOW_MS + DAY_MS, "as far ahead as the topic takes"
     assert times[3:] == [1, 77], "0 goes out as 1"
-    assert [told(letter, "timestamp") for letter in letters[2:4]] == [str(NOW_MS + 10 * DAY_MS), "-5"]
+    assert [letter_header(letter, "timestamp") for letter in letters[2:4]] == [
+        str(NOW_MS + 10 * DAY_MS),
+        "-5",
+    ]
 
 
 @pytest.mark.parametrize("fault", sampled(FAULTS, FAULTS[4:5] + FAULTS[-2:-1]))

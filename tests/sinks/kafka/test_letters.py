@@ -1,4 +1,4 @@
-"""What is in quarantine as messages: as it came, and small enough, whatever it is."""
+"""Quarantined records as messages: unchanged, and small enough, for any record."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_refused_letter_timestamp_moves_into_a_header(
 ) -> None:
     (message,) = sent(outbox_of(world, [quarantined(1, 1, timestamp=own)]), bounds)
     assert message.timestamp_ms == taken
-    told = dict(message.headers).get("tidegate-quarantine-timestamp")
-    assert told == (None if own is None else str(own).encode())
+    header = dict(message.headers).get("tidegate-quarantine-timestamp")
+    assert header == (None if own is None else str(own).encode())
 
 
 def test_oversized_letter_drops_its_largest_parts_first(
@@ -91,12 +91,12 @@ def test_oversized_letter_drops_its_largest_parts_first(
         quarantined(1, 3, headers=[("much", large)]),
         quarantined(1, 4, key=large),
     ]
-    found = [
-        (message.key and len(message.key), message.value, len(message.headers) > 4, told)
+    lengths = [
+        (message.key and len(message.key), message.value, len(message.headers) > 4, header)
         for message in sent(outbox_of(world, rows))
-        for told in [dict(message.headers).get(module.OMITTED)]
+        for header in [dict(message.headers).get(module.OMITTED)]
     ]
-    assert found == [
+    assert lengths == [
         (1, b"small", True, None),
         (1, None, True, b"value"),
         (1, None, True, b"value, headers"),
@@ -119,10 +119,10 @@ def test_letters_keep_their_order_from_any_position(
 ) -> None:
     outbox = outbox_of(world, *files)
     all_rows = [row for file in files for row in file]
-    found = sent(outbox)
+    messages = sent(outbox)
     came = [(row["key"], row["value"], list(map(tuple, row["headers"] or ()))) for row in all_rows]
-    assert [(m.key, m.value, m.headers[: len(came[at][2])]) for at, m in enumerate(found)] == came
-    assert sent(outbox, skip=skip) == found[skip:]
-    assert [size for batch in letters(outbox, ANY) for size in sizes_of(batch)] == [m.size for m in found]
+    assert [(m.key, m.value, m.headers[: len(came[at][2])]) for at, m in enumerate(messages)] == came
+    assert sent(outbox, skip=skip) == messages[skip:]
+    assert [size for batch in letters(outbox, ANY) for size in sizes_of(batch)] == [m.size for m in messages]
     pieces = [part for chunk, _ in chunks(letters(outbox, ANY), 2, lambda: 1_000_000) for part in chunk]
-    assert [message for piece in pieces for message in messages_of(piece)] == found
+    assert [message for piece in pieces for message in messages_of(piece)] == messages

@@ -18,7 +18,7 @@ from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 TOPIC = {"kind": "kafka", "topic": "t"}
 
 
-def told(emit: dict[str, Any], takes: int | None) -> str | None:
+def warning(emit: dict[str, Any], takes: int | None) -> str | None:
     pipeline = made({"reduce": "collect", "emit": {"on": "threshold", **emit}}, sinks=[TOPIC])
     return wide_threshold(pipeline.stages[0], "t", takes)
 
@@ -37,13 +37,13 @@ def told(emit: dict[str, Any], takes: int | None) -> str | None:
 def test_threshold_beyond_its_topic_limit_is_reported(
     max_bytes: int, takes: int | None, told_of: bool
 ) -> None:
-    sentence = told({"max_bytes": max_bytes}, takes)
+    sentence = warning({"max_bytes": max_bytes}, takes)
     assert (sentence is not None) == told_of
     assert sentence is None or (f"up to {max_bytes} bytes" in sentence and "Write `max_bytes: " in sentence)
 
 
-def test_a_threshold_without_bytes_is_not_told_of() -> None:
-    assert told({"count": 5}, 100_000) is None
+def test_a_threshold_without_bytes_is_not_reported() -> None:
+    assert warning({"count": 5}, 100_000) is None
 
 
 LARGEST = 1_000

@@ -95,9 +95,9 @@ def test_unreachable_output_does_not_block_a_plan(aged: Aged) -> None:
 )
 def test_doctor_finds_stages_that_outlast_the_retention(aged: Aged, stage: str, days: int | None) -> None:
     aged.write("emit: {on: change}", stage)
-    found = [
+    findings = [
         text for text in sink_warnings(aged.batches.app, aged.batches.pipeline) if "hold a value" in text
     ]
-    assert [f"second may hold a value back for {days} days" in text for text in found] == [True] * (
+    assert [f"second may hold a value back for {days} days" in text for text in findings] == [True] * (
         days is not None
     )

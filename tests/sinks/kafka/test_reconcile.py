@@ -30,7 +30,7 @@ pytestmark = pytest.mark.broker
 NOW = Trigger("now", clock_ms=0)
 
 
-def told(result: Result) -> str:
+def output_of(result: Result) -> str:
     return " ".join(result.output.split())
 
 
@@ -66,7 +66,7 @@ def test_a_check_creates_no_topic_and_reconcile_does(
             draft(app, sending.batches.pipeline, app.ledger.head(sending.batches.stream), NOW)
         assert list(examine_progress_topics(app, [sending.batches.pipeline])) == []
         assert sending.topics() == {sending.topic}
-        assert "it has batches up to 1; nothing was missing." in told(sending.recover())
+        assert "it has batches up to 1; nothing was missing." in output_of(sending.recover())
         assert sending.topics() >= {sending.topic, PROGRESS_TOPIC}
         with KafkaLog(KafkaConfig.parse(broker.bootstrap_servers)) as log:
             assert log.is_compacted(PROGRESS_TOPIC)
@@ -77,7 +77,7 @@ def test_unsent_batch_is_sent_after_restored_progress(sending: Sending) -> None:
     sending.send_foreign("1", "5")
     sending.lose_progress()
     sending.batch(2, ("5", 2))
-    assert f"kafka:{sending.topic}: it has batches up to 1; sent again: 2." in told(sending.recover())
+    assert f"kafka:{sending.topic}: it has batches up to 1; sent again: 2." in output_of(sending.recover())
     assert sending.sent() == once(*SEVERAL, ("5", 2))
     check_progress(sending.batches.app, sending.batches.stream)
     sending.publish(3, ("6", 3))
@@ -102,7 +102,7 @@ def test_partly_sent_batch_is_continued_not_repeated(
     assert (tmp_path / "fired").read_text().split() == [f"publish.commit=lose@{commits}"]
     sending.lose_progress()
     sending.send_foreign("1", "2", "3", "4")
-    assert f"it has batches up to {says}" in told(sending.recover())
+    assert f"it has batches up to {says}" in output_of(sending.recover())
     assert sending.sent() == once(("1", 0), *SEVERAL)
 
 
@@ -121,23 +121,23 @@ def test_partly_sent_first_batch_is_noticed(
         check_progress(sending.batches.app, sending.batches.stream)
     with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         sending.batches.publish(1)
-    assert f"it has batches up to {says}; sent again: 1." in told(sending.recover())
+    assert f"it has batches up to {says}; sent again: 1." in output_of(sending.recover())
     assert sending.sent() == once(*SEVERAL)
 
 
 def test_topic_that_lost_newest_batches_gets_them_again(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.batch(2, ("5", 2))
-    sending.batches.held = sending.batches.app.ledger.acquire(sending.batches.stream, "test")
-    sending.batches.held.add_publication(2, f"kafka:{sending.topic}", 1)  # as if it had been there
+    sending.batches.lease = sending.batches.app.ledger.acquire(sending.batches.stream, "test")
+    sending.batches.lease.add_publication(2, f"kafka:{sending.topic}", 1)  # as if it had been there
     sending.batch(3, ("6", 3))
-    assert "up to 1; sent again: 2, 3." in told(sending.recover())
+    assert "up to 1; sent again: 2, 3." in output_of(sending.recover())
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
 
 def test_intact_progress_record_stays_unchanged(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
-    assert "needs no remedy restore-progress: its cause is not there." in told(
+    assert "needs no remedy restore-progress: its cause is not there." in output_of(
         sending.recover("--progress", f"kafka:{sending.topic}=0")
     )
     assert sending.sent() == once(*SEVERAL)
@@ -177,7 +177,7 @@ def test_compacted_topic_is_judged_by_what_compaction_leaves(
     sending.lose_progress()
     sending.batch(2, ("1", value))
     result = sending.recover()
-    assert ("sent again: 2." in told(result)) is clear
+    assert ("sent again: 2." in output_of(result)) is clear
     assert ("it is compacted" in str(result.exception)) is not clear
     assert sending.sent() == once(*SEVERAL, *([("1", value)] if clear else []))
 
@@ -202,7 +202,7 @@ def test_messages_of_a_dropped_generation_do_not_count(
     batches.app.ledger.open_generation(new, old.generation)
     batches.stream = new
     sending.batch(1, *SEVERAL)
-    batches.held.release()
+    batches.lease.release()
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     with monkeypatch.context() as patched:
         patched.setenv("TIDEGATE_FAILPOINTS", "publish.begin=raise@2")  # the first progress record is there
@@ -227,7 +227,7 @@ def test_committed_message_behind_open_transaction_is_found(sending: Sending) ->
         stranger.send(sending.topic, b"", b"", [("other", b"other")], partition=partition).get(timeout=10)
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
-    assert "it has batches up to 1; nothing was missing" in told(sending.recover())
+    assert "it has batches up to 1; nothing was missing" in output_of(sending.recover())
     stranger.close(timeout=1)
     assert sending.sent() == once(*SEVERAL)
 

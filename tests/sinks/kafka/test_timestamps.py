@@ -38,8 +38,8 @@ def test_future_emission_halts_before_the_commit(world: World, now_ms: int) -> N
         world.run("r", clock_ms=now_ms)
     assert world.app.ledger.head(world.stream).seq == 0
     assert world.published() == {}
-    code, told = doctor(world)
-    assert (code, "batch 1 failed in validate" in told, "TimestampRefused" in told) == (2, True, True)
+    code, output = doctor(world)
+    assert (code, "batch 1 failed in validate" in output, "TimestampRefused" in output) == (2, True, True)
     world.configure(world.sink, {AFTER: str(3 * HOUR_MS)})
     world.run("r", clock_ms=now_ms)
     assert world.published() == {key_of(): [True, False]}

@@ -47,7 +47,7 @@ def test_a_consumer_tells_whole_batches_apart(
     sending.batches.publish(1)
     sending.publish(2, ("1", 2))
     taken = {seq: [(record.key.decode(), record.value) for record in batch] for seq, batch in consumer.poll()}
-    told = [(key, None if value is None else json.dumps({"m": value}).encode()) for key, value in FIRST]
-    assert sorted(taken[1]) == sorted(told)
+    messages = [(key, None if value is None else json.dumps({"m": value}).encode()) for key, value in FIRST]
+    assert sorted(taken[1]) == sorted(messages)
     assert (list(taken), taken[2]) == ([1, 2], [("1", b'{"m": 2}')])
     assert list(consumer.poll()) == []

@@ -111,5 +111,5 @@ class Sink:
         return [(row["key"], row["n"]) for row in self.rows()]
 
     def progress(self) -> list[tuple[Any, ...]]:
-        found = self.query("SELECT shard, seq, rows FROM tidegate_progress ORDER BY shard")
-        return [(row["shard"], row["seq"], row["rows"]) for row in found]
+        rows = self.query("SELECT shard, seq, rows FROM tidegate_progress ORDER BY shard")
+        return [(row["shard"], row["seq"], row["rows"]) for row in rows]

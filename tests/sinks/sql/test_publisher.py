@@ -214,7 +214,7 @@ def test_idle_publisher_is_ended_by_the_server(postgres_url: str) -> None:
     assert sink.publish(2, [emission("a", 2)], 1) == 1
     paused.go_on.set()
     zombie.join()
-    assert [type(each) for each in outcome] == [SinkUnavailable]
+    assert [type(error) for error in outcome] == [SinkUnavailable]
     assert sink.values() == [("a", 1), ("a", 2)]
 
 
@@ -246,8 +246,8 @@ def test_deadlock_is_transient_and_retried(postgres_url: str) -> None:
         waits.join()
         other.rollback()
     engine.dispose()
-    assert [str(each) for each in outcome if "deadlock detected" in str(each)]
-    assert [type(each) for each in outcome] == [SinkUnavailable]
+    assert [str(error) for error in outcome if "deadlock detected" in str(error)]
+    assert [type(error) for error in outcome] == [SinkUnavailable]
     assert sink.values() == [("a", 1)]
     assert sink.publish(2, [emission("a", 2)], 1) == 1
     assert sink.values() == [("a", 2)]
@@ -359,7 +359,7 @@ def test_database_that_is_down_is_transient(postgres: PostgresServer, tmp_path: 
     with postgres.down():
         paused.go_on.set()
         publisher.join()
-        assert [type(each) for each in outcome] == [SinkUnavailable]
+        assert [type(error) for error in outcome] == [SinkUnavailable]
         with pytest.raises(SinkUnavailable, match="nothing is lost"):
             sink.publish(2, [emission("a", 2)], 1)
     assert sink.publish(2, [emission("a", 2)], 1) == 1

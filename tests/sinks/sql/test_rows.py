@@ -162,8 +162,8 @@ def test_a_table_may_be_in_a_schema(postgres_url: str) -> None:
     sink.query("CREATE SCHEMA reports")
     sink.publish(1, [emission("a", 1)])
     Sink(postgres_url, table="reports.visitors", with_key=True).publish(2, [emission("ab", 2)], 1)
-    found = sink.query('SELECT key, n, "customerId" FROM reports.visitors ORDER BY batch')
-    assert [tuple(row.values()) for row in found] == [("a", 1, None), ("ab", 2, 2)]
+    rows = sink.query('SELECT key, n, "customerId" FROM reports.visitors ORDER BY batch')
+    assert [tuple(row.values()) for row in rows] == [("a", 1, None), ("ab", 2, 2)]
 
 
 @pytest.mark.parametrize("name", ["batch", "KEY", "deleted"])

@@ -16,5 +16,5 @@ def append(
 
 
 def check(path: str, application: str, last: int, attempt: str = FIRST) -> None:
-    """As doctor does."""
+    """Check the table as doctor does."""
     check_table(Appender(path, application, committed(attempt)), last)
