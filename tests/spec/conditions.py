@@ -62,9 +62,9 @@ class RandomCondition:
             "isnotnull(s)",
             "p is not true",
         ]
-        return self.one(depth, leaves, [self._compared] * 3 + [self._connected] * 3 + [self._tested] * 3)
+        return self.drawn(depth, leaves, [self._compared] * 3 + [self._connected] * 3 + [self._tested] * 3)
 
-    def one(self, depth: int, leaves: list[str], makers: list[Callable[[int], str]]) -> str:
+    def drawn(self, depth: int, leaves: list[str], makers: list[Callable[[int], str]]) -> str:
         """A leaf, or something deeper."""
         if depth <= 0:
             return self.random.choice(leaves)
@@ -132,7 +132,7 @@ class RandomCondition:
             "1e2",
         ]
         makers = [self.whole, self.whole, self._floating, self._decimal, self._mixed]
-        return self.one(depth, leaves, makers)
+        return self.drawn(depth, leaves, makers)
 
     def whole(self, depth: int) -> str:
         """A bigint."""

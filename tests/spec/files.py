@@ -80,13 +80,13 @@ COLLECT: dict[str, Any] = {"reduce": "collect", "select": {"price": "price"}}
 HOUR: dict[str, Any] = {"window": {"tumbling": "1h"}}
 
 
-def written(*stages: dict[str, Any], **others: Any) -> dict[str, Any]:
+def written(*stages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A pipeline with these stages, named s0, s1, … and emitting every update where they do not say."""
-    source = {**SOURCE, **others.pop("source", {})}
+    source = {**SOURCE, **fields.pop("source", {})}
     named = [{"name": f"s{at}", "emit": {"on": "update"}, **stage} for at, stage in enumerate(stages)]
     named = named or [{"name": "s0", "emit": {"on": "update"}}]
     # a copy, so that a test may change it
-    return copy.deepcopy({"pipeline": "p", "source": source, "stages": named, **others})
+    return copy.deepcopy({"pipeline": "p", "source": source, "stages": named, **fields})
 
 
 def everything() -> dict[str, Any]:
@@ -105,15 +105,15 @@ def everything() -> dict[str, Any]:
     )
 
 
-def made(*stages: dict[str, Any], **others: Any) -> Pipeline:
-    """That pipeline, without mistakes."""
-    return parse_case_pipeline(written(*stages, **others), "p.yaml")
+def made(*stages: dict[str, Any], **fields: Any) -> Pipeline:
+    """Return the pipeline of `written`, which has no mistakes."""
+    return parse_case_pipeline(written(*stages, **fields), "p.yaml")
 
 
-def refused(*stages: dict[str, Any], **others: Any) -> list[tuple[str, str, str]]:
+def refused(*stages: dict[str, Any], **fields: Any) -> list[tuple[str, str, str]]:
     """Field, message and fix of everything that is wrong with it; empty when nothing is."""
     try:
-        made(*stages, **others)
+        made(*stages, **fields)
     except PipelineInvalid as error:
         return [(problem.field, problem.message, problem.fix) for problem in error.problems]
     return []

@@ -22,25 +22,25 @@ def test_count_of_records_has_no_argument() -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_aggregate_is_of_one_expression(function: str) -> None:
-    found = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
-    assert found.reduce == (Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)"),)
-    assert found.values == {"x": "if(ok, (id + 1), null)"}
+    parsed = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
+    assert parsed.reduce == (Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)"),)
+    assert parsed.values == {"x": "if(ok, (id + 1), null)"}
 
 
 def test_aggregates_keep_their_order() -> None:
-    found = made({"reduce": {"b": "sum(id)", "a": "count(*)"}}).stages[0]
-    assert found.emitted == ("b", "a")
-    assert list(found.values.values()) == ["id", "1"]
+    parsed = made({"reduce": {"b": "sum(id)", "a": "count(*)"}}).stages[0]
+    assert parsed.emitted == ("b", "a")
+    assert list(parsed.values.values()) == ["id", "1"]
 
 
 def test_latest_emits_what_is_selected() -> None:
-    found = made(LATEST).stages[0]
-    assert (found.emitted, found.values) == (("price", "ok", "name"), LATEST["select"])
+    parsed = made(LATEST).stages[0]
+    assert (parsed.emitted, parsed.values) == (("price", "ok", "name"), LATEST["select"])
 
 
 def test_collect_emits_an_events_column() -> None:
-    found = made(COLLECT).stages[0]
-    assert (found.emitted, found.values) == (("events",), {"price": "price"})
+    parsed = made(COLLECT).stages[0]
+    assert (parsed.emitted, parsed.values) == (("events",), {"price": "price"})
 
 
 def test_latest_is_the_default() -> None:
@@ -84,9 +84,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "part", "fix"), REFUSED, ids=[text or "empty" for text, *_ in REFUSED])
 def test_anything_else_is_refused_with_a_fix(text: str, part: str, fix: str) -> None:
-    found = refused({"reduce": {"x": text}})
-    assert {field for field, *_ in found} == {"stages.0.reduce.x"}
-    assert any(part in message and fix in how for _, message, how in found), found
+    mistakes = refused({"reduce": {"x": text}})
+    assert {field for field, *_ in mistakes} == {"stages.0.reduce.x"}
+    assert any(part in message and fix in how for _, message, how in mistakes), mistakes
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_anything_else_is_refused_with_a_fix(text: str, part: str, fix: str) -> 
         (["latest"], "", "a list is not known"),
     ],
 )
-def test_a_mistake_in_reduce_is_told(written: Any, field: str, part: str) -> None:
-    ((found, message, fix),) = refused({"reduce": written})
-    assert (found, part in message) == (f"stages.0.reduce{field}", True), (found, message)
+def test_a_mistake_in_reduce_is_reported(written: Any, field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused({"reduce": written})
+    assert (actual_field, part in message) == (f"stages.0.reduce{field}", True), (actual_field, message)
     assert fix
 
 
@@ -124,6 +124,6 @@ def test_event_field_can_share_the_key_name() -> None:
     assert made({"reduce": "collect", "select": {"id": "id + 1"}}).stages[0].values == {"id": "id + 1"}
 
 
-def test_mistakes_of_several_aggregates_are_told_at_once() -> None:
-    found = refused({"reduce": {"a": "sum(x)", "b": "cnt(*)"}, "where": "a > 0"})
-    assert [field for field, *_ in found] == ["stages.0.reduce.a", "stages.0.reduce.b"]
+def test_mistakes_of_several_aggregates_are_reported_at_once() -> None:
+    mistakes = refused({"reduce": {"a": "sum(x)", "b": "cnt(*)"}, "where": "a > 0"})
+    assert [field for field, *_ in mistakes] == ["stages.0.reduce.a", "stages.0.reduce.b"]

@@ -47,7 +47,7 @@ airflow:
 
 
 def settings(text: str) -> AirflowSettings:
-    """Of a pipeline file with this `airflow:`, which is given as YAML in one line."""
+    """Return the settings of a pipeline file with this `airflow:`, which is given as YAML in one line."""
     return parse_pipeline(f"{GOOD}airflow: {text}\n", "p.yaml").airflow
 
 
@@ -63,7 +63,7 @@ def test_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "field", "told"),
+    ("written", "field", "expected"),
     [
         ("{retires: 5}", "retires", "Did you mean `retries`?"),
         ("{retries: -1}", "retries", "too small"),
@@ -80,11 +80,11 @@ def test_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{dag_id: x}", "dag_id", "unknown field"),
     ],
 )
-def test_airflow_mistake_has_line_and_fix(written: str, field: str, told: str) -> None:
-    ((line, found, message, fix),) = problems(f"{GOOD}airflow: {written}\n")
+def test_airflow_mistake_has_line_and_fix(written: str, field: str, expected: str) -> None:
+    ((line, actual_field, message, fix),) = problems(f"{GOOD}airflow: {written}\n")
     assert line == len(GOOD.splitlines()) + 1
-    assert found.startswith(f"airflow.{field}")
-    assert told in f"{message}. {fix}"
+    assert actual_field.startswith(f"airflow.{field}")
+    assert expected in f"{message}. {fix}"
 
 
 def test_airflow_settings_leave_plans_and_state_unchanged() -> None:
@@ -124,7 +124,7 @@ def test_an_empty_file_of_defaults_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("dag_prefix: a", "Did you mean `dag_id_prefix`?"),
         ("dag_id_prefix: 'a b'", "letters, digits"),
@@ -132,8 +132,8 @@ def test_an_empty_file_of_defaults_has_none(tmp_path: Path) -> None:
         ("airflow: [", "defaults.yaml:1"),
     ],
 )
-def test_defaults_mistake_has_line_and_fix(tmp_path: Path, text: str, told: str) -> None:
+def test_defaults_mistake_has_line_and_fix(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "defaults.yaml").write_text(text)
     with pytest.raises(PipelineInvalid) as caught:
         load_defaults(tmp_path)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -66,23 +66,23 @@ def test_format_without_aliases_refuses_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "fix"),
+    ("options", "fix"),
     [
         ({"format": "csv", "columns": "id bigint, name string"}, "in `columns`"),
         ({"format": "avro", "columns": None}, "in the reader's schema"),
         ({"format": "protobuf", "columns": None}, "by their numbers"),
     ],
 )
-def test_alias_refusal_says_how_to_rename(others: Any, fix: str) -> None:
-    told = [
-        told
-        for field, _, told in refused(source={**SOURCE, **others, "aliases": {"name": ["title"]}})
+def test_alias_refusal_says_how_to_rename(options: Any, fix: str) -> None:
+    messages = [
+        message
+        for field, _, message in refused(source={**SOURCE, **options, "aliases": {"name": ["title"]}})
         if field == "source.aliases"
     ]
-    assert [fix in each for each in told] == [True]
+    assert [fix in message for message in messages] == [True]
 
 
-def test_edits_of_columns_are_told() -> None:
+def test_edits_of_columns_are_reported() -> None:
     before = made({"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}})
     after = made(
         {

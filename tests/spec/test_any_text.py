@@ -88,7 +88,7 @@ def _routes(data: Any, route: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner: list[Any] = []
     if isinstance(data, (dict, list)):
         inner = list(data.items()) if isinstance(data, dict) else list(enumerate(data))
-    return [route, *(each for name, value in inner for each in _routes(value, (*route, name)))]
+    return [route, *(inner_route for name, value in inner for inner_route in _routes(value, (*route, name)))]
 
 
 def test_everything_is_without_mistakes() -> None:
@@ -116,7 +116,7 @@ _VALUES = _JSON | st.sampled_from(
 @given(st.sampled_from(_routes(everything())[1:]), _VALUES, st.sampled_from(["", "x", "on", "key", "stage"]))
 def test_any_value_in_the_place_of_any_other(route: tuple[Any, ...], value: Any, name: str) -> None:
     data: Any = everything()
-    around = functools.reduce(lambda found, part: found[part], route[:-1], data)
+    around = functools.reduce(lambda inner, part: inner[part], route[:-1], data)
     around[route[-1]] = value
     if name and isinstance(around, dict):
         around[name] = value
@@ -126,7 +126,7 @@ def test_any_value_in_the_place_of_any_other(route: tuple[Any, ...], value: Any,
 @given(st.sampled_from(_routes(everything())[1:]))
 def test_anything_may_be_missing(route: tuple[Any, ...]) -> None:
     data: Any = everything()
-    del functools.reduce(lambda found, part: found[part], route[:-1], data)[route[-1]]
+    del functools.reduce(lambda inner, part: inner[part], route[:-1], data)[route[-1]]
     refused(lambda: parse_case_pipeline(data, "p.json"))
 
 

@@ -88,8 +88,8 @@ def test_offsets_count_up_per_topic_and_partition(tmp_path: Path) -> None:
         "{key: a, value: {}, timestamp: 1}",
         "{key: a, value: {}, timestamp: 1, topic: other}",
     )
-    found = [(step.topic, step.partition, step.offset) for step in steps if isinstance(step, CaseRecord)]
-    assert found == [("in", 0, 0), ("in", 1, 0), ("in", 0, 7), ("in", 0, 8), ("other", 0, 0)]
+    positions = [(step.topic, step.partition, step.offset) for step in steps if isinstance(step, CaseRecord)]
+    assert positions == [("in", 0, 0), ("in", 1, 0), ("in", 0, 7), ("in", 0, 8), ("other", 0, 0)]
 
 
 def test_a_null_value_is_a_tombstone(tmp_path: Path) -> None:
@@ -251,8 +251,10 @@ def test_a_case_without_tables_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_tables_are_those_of_the_lookups(tmp_path: Path, tables: str, field: str, message: str) -> None:
-    ((_, found, told),) = problems(write(tmp_path, LOOKED_UP.replace("input:", f"tables: {tables}\ninput:")))
-    assert (found, message in told) == (field, True), told
+    ((_, actual_field, actual_message),) = problems(
+        write(tmp_path, LOOKED_UP.replace("input:", f"tables: {tables}\ninput:"))
+    )
+    assert (actual_field, message in actual_message) == (field, True), actual_message
 
 
 def test_every_case_of_kafka_streams_can_be_run() -> None:
@@ -305,8 +307,10 @@ def test_case_mistake_has_line_and_field(
     tmp_path: Path, edit: tuple[str, str], line: int, field: str, part: str
 ) -> None:
     assert INLINE.count(edit[0]) == 1
-    found = problems(write(tmp_path, INLINE.replace(*edit)))
-    assert any((at, of) == (line, field) and part in message for at, of, message in found), found
+    mistakes = problems(write(tmp_path, INLINE.replace(*edit)))
+    assert any((at, at_field) == (line, field) and part in message for at, at_field, message in mistakes), (
+        mistakes
+    )
 
 
 @pytest.mark.parametrize(
@@ -326,14 +330,14 @@ def test_a_file_without_cases_is_refused(tmp_path: Path, text: str, part: str) -
 
 def test_case_names_must_differ(tmp_path: Path) -> None:
     case = "{name: x, pipeline: p.yaml, input: [], expect: {emissions: {}}}"
-    found = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case}\n"))
-    assert found == [(3, "cases.1.name", "'x' appears twice")]
+    mistakes = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case}\n"))
+    assert mistakes == [(3, "cases.1.name", "'x' appears twice")]
 
 
 def test_mistakes_of_all_cases_are_reported_together(tmp_path: Path) -> None:
     case = "{name: x, pipeline: p.yaml, input: [], expect: {}}"
-    found = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case.replace('name: x', 'name: y')}\n"))
-    assert [(line, field) for line, field, _ in found] == [(2, "cases.0.expect"), (3, "cases.1.expect")]
+    mistakes = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case.replace('name: x', 'name: y')}\n"))
+    assert [(line, field) for line, field, _ in mistakes] == [(2, "cases.0.expect"), (3, "cases.1.expect")]
 
 
 def test_json_lines_are_input() -> None:
@@ -357,6 +361,6 @@ def test_json_lines_are_input() -> None:
 def test_bad_json_line_is_reported_with_its_number(line: str, field: str, part: str) -> None:
     with pytest.raises(PipelineInvalid) as caught:
         parse_input('{"tick": 5}\n\n' + line, "in.jsonl", parse_pipeline(GOOD, "p"))
-    found: list[Any] = [(problem.line, problem.field) for problem in caught.value.problems]
-    assert found == [(3, field)]
+    places: list[Any] = [(problem.line, problem.field) for problem in caught.value.problems]
+    assert places == [(3, field)]
     assert part in str(caught.value)

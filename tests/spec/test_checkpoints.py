@@ -22,14 +22,14 @@ def named(name: str) -> dict[str, str]:
     return {"name": name, "id": "7d0f0b2e"}
 
 
-def definition(asset: str = "s1", of: str = "values", suite: str = "a", **others: Any) -> dict[str, Any]:
-    source = others.pop("source", "p")
-    data = {"datasource": named(source), "asset": named(asset), "batch_definition": named(of)}
-    return {"name": f"{suite} of {asset}", "id": "1", "suite": named(suite), "data": data, **others}
+def definition(asset: str = "s1", target: str = "values", suite: str = "a", **fields: Any) -> dict[str, Any]:
+    source = fields.pop("source", "p")
+    data = {"datasource": named(source), "asset": named(asset), "batch_definition": named(target)}
+    return {"name": f"{suite} of {asset}", "id": "1", "suite": named(suite), "data": data, **fields}
 
 
 def write(folder: Path, checkpoint: dict[str, Any], *definitions: dict[str, Any]) -> Path:
-    """As its API lays them out; returns the folder of the suites."""
+    """Write the files as the API of Great Expectations lays them out. Returns the folder of the suites."""
     named_in = [named(written["name"]) for written in definitions]
     content = {"name": "c", "id": "2", "validation_definitions": named_in, "actions": [], **checkpoint}
     for kind, files in (("checkpoints", [content]), ("validation_definitions", definitions)):
@@ -72,7 +72,7 @@ def test_other_suites_are_pinned_beside_an_unread_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "checkpoint", "told"),
+    ("changed", "checkpoint", "message"),
     [
         ({}, {"actions": [SLACK]}, "does not run its action `slack`.*on_quality"),
         ({}, {"actions": [DOCS | {"site_names": ["local"]}]}, "names sites.*TIDEGATE_DATA_DOCS"),
@@ -92,11 +92,11 @@ def test_other_suites_are_pinned_beside_an_unread_checkpoint() -> None:
     ],
 )
 def test_unsupported_checkpoint_is_refused_with_a_remedy(
-    tmp_path: Path, changed: dict[str, Any], checkpoint: dict[str, Any], told: str
+    tmp_path: Path, changed: dict[str, Any], checkpoint: dict[str, Any], message: str
 ) -> None:
     written = definition(**changed) | {"name": "a of s1"}
     folder = write(tmp_path, checkpoint, written)
-    with pytest.raises(SettingsInvalid, match=rf"(validation_definitions|checkpoints)/.*\.json.*{told}"):
+    with pytest.raises(SettingsInvalid, match=rf"(validation_definitions|checkpoints)/.*\.json.*{message}"):
         with_checkpoints(pipeline(), folder)
 
 
@@ -113,7 +113,7 @@ def test_checkpoint_suite_cannot_repeat_the_pipeline_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("check", "field", "told"),
+    ("check", "field", "message"),
     [
         ({"suite": "a"}, "suite", "`suite` does not go with `checkpoint: c`"),
         ({"stage": "s0"}, "stage", "`stage` does not go with `checkpoint: c`"),
@@ -121,14 +121,14 @@ def test_checkpoint_suite_cannot_repeat_the_pipeline_file(tmp_path: Path) -> Non
         ({"checkpoint": "../c"}, "checkpoint", "is not a suite's name"),
     ],
 )
-def test_it_says_itself_what_it_looks_at(check: dict[str, Any], field: str, told: str) -> None:
+def test_it_says_itself_what_it_looks_at(check: dict[str, Any], field: str, message: str) -> None:
     for quality, at in (({"checkpoint": "c", **check}, ""), ([{"checkpoint": "c", **check}], "0.")):
-        (found,) = refused({}, COUNT, quality=quality, **SINKS)
-        assert (found[0], told in found[1]) == (f"quality.{at}{field}", True), found
-        assert found[2]
+        (mistake,) = refused({}, COUNT, quality=quality, **SINKS)
+        assert (mistake[0], message in mistake[1]) == (f"quality.{at}{field}", True), mistake
+        assert mistake[2]
 
 
 def test_a_mistake_has_the_line_of_its_field() -> None:
     text = edited(("quality:\n  suite: availability\n", "quality:\n  checkpoint: c\n  stage: levels\n"))
-    (found,) = problems(text)
-    assert found[:2] == (34, "quality.stage")
+    (mistake,) = problems(text)
+    assert mistake[:2] == (34, "quality.stage")

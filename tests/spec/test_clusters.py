@@ -56,20 +56,20 @@ def test_same_topic_in_two_clusters_makes_two_sinks() -> None:
 def test_topic_is_a_source_in_its_cluster_only(
     source: dict[str, Any], sink: dict[str, Any], reads_itself: bool
 ) -> None:
-    found = refused(source={**source, "topics": ["both"]}, sinks=[kafka("both", **sink)])
-    assert [field for field, _, _ in found] == (["sinks.0.topic"] if reads_itself else [])
+    mistakes = refused(source={**source, "topics": ["both"]}, sinks=[kafka("both", **sink)])
+    assert [field for field, _, _ in mistakes] == (["sinks.0.topic"] if reads_itself else [])
 
 
 @pytest.mark.parametrize("name", ["Shop", "shop:9092", "a-b", "", "port", 'x"; drop', 1])
 @pytest.mark.parametrize("place", ["source", "sinks.0"])
 def test_a_connection_is_a_name_and_no_address(name: Any, place: str) -> None:
     given = {"connection": name}
-    found = refused(source=given) if place == "source" else refused(sinks=[kafka(**given)])
-    assert [field for field, _, _ in found] == [f"{place}.connection"]
+    mistakes = refused(source=given) if place == "source" else refused(sinks=[kafka(**given)])
+    assert [field for field, _, _ in mistakes] == [f"{place}.connection"]
     if isinstance(name, str):
-        assert "TIDEGATE_KAFKA_REPORTS" in found[0][2]
-        assert "tidegate_kafka_reports" in found[0][2]
-        assert not name or name not in found[0][1]
+        assert "TIDEGATE_KAFKA_REPORTS" in mistakes[0][2]
+        assert "tidegate_kafka_reports" in mistakes[0][2]
+        assert not name or name not in mistakes[0][1]
 
 
 def test_a_table_has_none() -> None:

@@ -69,7 +69,7 @@ def changed_fields(before: Pipeline, after: Pipeline) -> list[str]:
 
 
 def refusing(column: str) -> Pipeline:
-    """With a suite by which rows are refused whose `column` is null."""
+    """Return a pipeline with a suite that refuses rows whose `column` is null."""
     expectation = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": column}}
     pipeline = made(CHANGE, quality={"suite": "s", "on_failure": "quarantine"})
     planned = with_suites(pipeline, lambda _: json.dumps({"name": "s", "expectations": [expectation]}))
@@ -390,7 +390,7 @@ def test_changed_sinks_are_reported() -> None:
 
 
 def planned(pipeline: Pipeline, *stages: Parts) -> Pipeline:
-    """As a plan has it, with texts in its stages that no grammar takes by now."""
+    """Return a pipeline as a plan has it, with texts in its stages that today's grammar refuses."""
     read = read_compiled(compile_pipeline(pipeline), pipeline.text, "the head")
     changed = (stage.model_copy(update=fields) for stage, fields in zip(read.stages, stages, strict=True))
     return read.model_copy(update={"stages": tuple(changed)})

@@ -90,9 +90,9 @@ SUITE = json.dumps(
 
 
 def with_everything() -> dict[str, Pipeline]:
-    """What between them has every class of the grammar."""
+    """Return pipelines that have every class of the grammar between them."""
     windows: list[dict[str, Any]] = [{"tumbling": "1h"}, {"session": "5m", "grace": "1m"}]
-    others = made(
+    other_strategies = made(
         {"window": windows[0], "emit": {"on": "window_close", "buffer": {"max_records": 5}}},
         {"emit": {"on": "change", "equal": {"python": "shop.compare:same"}}},
         {
@@ -108,7 +108,7 @@ def with_everything() -> dict[str, Pipeline]:
     return {
         "everything": parse_case_pipeline(everything(), "p.yaml"),
         "registered": registered.model_copy(update={"sinks": sinks}),
-        "others": others,
+        "others": other_strategies,
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
         "bounded": parse_pipeline(
@@ -119,7 +119,7 @@ def with_everything() -> dict[str, Pipeline]:
 
 
 def with_schemas() -> Pipeline:
-    """As it is planned: with the schemas of a file and of a registry."""
+    """Return a planned pipeline with the schemas of a file and of a registry."""
     avro = "{topics: [stock], format: avro, schema: schemas/stock.avsc, registry: {strategy: record_name}}"
     text = (
         f"pipeline: p\nsource: {avro}\nstages: [{{name: p, emit: {{on: change}}}}]\nsinks: [{{kind: table}}]"
@@ -184,7 +184,7 @@ def test_stage_names_load_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"format": 1, "pipeline": {}}', '{"format": 99, "tidegate": "9"}'])
-def test_names_that_cannot_be_read_are_told(text: str) -> None:
+def test_names_that_cannot_be_read_are_reported(text: str) -> None:
     with pytest.raises(PlanUnreadable, match="batch 1"):
         stage_names(text, "batch 1")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-KNOWN = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
+TYPES = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
 
 
 WRITTEN = [
@@ -89,7 +89,7 @@ WRITTEN = [
 
 
 def depending(text: str) -> str:
-    """With each «constant» as something that depends on the record, as far as anyone can tell."""
+    """Replace each «constant» by an expression that depends on the record."""
     return re.sub("«(.*?)»", r"if(a is null, \1, \1)", text)
 
 
@@ -101,7 +101,7 @@ def test_random_conditions_over_random_rows_agree_with_spark(spark: SparkSession
     source = random.Random(20260131)
     rows = [random_row(source) for _ in range(60)]
     made = [RandomCondition(source).boolean(source.randint(1, 4)) for _ in range(500)]
-    conditions = {text: condition for text in made if (condition := parse_condition(text, KNOWN)[0])}
+    conditions = {text: condition for text in made if (condition := parse_condition(text, TYPES)[0])}
     assert len(conditions) > 250, "most of what is made can be read"
     _agree(spark, conditions, rows)
 
@@ -111,7 +111,7 @@ def test_what_is_written_by_hand_agrees_with_spark(spark: SparkSession) -> None:
     rows = [random_row(source) for _ in range(40)]
     conditions = {}
     for text in map(depending, WRITTEN):
-        condition, faults = parse_condition(text, KNOWN)
+        condition, faults = parse_condition(text, TYPES)
         assert condition is not None, (text, faults)
         conditions[text] = condition
     _agree(spark, conditions, rows)
@@ -124,12 +124,12 @@ def _agree(spark: SparkSession, conditions: dict[str, Condition], rows: list[dic
     numbered = [{**row, "at": at} for at, row in enumerate(rows)]
     frame = spark.createDataFrame(numbered, f"at int, {COLUMNS}").coalesce(1)
     columns = [F.expr(text).cast("boolean").alias(f"c{at}") for at, text in enumerate(conditions)]
-    found = [row[1:] for row in sorted(frame.select("at", *columns).collect())]
+    results = [row[1:] for row in sorted(frame.select("at", *columns).collect())]
     wrong = [
         (text, row, theirs, ours)
         for at, (text, condition) in enumerate(conditions.items())
         for row, theirs, ours in zip(
-            rows, [each[at] for each in found], outcomes(condition, rows), strict=True
+            rows, [row[at] for row in results], outcomes(condition, rows), strict=True
         )
         if theirs is not ours
     ]

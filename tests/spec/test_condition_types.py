@@ -21,8 +21,8 @@ from tidegate.spec.kinds import Unfitting
 TYPES: ColumnTypes = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
 
 
-def tree_of(text: str, known: ColumnTypes) -> Tree | None:
-    condition, _ = parse_condition(text, known)
+def tree_of(text: str, types: ColumnTypes) -> Tree | None:
+    condition, _ = parse_condition(text, types)
     return condition and condition.tree
 
 
@@ -70,15 +70,15 @@ def test_compiled_condition_equals_its_text_over_types(seed: int) -> None:
     for _ in range(50):
         text = made.boolean(3)
         some: dict[str, Any] = {name: made.random.choice((None, type_)) for name, type_ in TYPES.items()}
-        known, compiled = tree_of(text, TYPES), tree_of(text, some)
+        typed, compiled = tree_of(text, TYPES), tree_of(text, some)
         if compiled is None:
             continue
         compared += 1
-        if known is None:
+        if typed is None:
             with pytest.raises(Unfitting):
                 typed_condition(compiled, TYPES, {})
         else:
-            assert typed_condition(compiled, TYPES, {}) == known, text
+            assert typed_condition(compiled, TYPES, {}) == typed, text
     assert compared > 20
 
 
@@ -126,12 +126,12 @@ def test_key_columns_have_the_types_of_the_key() -> None:
         ("not z", r"what `not` stands before is string"),
     ],
 )
-def test_types_that_do_not_fit_are_told(text: str, says: str) -> None:
+def test_types_that_do_not_fit_are_reported(text: str, says: str) -> None:
     with pytest.raises(Unfitting, match=says):
         over(text, {"n": parse_type("int"), "z": parse_type("string")})
 
 
-def test_a_column_that_is_not_there_is_told() -> None:
+def test_a_column_that_is_not_there_is_reported() -> None:
     with pytest.raises(Unfitting, match="the column `n` does not exist"):
         typed_condition((">", ("column", "n"), ("literal", 1)), {}, {})
     with pytest.raises(Unfitting, match="the key column `zone` does not exist"):

@@ -61,7 +61,7 @@ _SINGLE = {f"{side}{name}": type_ for type_, name in _NAMES.items() for side in 
 _ARRAYS = {f"a{name}": f"array<{type_}>" for type_, name in _NAMES.items()}
 _COLUMNS = _SINGLE | _ARRAYS
 _TRUTH = f"l{_NAMES['boolean']}"
-KNOWN = {name: parse_type(type_) for name, type_ in _COLUMNS.items()}
+TYPES = {name: parse_type(type_) for name, type_ in _COLUMNS.items()}
 
 _OPERATORS = ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>")
 _OF_TWO = (
@@ -161,7 +161,7 @@ def _array(values: list[Any], number: int) -> list[Any] | None:
 
 
 def expressions() -> Iterator[str]:
-    """All operators and functions on all types."""
+    """Yield all operators and functions on all types."""
     for left, right in itertools.product(_NAMES.values(), repeat=2):
         yield from (f"l{left} {operator} r{right}" for operator in _OPERATORS)
         yield from (f"{function}(l{left}, r{right})" for function in _OF_TWO)
@@ -173,22 +173,22 @@ def expressions() -> Iterator[str]:
 
 
 def expressions_of_parts() -> tuple[ColumnTypes, tuple[str, ...]]:
-    """Those on parts of arrays, maps and texts, and the types of their columns."""
+    """Return the expressions on parts of arrays, maps and texts, and the types of their columns."""
     return {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}, _OF_PARTS
 
 
 def test_operators_agree_with_spark_on_type_pairs(spark: SparkSession) -> None:
-    read = {text: typed for text in expressions() if (typed := read_expression(text, KNOWN)) is not None}
+    read = {text: typed for text in expressions() if (typed := read_expression(text, TYPES)) is not None}
     assert len(read) > 1000
     _assert_agreement(spark, read, rows(), _COLUMNS)
 
 
 def test_element_access_agrees_with_spark(spark: SparkSession) -> None:
-    known, texts = expressions_of_parts()
-    read = {text: read_expression(text, known) for text in texts}
+    types, texts = expressions_of_parts()
+    read = {text: read_expression(text, types) for text in texts}
     assert [text for text, typed in read.items() if typed is None] == []
-    others = [{name: values[at] for name, values in _ELEMENTS.items() if name != "n"} for at in range(7)]
-    given = [{**row, "n": n} for row, n in itertools.product(others, _ELEMENTS["n"])]
+    base_rows = [{name: values[at] for name, values in _ELEMENTS.items() if name != "n"} for at in range(7)]
+    given = [{**row, "n": n} for row, n in itertools.product(base_rows, _ELEMENTS["n"])]
     _assert_agreement(spark, {t: typed for t, typed in read.items() if typed}, given, _ELEMENT_TYPES)
 
 
@@ -212,7 +212,7 @@ def test_powers_equal_java_to_the_last_bit(spark: SparkSession) -> None:
 def _assert_agreement(
     spark: SparkSession, read: dict[str, Typed], given: list[dict[str, Any]], columns: dict[str, str]
 ) -> None:
-    """The same types and values, and failures at the same rows: in as few jobs as memory allows."""
+    """Require the same types and values, and failures at the same rows, in as few jobs as memory allows."""
     session = _session_for_few_rows(spark)
     texts = iter(read.items())
     while part := dict(itertools.islice(texts, _EXPRESSIONS_PER_JOB)):
@@ -261,7 +261,7 @@ def _tried(spark: SparkSession, text: str) -> Column:
 
 
 def _outcome(tree: Any, row: dict[str, Any]) -> Any:
-    """As a tuple of the value; None where it fails."""
+    """Return the value in a tuple, or None if the expression fails."""
     try:
         return (compiled(tree)(row),)
     except Unfit:

@@ -1,4 +1,4 @@
-"""Which conditions can be tested between records, and what is said about the others."""
+"""Conditions that can be tested between records, and the messages about all others."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tidegate.spec.condition import MAX_DEPTH, expression_type, parse_condition
 from tidegate.spec.condition_functions import NAMES
 from tidegate.spec.mistakes import Fault
 
-KNOWN = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
-KNOWN["z"] = None  # its type is not known
+TYPES = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
+TYPES["z"] = None  # its type is not known
 
 
 def read(text: str) -> Condition:
-    condition, faults = parse_condition(text, KNOWN)
+    condition, faults = parse_condition(text, TYPES)
     assert condition is not None, faults
     return condition
 
 
 def faults(text: str) -> list[Fault]:
-    condition, found = parse_condition(text, KNOWN)
+    condition, problems = parse_condition(text, TYPES)
     assert condition is None
-    assert all(fault.message and fault.fix.endswith((".", "?")) for fault in found)
-    return found
+    assert all(fault.message and fault.fix.endswith((".", "?")) for fault in problems)
+    return problems
 
 
 def test_a_negative_constant_keeps_its_digits() -> None:
@@ -251,5 +251,5 @@ def test_a_long_chain_is_not_too_deep() -> None:
     ],
 )
 def test_expression_type_is_reported_where_possible(text: str, type_: str | None) -> None:
-    found = expression_type(text, KNOWN)
-    assert (found and found.text) == type_
+    parsed = expression_type(text, TYPES)
+    assert (parsed and parsed.text) == type_

@@ -1,4 +1,4 @@
-"""`format: csv`: its options, and what cannot stand in a field."""
+"""`format: csv`: its options, and what a field cannot contain."""
 
 from __future__ import annotations
 

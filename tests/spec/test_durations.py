@@ -35,8 +35,8 @@ def test_duration_is_written_with_its_largest_unit(count: int, unit: str) -> Non
     "written", ["5", "s", "1.5s", "-1s", "1 s", "1S", "1w", "1h30m", "", "٣s", 5, 1.5, None, True, ["1s"]]
 )
 def test_anything_else_is_no_duration(written: object) -> None:
-    found = refused({**COUNT, "emit": {"on": "interval", "every": written}})
-    assert [(field, "is not a duration" in message) for field, message, _ in found] == [
+    mistakes = refused({**COUNT, "emit": {"on": "interval", "every": written}})
+    assert [(field, "is not a duration" in message) for field, message, _ in mistakes] == [
         ("stages.0.emit.every", True)
     ]
 

@@ -40,7 +40,7 @@ def read(on: str, **options: Any) -> Any:
     return made(stage(on, **options)).stages[0].emit
 
 
-def told(on: str, **options: Any) -> tuple[str, str, str]:
+def mistake(on: str, **options: Any) -> tuple[str, str, str]:
     ((field, message, fix),) = refused(stage(on, **options))
     return field.removeprefix("stages.0."), message, fix
 
@@ -50,18 +50,18 @@ COMBINATIONS = list(itertools.product(REDUCES, WAYS, WINDOWS))
 
 @pytest.mark.parametrize(("reduce", "on", "window"), COMBINATIONS, ids=map(" ".join, COMBINATIONS))
 def test_emit_combination_is_accepted_or_refused_with_fix(reduce: str, on: str, window: str) -> None:
-    found = refused(stage(on, {**REDUCES[reduce], **WINDOWS[window]}))
+    mistakes = refused(stage(on, {**REDUCES[reduce], **WINDOWS[window]}))
     if on == "window_close" and window == "no window":
-        assert [message for _, message, _ in found] == ["`on: window_close` needs a window"]
+        assert [message for _, message, _ in mistakes] == ["`on: window_close` needs a window"]
     elif on == "change" and reduce == "collect":
-        assert "does not go with `reduce: collect`" in found[0][1]
+        assert "does not go with `reduce: collect`" in mistakes[0][1]
     elif on == "change" and window == "session":
-        assert [message for _, message, _ in found] == [
+        assert [message for _, message, _ in mistakes] == [
             "each record changes its session: `on: change` does not go with `session`"
         ]
     else:
-        assert found == []
-    assert all(fix for *_, fix in found)
+        assert mistakes == []
+    assert all(fix for *_, fix in mistakes)
 
 
 @pytest.mark.parametrize("on", WAYS)
@@ -76,7 +76,7 @@ def test_the_clock_may_be_said(on: str, clock: str) -> None:
 
 
 def test_another_clock_is_refused() -> None:
-    assert told("update", clock="wall") == (
+    assert mistake("update", clock="wall") == (
         "emit.clock",
         "'wall' is not known",
         "Write one of `stream`, `run`.",
@@ -93,7 +93,7 @@ def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
 
 OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "buffer", "after")
 OPTIONS += ("count", "max_bytes", "since", "every")
-OF: dict[str, tuple[str, ...]] = {
+OPTIONS_BY_EMIT: dict[str, tuple[str, ...]] = {
     "update": (),
     "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat"),
     "window_close": ("buffer",),
@@ -101,12 +101,12 @@ OF: dict[str, tuple[str, ...]] = {
     "threshold": ("count", "max_bytes", "after", "since"),
     "interval": ("every",),
 }
-STRANGERS = [(on, option) for on in WAYS for option in OPTIONS if option not in OF[on]]
+STRANGERS = [(on, option) for on in WAYS for option in OPTIONS if option not in OPTIONS_BY_EMIT[on]]
 
 
-@pytest.mark.parametrize(("on", "option"), STRANGERS, ids=[" ".join(each) for each in STRANGERS])
+@pytest.mark.parametrize(("on", "option"), STRANGERS, ids=[" ".join(case) for case in STRANGERS])
 def test_an_option_of_another_way_is_refused(on: str, option: str) -> None:
-    field, message, fix = told(on, **{option: 1})
+    field, message, fix = mistake(on, **{option: 1})
     assert (field, message) == (f"emit.{option}", f"`{option}` does not go with `on: {on}`")
     assert fix == "Leave it out."
 
@@ -115,21 +115,21 @@ def test_an_option_of_another_way_is_refused(on: str, option: str) -> None:
 
 
 def change(**options: Any) -> core.Change:
-    found = read("change", **options)
-    assert isinstance(found, core.Change)
-    return found
+    emit = read("change", **options)
+    assert isinstance(emit, core.Change)
+    return emit
 
 
 def test_change_compares_everything_exactly_by_default() -> None:
-    found = change()
-    assert (found.equal, found.timestamp, found.state) == (core.Exact(), False, "value")
-    assert (found.heartbeat_ms, found.compared) == (None, ("price", "ok", "name"))
+    emit = change()
+    assert (emit.equal, emit.timestamp, emit.state) == (core.Exact(), False, "value")
+    assert (emit.heartbeat_ms, emit.compared) == (None, ("price", "ok", "name"))
 
 
 def test_change_compares_aggregates_too() -> None:
     emit = made({"reduce": {"n": "count(*)", "m": "max(id)"}, "emit": {"on": "change", "ignore": ["m"]}})
-    assert isinstance(found := emit.stages[0].emit, core.Change)
-    assert found.compared == ("n",)
+    assert isinstance(change_emit := emit.stages[0].emit, core.Change)
+    assert change_emit.compared == ("n",)
 
 
 def test_heartbeat_is_a_duration() -> None:
@@ -148,9 +148,9 @@ def test_bytes_may_have_the_timestamp_too() -> None:
 
 
 def test_tolerances_are_numbers_or_percentages() -> None:
-    found = change(equal={"within": {"price": "1.5%"}}).equal
-    assert not isinstance(found, str)
-    assert found.within == {"price": core.Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
+    equivalence = change(equal={"within": {"price": "1.5%"}}).equal
+    assert not isinstance(equivalence, str)
+    assert equivalence.within == {"price": core.Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
     assert change(equal={"within": {"price": 1}}).equal.within == {"price": core.Amount(Decimal(1))}  # type: ignore[union-attr]
 
 
@@ -175,8 +175,8 @@ def test_tolerance_applies_to_numbers_and_unknown_types() -> None:
 
 
 def test_equal_sql_sees_old_and_new_value() -> None:
-    found = change(equal={"sql": "abs(old.price - NEW.Price) < 0.5 and old.ok <=> new.ok"}).equal
-    assert found.sql.evaluate(  # type: ignore[union-attr]
+    equivalence = change(equal={"sql": "abs(old.price - NEW.Price) < 0.5 and old.ok <=> new.ok"}).equal
+    assert equivalence.sql.evaluate(  # type: ignore[union-attr]
         {"old": {"price": 1.0, "ok": None}, "new": {"price": 1.4, "ok": None}}
     )
 
@@ -190,7 +190,7 @@ def test_python_is_called_when_its_module_is_trusted(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("trusted", ["", "shopping", "shop.other", "sh"])
 def test_python_of_another_module_is_refused(monkeypatch: pytest.MonkeyPatch, trusted: str) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", trusted)
-    field, message, fix = told("change", equal={"python": "shop.compare:same"})
+    field, message, fix = mistake("change", equal={"python": "shop.compare:same"})
     assert (field, message) == ("emit.equal.python", "the module `shop.compare` may not be called")
     assert "TIDEGATE_PYTHON_MODULES=shop.compare" in fix
 
@@ -198,7 +198,7 @@ def test_python_of_another_module_is_refused(monkeypatch: pytest.MonkeyPatch, tr
 @pytest.mark.parametrize("name", ["same", "shop:", ":same", "shop.:same", "shop:a.b", "os;x:y", "shop: same"])
 def test_python_names_a_function_of_a_module(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
-    assert "does not name a function" in told("change", equal={"python": name})[1]
+    assert "does not name a function" in mistake("change", equal={"python": name})[1]
 
 
 def test_hash_covers_what_is_compared_as_whole() -> None:
@@ -251,16 +251,16 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "field", "part"), CHANGES, ids=[str(each[0]) for each in CHANGES])
-def test_a_mistake_in_change_is_told(options: dict[str, Any], field: str, part: str) -> None:
-    found, message, fix = told("change", **options)
-    assert (found, part in message) == (f"emit.{field}".rstrip("."), True), (found, message)
+@pytest.mark.parametrize(("options", "field", "part"), CHANGES, ids=[str(case[0]) for case in CHANGES])
+def test_a_mistake_in_change_is_reported(options: dict[str, Any], field: str, part: str) -> None:
+    actual_field, message, fix = mistake("change", **options)
+    assert (actual_field, part in message) == (f"emit.{field}".rstrip("."), True), (actual_field, message)
     assert fix
 
 
 def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
-    assert told("change", equal={"python": "shop:same"}, state="hash")[0] == "emit.state"
+    assert mistake("change", equal={"python": "shop:same"}, state="hash")[0] == "emit.state"
 
 
 # what waits
@@ -268,11 +268,11 @@ def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_bounded_time_limit_has_a_buffer() -> None:
     assert read("time_limit").buffer is None
-    found = read("time_limit", buffer={"max_records": 1000})
-    assert isinstance(found, core.TimeLimit)
-    assert found.after_ms == 30_000
-    assert found.buffer is not None
-    assert (found.buffer.max_records, found.buffer.max_bytes, found.buffer.when_full) == (
+    emit = read("time_limit", buffer={"max_records": 1000})
+    assert isinstance(emit, core.TimeLimit)
+    assert emit.after_ms == 30_000
+    assert emit.buffer is not None
+    assert (emit.buffer.max_records, emit.buffer.max_bytes, emit.buffer.when_full) == (
         1000,
         None,
         "emit_early",
@@ -280,10 +280,10 @@ def test_bounded_time_limit_has_a_buffer() -> None:
 
 
 def test_window_close_buffer_shuts_down_by_default() -> None:
-    found = read("window_close", buffer={"max_bytes": 5})
-    assert isinstance(found, core.WindowClose)
-    assert found.buffer is not None
-    assert found.buffer.when_full == "shut_down"
+    emit = read("window_close", buffer={"max_bytes": 5})
+    assert isinstance(emit, core.WindowClose)
+    assert emit.buffer is not None
+    assert emit.buffer.when_full == "shut_down"
 
 
 @pytest.mark.parametrize("on", ["time_limit", "window_close"])
@@ -293,9 +293,9 @@ def test_a_buffer_that_spills_needs_no_bound(on: str) -> None:
 
 
 def test_threshold_is_a_count_bytes_or_time() -> None:
-    found = read("threshold", after="60s", since="last_flush")
-    assert isinstance(found, core.Threshold)
-    assert (found.count, found.max_bytes, found.after_ms, found.since) == (100, None, 60_000, "last_flush")
+    emit = read("threshold", after="60s", since="last_flush")
+    assert isinstance(emit, core.Threshold)
+    assert (emit.count, emit.max_bytes, emit.after_ms, emit.since) == (100, None, 60_000, "last_flush")
     events = made({**COLLECT, "emit": {"on": "threshold", "max_bytes": 5}}).stages[0].emit
     assert isinstance(events, core.Threshold)
     assert (events.count, events.max_bytes, events.since) == (None, 5, "arrival")
@@ -331,14 +331,14 @@ WAITS: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("on", "options", "field", "part"), WAITS, ids=[str(each[:2]) for each in WAITS])
-def test_a_mistake_in_what_waits_is_told(on: str, options: dict[str, Any], field: str, part: str) -> None:
-    found = refused(stage(on, **options))
-    fields = [each.removeprefix("stages.0.emit").lstrip(".") for each, *_ in found]
+@pytest.mark.parametrize(("on", "options", "field", "part"), WAITS, ids=[str(case[:2]) for case in WAITS])
+def test_a_mistake_in_what_waits_is_reported(on: str, options: dict[str, Any], field: str, part: str) -> None:
+    mistakes = refused(stage(on, **options))
+    fields = [path.removeprefix("stages.0.emit").lstrip(".") for path, *_ in mistakes]
     assert (field, True) in [
-        (each, part in message) for each, (_, message, _) in zip(fields, found, strict=True)
+        (name, part in message) for name, (_, message, _) in zip(fields, mistakes, strict=True)
     ]
-    assert all(fix for *_, fix in found)
+    assert all(fix for *_, fix in mistakes)
 
 
 @pytest.mark.parametrize(("on", "missing"), [("time_limit", "after"), ("interval", "every")])
@@ -349,8 +349,8 @@ def test_what_waits_needs_its_time(on: str, missing: str) -> None:
 
 
 def test_without_a_window_none_can_close() -> None:
-    found = refused({**COUNT, "emit": {"on": "window_close"}, "window": {"tumbling": "x"}})
-    assert [field for field, *_ in found] == ["stages.0.window.tumbling"], "a wrong window is one"
+    mistakes = refused({**COUNT, "emit": {"on": "window_close"}, "window": {"tumbling": "x"}})
+    assert [field for field, *_ in mistakes] == ["stages.0.window.tumbling"], "a wrong window is one"
 
 
 def test_a_stage_is_what_was_written_after_all() -> None:

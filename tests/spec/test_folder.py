@@ -17,7 +17,7 @@ def test_folder_lists_pipelines_by_file_name(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "c.yaml").write_text("not a pipeline either")
     pipelines, errors = load_pipelines(tmp_path)
-    assert {stem: each.pipeline for stem, each in pipelines.items()} == {"a": "second", "b": "first"}
+    assert {stem: pipeline.pipeline for stem, pipeline in pipelines.items()} == {"a": "second", "b": "first"}
     assert errors == []
 
 
@@ -45,7 +45,10 @@ def test_two_generations_can_have_two_files(tmp_path: Path) -> None:
     (tmp_path / "levels.yaml").write_text(GOOD)
     (tmp_path / "levels_next.yaml").write_text(GOOD.replace("generation: 2", "generation: 3"))
     pipelines, errors = load_pipelines(tmp_path)
-    assert {stem: each.generation for stem, each in pipelines.items()} == {"levels": 2, "levels_next": 3}
+    assert {stem: pipeline.generation for stem, pipeline in pipelines.items()} == {
+        "levels": 2,
+        "levels_next": 3,
+    }
     assert errors == []
 
 

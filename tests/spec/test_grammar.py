@@ -30,19 +30,19 @@ MAPPINGS += ("source.aliases", "stages.*.aliases")
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:
     """The paths of all fields under a model, as they are written."""
-    found = set()
+    paths = set()
     for name, field in model.model_fields.items():
         path = f"{around}.{field.alias or name}".lstrip(".")
-        found.add(path)
+        paths.add(path)
         if path in MAPPINGS:
-            found.add(f"{path}.*")
+            paths.add(f"{path}.*")
         if path in ("source.columns", "source.key_columns", "source.sequence.source"):
             continue  # written as one text
         inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL) else []
         inner += [path] if path not in LISTS else []
-        for each in _models(field.annotation):
-            found |= {part for around_part in inner for part in _fields(each, around_part)}
-    return found
+        for nested in _models(field.annotation):
+            paths |= {part for around_part in inner for part in _fields(nested, around_part)}
+    return paths
 
 
 def test_every_model_field_has_exactly_one_example() -> None:

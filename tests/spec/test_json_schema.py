@@ -87,8 +87,8 @@ def test_json_schema_describes_each_field() -> None:
                 written.add(field.get("description", ""))
             part = list(part.values())
         if isinstance(part, list):
-            for each in part:
-                collect(each)
+            for item in part:
+                collect(item)
 
     collect(SCHEMA)
     fields = {example for path, example in EXAMPLES.items() if not path.endswith("*")}

@@ -48,7 +48,7 @@ def test_plan_keeps_the_schema_without_its_file(tmp_path: Path) -> None:
     assert loaded.source.schemas.reader.json_schema().validator().is_valid({"id": 1})
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_what_is_wrong_is_reported() -> None:
     assert [message for _, _, message, _ in problems(text("format: json, schema: stock.avsc"), HERE)] == [
         "'stock.avsc' is not a schema file of json"
     ]

@@ -1,4 +1,4 @@
-"""What the kernel is told of a stage."""
+"""The kernel's form of a stage."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tidegate.spec import (
 from tidegate.spec.kernel import with_types
 
 
-def stage(written: dict[str, Any], *later: dict[str, Any], **others: Any) -> core.Stage:
-    pipeline = made(written, *later, **others)
+def stage(written: dict[str, Any], *later: dict[str, Any], **fields: Any) -> core.Stage:
+    pipeline = made(written, *later, **fields)
     return kernel_stage(pipeline, pipeline.stages[-1])
 
 
@@ -31,9 +31,9 @@ def emit(**written: Any) -> core.Stage:
 
 
 def change(**options: Any) -> core.Change:
-    found = emit(on="change", **options).emit
-    assert isinstance(found, core.Change)
-    return found
+    strategy = emit(on="change", **options).emit
+    assert isinstance(strategy, core.Change)
+    return strategy
 
 
 ALL = ("price", "ok", "name")
@@ -116,10 +116,10 @@ def test_what_is_the_same() -> None:
 
 
 def test_the_same_by_sql() -> None:
-    found = change(equal={"sql": "old.price = new.price"})
-    assert isinstance(found.equal, core.SqlEqual)
-    assert found.compared == ALL
-    assert found.equal.sql.evaluate({"old": {"price": 1.0}, "new": {"price": 1.0}}) is True
+    satisfies = change(equal={"sql": "old.price = new.price"})
+    assert isinstance(satisfies.equal, core.SqlEqual)
+    assert satisfies.compared == ALL
+    assert satisfies.equal.sql.evaluate({"old": {"price": 1.0}, "new": {"price": 1.0}}) is True
 
 
 def test_the_same_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_the_clock_is_that_of_emit() -> None:
 
 
 def test_where_uses_types_known_at_load() -> None:
-    held = {**LATEST, "emit": {"on": "interval", "every": "1m"}}
-    found = stage({**held, "where": "coalesce(PRICE, 1) = 1"}).where
-    assert found is not None
-    assert found.tree == ("=", ("coalesce", ("column", "price"), ("literal", 1.0)), ("literal", 1.0))
+    interval = {**LATEST, "emit": {"on": "interval", "every": "1m"}}
+    condition = stage({**interval, "where": "coalesce(PRICE, 1) = 1"}).where
+    assert condition is not None
+    assert condition.tree == ("=", ("coalesce", ("column", "price"), ("literal", 1.0)), ("literal", 1.0))
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ BY_COLUMNS = {"deduplicate": {"columns": ["name"], "keep": "1h"}}
 )
 def test_records_are_deduplicated_by_the_first_stage_only(source: dict[str, Any], first: str) -> None:
     pipeline = made(COUNT, COUNT, source=source)
-    found = [kernel_stage(pipeline, each).deduplicate for each in pipeline.stages]
-    assert found == [first, "none"]
+    deduplicated = [kernel_stage(pipeline, parsed).deduplicate for parsed in pipeline.stages]
+    assert deduplicated == [first, "none"]
 
 
 def test_deduplicated_columns_get_their_own_stage() -> None:
@@ -207,10 +207,12 @@ def test_conditions_are_over_the_types_that_values_have() -> None:
 
 
 def test_a_planned_condition_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It means what it meant when the batch was planned, whatever the grammar refuses by now."""
-    held = {**LATEST, "emit": {"on": "interval", "every": "1m"}, "where": "price > 1"}
+    """Keep the meaning that a condition had when the batch was planned, even if today's grammar refuses
+    it.
+    """
+    interval = {**LATEST, "emit": {"on": "interval", "every": "1m"}, "where": "price > 1"}
     same = {**LATEST, "emit": {"on": "change", "equal": {"sql": "old.price = new.price"}}}
-    pipeline = made(held, same)
+    pipeline = made(interval, same)
     loaded = read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1 of p/1")
     for place in ("tidegate.spec.sql._parse", "tidegate.spec.condition.parse", "tidegate.spec.lexis.split"):
         monkeypatch.setattr(place, lambda *_: pytest.fail("a text was read"))

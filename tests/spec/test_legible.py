@@ -73,10 +73,10 @@ def test_single_file_fails_for_mistakes_of_its_folder(tmp_path: Path) -> None:
     reader = edited(("pipeline: levels", "pipeline: reader"), ("lookup: []", lookup)).replace(
         "isAvailable", "available"
     )
-    others = GOOD.replace("pipeline: levels", "pipeline: other")
+    neighbour = GOOD.replace("pipeline: levels", "pipeline: other")
     texts = {
-        "a": others,
-        "b": "# again\n" + others,
+        "a": neighbour,
+        "b": "# again\n" + neighbour,
         "windowed": windowed,
         "reader": reader,
         "broken": "pipeline: [",

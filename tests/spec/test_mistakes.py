@@ -1,4 +1,4 @@
-"""What is wrong with a file, where, and what is said about it."""
+"""The mistakes of a file: what is wrong, where, and the message."""
 
 from __future__ import annotations
 
@@ -127,8 +127,10 @@ BAD: list[tuple[Edit, int, str, str]] = [
 
 @pytest.mark.parametrize(("edit", "line", "field", "part"), BAD, ids=[edit[1] for edit, *_ in BAD])
 def test_mistake_has_line_and_field(edit: Edit, line: int, field: str, part: str) -> None:
-    found = problems(edited(edit))
-    assert any((at, of) == (line, field) and part in message for at, of, message, _ in found), found
+    mistakes = problems(edited(edit))
+    assert any(
+        (at, at_field) == (line, field) and part in message for at, at_field, message, _ in mistakes
+    ), mistakes
 
 
 @pytest.mark.parametrize(("edit"), [edit for edit, *_ in BAD], ids=[edit[1] for edit, *_ in BAD])
@@ -217,8 +219,8 @@ def test_all_mistakes_are_reported_in_file_order() -> None:
 
 
 def test_several_faults_of_one_expression_are_several_problems() -> None:
-    found = problems(edited(('"quantity > 0"', '"quantty > rand()"')))
-    assert [field for _, field, *_ in found] == ["stages.0.select.isAvailable"] * 2
+    mistakes = problems(edited(('"quantity > 0"', '"quantty > rand()"')))
+    assert [field for _, field, *_ in mistakes] == ["stages.0.select.isAvailable"] * 2
 
 
 @pytest.mark.parametrize(
@@ -240,20 +242,20 @@ def test_the_fix_names_what_was_meant(edit: Edit, fix: str) -> None:
 
 
 def test_columns_and_ignore_exclude_each_other() -> None:
-    found = problems(edited(("equal: exact", "columns: [seen]\n      ignore: [isAvailable]")))
-    assert [(line, field) for line, field, *_ in found] == [(24, "stages.0.emit.ignore")]
+    mistakes = problems(edited(("equal: exact", "columns: [seen]\n      ignore: [isAvailable]")))
+    assert [(line, field) for line, field, *_ in mistakes] == [(24, "stages.0.emit.ignore")]
 
 
 def test_two_sinks_with_one_name_are_refused() -> None:
-    found = problems(
+    mistakes = problems(
         edited(("  - kind: table\n    path: out/levels", "  - kind: kafka\n    topic: availability"))
     )
-    assert [message for *_, message, _ in found] == ["there are two sinks `kafka:availability`"]
+    assert [message for *_, message, _ in mistakes] == ["there are two sinks `kafka:availability`"]
 
 
 def test_with_key_needs_key_columns() -> None:
-    found = problems(edited(("key: [storeId, id]", "key: null")))
-    assert [(line, field) for line, field, *_ in found] == [(28, "sinks.0.with_key")]
+    mistakes = problems(edited(("key: [storeId, id]", "key: null")))
+    assert [(line, field) for line, field, *_ in mistakes] == [(28, "sinks.0.with_key")]
 
 
 def test_a_pipeline_without_sinks_is_refused() -> None:

@@ -19,26 +19,29 @@ def sink(**written: Any) -> dict[str, Any]:
 
 
 def declared(pipeline: Pipeline) -> KafkaSink:
-    (found,) = pipeline.sinks
-    assert isinstance(found, KafkaSink)
-    return found
+    (declared_sink,) = pipeline.sinks
+    assert isinstance(declared_sink, KafkaSink)
+    return declared_sink
 
 
 def test_a_sink_writes_json_without_headers_by_default() -> None:
-    found = declared(made(sinks=[sink()]))
-    assert (found.format, found.registry, found.headers) == ("json", None, False)
-    assert found.payload.column == "payload"
-    assert found.connections == (Connection("kafka"),)
+    declared_sink = declared(made(sinks=[sink()]))
+    assert (declared_sink.format, declared_sink.registry, declared_sink.headers) == ("json", None, False)
+    assert declared_sink.payload.column == "payload"
+    assert declared_sink.connections == (Connection("kafka"),)
 
 
 def test_sink_schema_needs_a_registry_and_subject() -> None:
-    found = declared(made(sinks=[sink(format="avro")]))
-    assert (found.subject, found.connections[1:]) == ("out-value", (Connection("registry"),))
+    declared_sink = declared(made(sinks=[sink(format="avro")]))
+    assert (declared_sink.subject, declared_sink.connections[1:]) == ("out-value", (Connection("registry"),))
     registry = {"connection": "shop", "subject": "levels", "register": False}
-    found = declared(made(sinks=[sink(format="protobuf", registry=registry)]))
-    assert (found.subject, found.connections[1:]) == ("levels", (Connection("registry", "shop"),))
-    assert found.registry is not None
-    assert not found.registry.may_register
+    declared_sink = declared(made(sinks=[sink(format="protobuf", registry=registry)]))
+    assert (declared_sink.subject, declared_sink.connections[1:]) == (
+        "levels",
+        (Connection("registry", "shop"),),
+    )
+    assert declared_sink.registry is not None
+    assert not declared_sink.registry.may_register
 
 
 def test_each_format_and_schema_has_an_outbox_column() -> None:
@@ -49,7 +52,11 @@ def test_each_format_and_schema_has_an_outbox_column() -> None:
             (f, k) for f in [*formats, *formats] for k in (False, True)
         )
     ]
-    sinks = [found.payload.column for found in made(sinks=written).sinks if isinstance(found, KafkaSink)]
+    sinks = [
+        declared_sink.payload.column
+        for declared_sink in made(sinks=written).sinks
+        if isinstance(declared_sink, KafkaSink)
+    ]
     assert len(set(sinks)) == 2 + 2 + 4 + 4
 
 
@@ -89,8 +96,8 @@ def test_each_format_and_schema_has_an_outbox_column() -> None:
 def test_sink_format_mistake_is_reported(
     stage: dict[str, Any], written: dict[str, Any], field: str, part: str
 ) -> None:
-    ((found, message, fix),) = refused(stage, sinks=[sink(**written)])
-    assert (found, part in message) == (f"sinks.0.{field}", True), (found, message)
+    ((actual_field, message, fix),) = refused(stage, sinks=[sink(**written)])
+    assert (actual_field, part in message) == (f"sinks.0.{field}", True), (actual_field, message)
     assert fix
     assert "secret" not in message + fix
 
@@ -129,11 +136,11 @@ SOURCE_OF_ENVELOPES = {
 
 def test_the_columns_of_keys_and_envelopes_have_types() -> None:
     pipeline = made(HOURLY, sinks=[sink(format="avro", envelope=True, with_key=True, key_format="avro")])
-    (found,) = pipeline.sinks
-    assert isinstance(found, KafkaSink)
-    assert found.key is not None
-    assert message_columns(pipeline, found, found.key) == pa.schema([("id", pa.int64())])
-    envelope = message_columns(pipeline, found, found.payload)
+    (declared_sink,) = pipeline.sinks
+    assert isinstance(declared_sink, KafkaSink)
+    assert declared_sink.key is not None
+    assert message_columns(pipeline, declared_sink, declared_sink.key) == pa.schema([("id", pa.int64())])
+    envelope = message_columns(pipeline, declared_sink, declared_sink.payload)
     assert envelope.names == ["op", "before", "after", "source", "ts_ms"]
     whole = pa.struct([(name, pa.int64()) for name in ("id", "window_start", "window_end", "n")])
     assert envelope.field("before").type == envelope.field("after").type == whole

@@ -65,20 +65,20 @@ def test_planned_check_keeps_its_suite() -> None:
     ],
 )
 def test_check_of_an_impossible_target_is_refused(check: dict[str, Any], field: str, message: str) -> None:
-    (found,) = refused({}, COUNT, quality=[{"suite": "a", **check}], **TWO)
-    assert (found[0], message in found[1]) == (field, True), found
-    assert found[2]
+    (mistake,) = refused({}, COUNT, quality=[{"suite": "a", **check}], **TWO)
+    assert (mistake[0], message in mistake[1]) == (field, True), mistake
+    assert mistake[2]
 
 
 def test_a_suite_is_evaluated_once_on_the_same() -> None:
-    (found,) = refused(quality=[{"suite": "a"}, {"suite": "a"}, {"suite": "a", "of": "state"}])
-    assert found[:2] == ("quality", "the suite `a` is evaluated twice on the same rows")
+    (mistake,) = refused(quality=[{"suite": "a"}, {"suite": "a"}, {"suite": "a", "of": "state"}])
+    assert mistake[:2] == ("quality", "the suite `a` is evaluated twice on the same rows")
 
 
 def test_list_mistake_has_the_line_of_its_check() -> None:
     text = edited((STOP[0], "quality:\n  - suite: availability\n  - suite: b\n    of: levels\n"))
-    (found,) = problems(text)
-    assert found[:2] == (35, "quality.1.of")
+    (mistake,) = problems(text)
+    assert mistake[:2] == (35, "quality.1.of")
 
 
 @pytest.mark.parametrize("target", [{"sink": "kafka:out"}, {"of": "state"}, {"of": "emissions"}])
@@ -112,9 +112,9 @@ def test_stage_keeps_its_planned_row_expectations() -> None:
 
 def test_modules_have_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     check = {"suite": "a", "modules": ["shop.expectations"]}
-    (found,) = refused(quality=check)
-    assert found[:2] == ("quality.modules.0", "the module `shop.expectations` may not be called")
+    (mistake,) = refused(quality=check)
+    assert mistake[:2] == ("quality.modules.0", "the module `shop.expectations` may not be called")
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     assert made(quality=check).quality[0].modules == ("shop.expectations",)
-    (found,) = refused(quality={"suite": "a", "modules": ["../x"]})
-    assert "does not name a module" in found[1]
+    (mistake,) = refused(quality={"suite": "a", "modules": ["../x"]})
+    assert "does not name a module" in mistake[1]

@@ -27,7 +27,7 @@ def test_every_sample_pipeline_is_without_mistakes() -> None:
     pipelines, errors = load_pipelines(PIPELINES)
     assert errors == []
     assert sorted(pipelines) == SAMPLES
-    assert [each.pipeline for _, each in sorted(pipelines.items())] == SAMPLES
+    assert [pipeline.pipeline for _, pipeline in sorted(pipelines.items())] == SAMPLES
 
 
 def test_availability_is_the_pipeline_of_the_contract() -> None:
@@ -126,10 +126,10 @@ def failures() -> Failures:
 
     def failed(name: str, row: dict[str, Any]) -> list[tuple[str, str]]:
         stored = json.loads((INCLUDE / "expectations" / f"{name}.json").read_text())
-        suite = gx.ExpectationSuite(**{each: stored[each] for each in ("name", "expectations", "meta")})
+        suite = gx.ExpectationSuite(**{name: stored[name] for name in ("name", "expectations", "meta")})
         batch = definition.get_batch({"dataframe": pd.DataFrame([row])})
         unmet = [result.expectation_config for result in batch.validate(suite).results if not result.success]
-        return [(each.type, each.kwargs.get("column", each.kwargs.get("column_A"))) for each in unmet]
+        return [(result.type, result.kwargs.get("column", result.kwargs.get("column_A"))) for result in unmet]
 
     return failed
 
@@ -159,4 +159,4 @@ def test_sample_suite_accepts_the_pipeline_output(failures: Failures, name: str)
     ],
 )
 def test_a_suite_stops_a_bad_row(failures: Failures, name: str, column: str, value: Any) -> None:
-    assert [of for _, of in failures(name, {**GOOD[name], column: value})] == [column]
+    assert [target for _, target in failures(name, {**GOOD[name], column: value})] == [column]

@@ -76,7 +76,7 @@ def test_day_starts_at_midnight_of_the_time_zone(zone: str, written: str, hours:
         ("catchup: yes", "it has to be true or false, not 'yes'", "Write for example `catchup: true`."),
     ],
 )
-def test_a_mistake_is_told_with_its_fix(line: str, message: str, fix: str) -> None:
+def test_a_mistake_is_reported_with_its_fix(line: str, message: str, fix: str) -> None:
     assert problems(scheduled(line)) == [(4, line.partition(":")[0], message, fix)]
 
 

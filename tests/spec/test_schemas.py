@@ -114,9 +114,9 @@ def test_a_registry_is_a_connection_of_the_pipeline() -> None:
     ],
 )
 def test_impossible_schema_combination_is_refused_with_fix(source: str, field: str, message: str) -> None:
-    ((line, found, said, fix),) = problems(text(source), HERE)
-    assert (line, found) == (2, f"source.{field}")
-    assert said.startswith(message)
+    ((line, actual_field, actual_message, fix),) = problems(text(source), HERE)
+    assert (line, actual_field) == (2, f"source.{field}")
+    assert actual_message.startswith(message)
     assert fix
 
 
@@ -131,8 +131,8 @@ def test_impossible_schema_combination_is_refused_with_fix(source: str, field: s
 def test_what_cannot_be_a_column_is_refused(tmp_path: Path, type_: str, why: str) -> None:
     schema = f'{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {type_}}}]}}'
     (tmp_path / "r.avsc").write_text(schema)
-    ((*_, said, _),) = problems(text("format: avro, schema: r.avsc"), str(tmp_path / "p.yaml"))
-    assert why in said
+    ((*_, message, _),) = problems(text("format: avro, schema: r.avsc"), str(tmp_path / "p.yaml"))
+    assert why in message
 
 
 def test_every_type_of_avro_has_its_column(tmp_path: Path) -> None:

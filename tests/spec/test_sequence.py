@@ -25,8 +25,8 @@ def debezium(sequence: Any, **fields: Any) -> dict[str, Any]:
     return source(sequence, format="debezium", **fields)
 
 
-def problem(**others: Any) -> tuple[str, str, str]:
-    (only,) = refused(**others)
+def problem(**fields: Any) -> tuple[str, str, str]:
+    (only,) = refused(**fields)
     return only
 
 
@@ -43,7 +43,7 @@ def test_sequence_step_precedes_stages_and_keeps_order() -> None:
     stage = core.Stage(core.Latest(), core.InSequence(604_800_000), deduplicate="none", by_time=True)
     assert sequence_stage(pipeline) == stage
     assert state_stages([pipeline])["_sequence"] == [stage]
-    assert [kernel_stage(pipeline, each).by_time for each in pipeline.stages] == [True, False]
+    assert [kernel_stage(pipeline, parsed).by_time for parsed in pipeline.stages] == [True, False]
     assert record_layout(pipeline.source).sequence == SequenceParts(("at", "id"))
 
 
@@ -77,7 +77,7 @@ def test_sequence_without_an_order_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "message"),
+    ("options", "message"),
     [
         (source({"columns": ["ids"]}), "the column `ids` does not exist"),
         (source({"columns": ["id", "id"]}), "`id` is named twice"),
@@ -100,7 +100,7 @@ def test_sequence_without_an_order_is_refused(name: str) -> None:
         ),
     ],
 )
-def test_mistakes_say_what_to_do(others: dict[str, Any], message: str) -> None:
-    _, told, fix = problem(**others)
-    assert told == message
+def test_mistakes_say_what_to_do(options: dict[str, Any], message: str) -> None:
+    _, actual_message, fix = problem(**options)
+    assert actual_message == message
     assert fix

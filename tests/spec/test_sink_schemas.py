@@ -24,9 +24,9 @@ def text(sink: str, stage: str = "") -> str:
 
 
 def declared(sink: str) -> KafkaSink:
-    (found,) = parse_pipeline(text(sink), HERE).sinks
-    assert isinstance(found, KafkaSink)
-    return found
+    (declared_sink,) = parse_pipeline(text(sink), HERE).sinks
+    assert isinstance(declared_sink, KafkaSink)
+    return declared_sink
 
 
 def test_schema_file_is_read_without_a_registry() -> None:
@@ -77,9 +77,9 @@ def test_a_file_may_be_in_a_registry_too() -> None:
     ],
 )
 def test_impossible_sink_schema_is_refused_with_fix(sink: str, field: str, message: str) -> None:
-    ((line, found, said, fix),) = problems(text(sink), HERE)
-    assert (line, found) == (4, f"sinks.0.{field}")
-    assert said.startswith(message)
+    ((line, actual_field, actual_message, fix),) = problems(text(sink), HERE)
+    assert (line, actual_field) == (4, f"sinks.0.{field}")
+    assert actual_message.startswith(message)
     assert fix
 
 
@@ -105,9 +105,9 @@ def test_impossible_sink_schema_is_refused_with_fix(sink: str, field: str, messa
     ],
 )
 def test_the_schema_is_held_against_what_is_emitted(stage: str, sink: str, message: str) -> None:
-    ((_, field, said, fix),) = problems(text(sink, stage), HERE)
+    ((_, field, actual_message, fix),) = problems(text(sink, stage), HERE)
     assert field == ("sinks.0.message" if "proto" in sink else "sinks.0.schema")
-    assert said.partition(": ")[2].startswith(message)
+    assert actual_message.partition(": ")[2].startswith(message)
     assert "docs/messages.md" in fix
 
 

@@ -13,21 +13,23 @@ from tidegate.spec.names import SQL_COLUMNS
 
 
 def sink(**written: Any) -> SqlSink:
-    found = made(sinks=[{"kind": "sql", "table": "levels", **written}]).sinks[0]
-    assert isinstance(found, SqlSink)
-    return found
+    declared_sink = made(sinks=[{"kind": "sql", "table": "levels", **written}]).sinks[0]
+    assert isinstance(declared_sink, SqlSink)
+    return declared_sink
 
 
 def test_sql_sink_appends_by_default() -> None:
-    found = sink()
-    assert (found.table, found.mode, found.connection) == ("levels", "append", None)
-    assert (found.with_key, found.stage, found.name) == (False, None, "sql:levels")
+    declared_sink = sink()
+    assert (declared_sink.table, declared_sink.mode, declared_sink.connection) == ("levels", "append", None)
+    assert (declared_sink.with_key, declared_sink.stage, declared_sink.name) == (False, None, "sql:levels")
 
 
 def test_sql_sink_accepts_all_of_its_options() -> None:
-    found = sink(table="shop.levels", connection="reports_2", mode="upsert", stage="s0", with_key=True)
-    assert (found.name, found.mode) == ("sql:reports_2:shop.levels", "upsert")
-    assert (found.with_key, found.stage) == (True, "s0")
+    declared_sink = sink(
+        table="shop.levels", connection="reports_2", mode="upsert", stage="s0", with_key=True
+    )
+    assert (declared_sink.name, declared_sink.mode) == ("sql:reports_2:shop.levels", "upsert")
+    assert (declared_sink.with_key, declared_sink.stage) == (True, "s0")
 
 
 def test_same_table_in_two_databases_makes_two_sinks() -> None:
@@ -53,9 +55,9 @@ def test_same_table_in_two_databases_makes_two_sinks() -> None:
         ({"url": "x"}, "url", "unknown field `url`"),
     ],
 )
-def test_a_mistake_in_a_sql_sink_is_told(written: dict[str, Any], field: str, part: str) -> None:
-    ((found, message, fix),) = refused(sinks=[{"kind": "sql", "table": "levels", **written}])
-    assert (found, part in message) == (f"sinks.0.{field}", True), (found, message)
+def test_a_mistake_in_a_sql_sink_is_reported(written: dict[str, Any], field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused(sinks=[{"kind": "sql", "table": "levels", **written}])
+    assert (actual_field, part in message) == (f"sinks.0.{field}", True), (actual_field, message)
     assert fix
     assert "secret" not in message + fix
 
@@ -83,7 +85,7 @@ def test_names_are_those_of_the_table(mode: str, windowed: bool) -> None:
     assert not windowed or own - {"deleted"} == set(SQL_COLUMNS)
 
 
-def test_where_the_databases_url_stands_is_told() -> None:
+def test_where_the_databases_url_stands_is_reported() -> None:
     ((_, _, fix),) = refused(sinks=[{"kind": "sql", "table": "t", "connection": "sqlite:///x"}])
     assert "TIDEGATE_SQL_REPORTS" in fix
 
@@ -126,4 +128,4 @@ def test_only_the_sinks_own_stage_must_not_collect() -> None:
 def test_sink_stage_defaults_to_the_last() -> None:
     sinks = [{"kind": "table"}, {"kind": "sql", "table": "t", "stage": "s0"}]
     pipeline = made(COUNT, COUNT, sinks=sinks)
-    assert [pipeline.stage_of(each).name for each in pipeline.sinks] == ["s1", "s0"]
+    assert [pipeline.stage_of(declared_sink).name for declared_sink in pipeline.sinks] == ["s1", "s0"]

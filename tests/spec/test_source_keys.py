@@ -67,9 +67,9 @@ def test_keys_default_to_the_registry_of_values() -> None:
 def test_impossible_key_combination_is_refused_with_fix(
     source: dict[str, Any], field: str, part: str
 ) -> None:
-    found = refused(source={**COLUMNS, **source})
-    assert [path for path, *_ in found] == [f"source.{field}"], found
-    ((_, message, fix),) = found
+    mistakes = refused(source={**COLUMNS, **source})
+    assert [path for path, *_ in mistakes] == [f"source.{field}"], mistakes
+    ((_, message, fix),) = mistakes
     assert part in message
     assert fix
 

@@ -56,7 +56,7 @@ def select(spark: SparkSession) -> Select:
 
 
 def deterministic(selected: DataFrame) -> bool:
-    """What Spark itself thinks of it."""
+    """Return whether Spark considers the expression deterministic."""
     return bool(selected._jdf.queryExecution().analyzed().expressions().head().deterministic())
 
 

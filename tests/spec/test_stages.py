@@ -14,18 +14,18 @@ PER_NAME: dict[str, Any] = {"key": ["name"], "reduce": {"most": "max(n)"}}
 NAMED: dict[str, Any] = {"reduce": {"n": "count(*)", "name": "last(name)"}}
 
 
-def fields(found: list[tuple[str, str, str]]) -> list[str]:
-    assert all(fix for *_, fix in found)
-    return [field for field, *_ in found]
+def fields(mistakes: list[tuple[str, str, str]]) -> list[str]:
+    assert all(fix for *_, fix in mistakes)
+    return [field for field, *_ in mistakes]
 
 
 def where(text: str, stage: dict[str, Any]) -> list[tuple[str, str]]:
-    found = refused({**stage, "where": text})
-    assert all(field == "stages.0.where" for field, *_ in found), found
-    return [(message, fix) for _, message, fix in found]
+    mistakes = refused({**stage, "where": text})
+    assert all(field == "stages.0.where" for field, *_ in mistakes), mistakes
+    return [(message, fix) for _, message, fix in mistakes]
 
 
-HELD = {**LATEST, "emit": {"on": "time_limit", "after": "1m"}}
+SUPPRESSED = {**LATEST, "emit": {"on": "time_limit", "after": "1m"}}
 
 # what a later stage sees
 
@@ -44,8 +44,8 @@ def test_later_stage_sees_the_previous_key() -> None:
 def test_later_stage_sees_windows_as_milliseconds() -> None:
     select = {"start": "window_start", "size": "window_end - window_start + n"}
     assert made({**COUNT, **HOUR}, {"select": select}, COUNT)
-    found = refused(COUNT, {"select": select})
-    assert [(field, message) for field, message, _ in found] == [
+    mistakes = refused(COUNT, {"select": select})
+    assert [(field, message) for field, message, _ in mistakes] == [
         ("stages.1.select.size", "the column `window_end` does not exist"),
         (
             "stages.1.select.size",
@@ -83,8 +83,8 @@ def test_a_later_stage_does_not_see_the_source() -> None:
 
 
 def test_the_third_stage_sees_the_second_only() -> None:
-    found = refused(NAMED, PER_NAME, {"select": {"a": "most", "b": "name", "c": "n", "d": "id"}})
-    assert fields(found) == ["stages.2.select.c", "stages.2.select.d"]
+    mistakes = refused(NAMED, PER_NAME, {"select": {"a": "most", "b": "name", "c": "n", "d": "id"}})
+    assert fields(mistakes) == ["stages.2.select.c", "stages.2.select.d"]
 
 
 def test_later_stage_emits_previous_columns_without_select() -> None:
@@ -109,18 +109,18 @@ def test_a_later_stage_sees_events_as_an_array() -> None:
         ("max(from_json(name, 'x int').x)", True),
     ],
 )
-def test_types_are_known_where_they_can_be_told(aggregate: str, sum_of_it: bool) -> None:
-    found = refused({"reduce": {"x": aggregate}}, {"reduce": {"y": "sum(x)"}})
-    assert (found == []) is sum_of_it
+def test_column_types_are_known_where_possible(aggregate: str, sum_of_it: bool) -> None:
+    mistakes = refused({"reduce": {"x": aggregate}}, {"reduce": {"y": "sum(x)"}})
+    assert (mistakes == []) is sum_of_it
 
 
 def test_stage_mistakes_cause_none_in_later_stages() -> None:
-    found = refused({"reduce": {"n": "cnt(*)"}}, {"key": ["n"], "select": {"a": "n", "b": "id"}})
-    assert fields(found) == ["stages.0.reduce.n"]
-    found = refused({**COUNT, "window": {"tumbling": "x"}}, {"select": {"a": "window_start"}})
-    assert fields(found) == ["stages.0.window.tumbling"]
-    found = refused({"select": {"a": "prise"}}, {"select": {"b": "a"}}, where="x")
-    assert fields(found) == ["stages.0.select.a", "where"]
+    mistakes = refused({"reduce": {"n": "cnt(*)"}}, {"key": ["n"], "select": {"a": "n", "b": "id"}})
+    assert fields(mistakes) == ["stages.0.reduce.n"]
+    mistakes = refused({**COUNT, "window": {"tumbling": "x"}}, {"select": {"a": "window_start"}})
+    assert fields(mistakes) == ["stages.0.window.tumbling"]
+    mistakes = refused({"select": {"a": "prise"}}, {"select": {"b": "a"}}, where="x")
+    assert fields(mistakes) == ["stages.0.select.a", "where"]
 
 
 def test_stages_have_names_of_their_own() -> None:
@@ -153,10 +153,10 @@ def test_first_stage_has_the_source_key() -> None:
         ("name", "key", "has to be a list"),
     ],
 )
-def test_a_mistake_in_a_key_is_told(key: Any, field: str, part: str) -> None:
+def test_a_mistake_in_a_key_is_reported(key: Any, field: str, part: str) -> None:
     first = {"reduce": {"name": "last(name)", "mean": "avg(price)", "all": "collect_set(id)"}, **HOUR}
-    ((found, message, fix),) = refused(first, {**COUNT, "key": key})
-    assert (found, part in message) == (f"stages.1.{field}", True), (found, message)
+    ((actual_field, message, fix),) = refused(first, {**COUNT, "key": key})
+    assert (actual_field, part in message) == (f"stages.1.{field}", True), (actual_field, message)
     assert fix
 
 
@@ -187,7 +187,7 @@ def test_sink_adds_the_key_of_its_stage() -> None:
         ("n < 3", COUNT),
         ("n < 3 and window_end - window_start >= 3600000", {**COUNT, **HOUR}),
         ("size(events) > 2 and window_start > 0", {**COLLECT, **HOUR}),
-        ("ok and (price > 1.5 or price is null) and name like 'A%'", HELD),
+        ("ok and (price > 1.5 or price is null) and name like 'A%'", SUPPRESSED),
         ("N > 1", COUNT),
     ],
 )
@@ -203,14 +203,14 @@ def test_where_over_a_record_allows_all_spark_sql() -> None:
     assert stage.where_of_record == text
     assert stage.condition is None
     assert where("nobody > 1", LATEST)
-    held = made({**HELD, "where": "ok"}).stages[0]
-    assert held.where_of_record is None
+    parsed = made({**SUPPRESSED, "where": "ok"}).stages[0]
+    assert parsed.where_of_record is None
 
 
 def test_where_of_the_kernel_may_name_key_columns() -> None:
-    one = made({**COUNT, "where": "n > 1 and id = 7"}).stages[0].condition
-    assert one is not None
-    assert [one.evaluate({"n": n, "__key": key}) for n, key in [(2, "7"), (1, "7"), (2, "8")]] == [
+    condition = made({**COUNT, "where": "n > 1 and id = 7"}).stages[0].condition
+    assert condition is not None
+    assert [condition.evaluate({"n": n, "__key": key}) for n, key in [(2, "7"), (1, "7"), (2, "8")]] == [
         True,
         False,
         False,
@@ -243,7 +243,7 @@ def test_where_has_no_window_without_one(name: str) -> None:
         ("price > 1", COLLECT, "`price` does not exist"),
         ("events[0].prise > 1", COLLECT, "the field `prise` is taken out of struct"),
         ("n", COUNT, "neither true nor false"),
-        ("name > 1", HELD, "string and int are compared"),
+        ("name > 1", SUPPRESSED, "string and int are compared"),
         ("rand() > 0.5", LATEST, "`rand` gives another value"),
         ("price + 1", LATEST, "neither true nor false"),
         ("sum(n) > 1", COUNT, "`sum` folds many records"),
@@ -251,8 +251,8 @@ def test_where_has_no_window_without_one(name: str) -> None:
     ],
 )
 def test_where_that_cannot_be_tested_is_refused(text: str, stage: dict[str, Any], part: str) -> None:
-    found = where(text, stage)
-    assert any(part in message and fix for message, fix in found), found
+    mistakes = where(text, stage)
+    assert any(part in message and fix for message, fix in mistakes), mistakes
 
 
 # what records are made of
@@ -261,8 +261,8 @@ def test_where_that_cannot_be_tested_is_refused(text: str, stage: dict[str, Any]
 def test_an_exploded_column_is_one_element_in_expressions() -> None:
     select = {"sku": "items.sku", "twice": "items.n * 2"}
     assert made({"select": select}, source={"explode": "items"}).source.explode == "items"
-    found = refused({"select": {"x": "items[0].sku", "y": "size(tags)"}}, source={"explode": "tags"})
-    assert found == []
+    mistakes = refused({"select": {"x": "items[0].sku", "y": "size(tags)"}}, source={"explode": "tags"})
+    assert mistakes == []
 
 
 def test_exploded_column_can_be_key_and_time() -> None:
@@ -294,9 +294,9 @@ def test_records_are_deduplicated_by_offset_or_root(way: str) -> None:
 
 def test_records_are_deduplicated_by_columns_for_a_time() -> None:
     source = {"explode": "tags", "deduplicate": {"columns": ["name", "tags"], "keep": "1h"}}
-    found = made(source=source).source.deduplicate
-    assert not isinstance(found, str)
-    assert (found.columns, found.keep_ms) == (("name", "tags"), 3_600_000)
+    deduplication = made(source=source).source.deduplicate
+    assert not isinstance(deduplication, str)
+    assert (deduplication.columns, deduplication.keep_ms) == (("name", "tags"), 3_600_000)
 
 
 @pytest.mark.parametrize(
@@ -315,9 +315,9 @@ def test_records_are_deduplicated_by_columns_for_a_time() -> None:
         ({"columns": ["id"], "keep": "1h", "for": 1}, ".for", "unknown field `for` in `deduplicate`"),
     ],
 )
-def test_a_mistake_in_deduplicate_is_told(way: Any, field: str, part: str) -> None:
-    ((found, message, fix),) = refused(source={"deduplicate": way})
-    assert (found, part in message) == (f"source.deduplicate{field}", True), (found, message)
+def test_a_mistake_in_deduplicate_is_reported(way: Any, field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused(source={"deduplicate": way})
+    assert (actual_field, part in message) == (f"source.deduplicate{field}", True), (actual_field, message)
     assert fix
 
 
@@ -370,9 +370,9 @@ def test_lookup_name_with_slash_is_a_state(table: str, state: tuple[str, str] | 
         ({"column": ["a"]}, "column", "unknown field `column`"),
     ],
 )
-def test_a_mistake_in_a_lookup_is_told(changes: dict[str, Any], field: str, part: str) -> None:
-    ((found, message, fix),) = refused(lookup=lookup(**changes))
-    assert (found, part in message) == (f"lookup.0.{field}", True), (found, message)
+def test_a_mistake_in_a_lookup_is_reported(changes: dict[str, Any], field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused(lookup=lookup(**changes))
+    assert (actual_field, part in message) == (f"lookup.0.{field}", True), (actual_field, message)
     assert fix
     assert "secret" not in message + fix
 

@@ -15,21 +15,21 @@ def window(written: dict[str, Any]) -> Any:
 
 
 def test_a_tumbling_window_has_size_and_grace() -> None:
-    found = window({"tumbling": "1h", "grace": "10m"})
-    assert isinstance(found, core.Tumbling)
-    assert (found.size_ms, found.grace_ms) == (3_600_000, 600_000)
+    tumbling = window({"tumbling": "1h", "grace": "10m"})
+    assert isinstance(tumbling, core.Tumbling)
+    assert (tumbling.size_ms, tumbling.grace_ms) == (3_600_000, 600_000)
 
 
 def test_a_hopping_window_starts_every_so_often() -> None:
-    found = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
-    assert isinstance(found, core.Hopping)
-    assert (found.size_ms, found.every_ms, found.grace_ms) == (10, 5, 1000)
+    hopping = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
+    assert isinstance(hopping, core.Hopping)
+    assert (hopping.size_ms, hopping.every_ms, hopping.grace_ms) == (10, 5, 1000)
 
 
 def test_a_session_has_a_gap() -> None:
-    found = window({"session": "15ms"})
-    assert isinstance(found, core.Session)
-    assert (found.gap_ms, found.grace_ms) == (15, 0)
+    session = window({"session": "15ms"})
+    assert isinstance(session, core.Session)
+    assert (session.gap_ms, session.grace_ms) == (15, 0)
 
 
 def test_grace_is_0ms_by_default_and_may_be() -> None:
@@ -64,7 +64,7 @@ def test_a_window_may_be_null() -> None:
         (["1h"], "", "has to be a mapping, not a list"),
     ],
 )
-def test_a_mistake_in_a_window_is_told(written: Any, field: str, part: str) -> None:
-    ((found, message, fix),) = refused({**COUNT, "window": written})
-    assert (found, part in message) == (f"stages.0.window{field}", True), (found, message)
+def test_a_mistake_in_a_window_is_reported(written: Any, field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused({**COUNT, "window": written})
+    assert (actual_field, part in message) == (f"stages.0.window{field}", True), (actual_field, message)
     assert fix
