@@ -24,11 +24,11 @@ def records_of(case: dict[str, Any]) -> list[Record]:
     """The input; missing offsets count up per partition."""
     offsets: Counter[tuple[str, int]] = Counter()
     records = []
-    for each in case["input"]:
-        home = (each.get("topic", case["pipeline"]["source"]["topics"][0]), each.get("partition", 0))
-        offset = each.get("offset", offsets[home])
+    for record in case["input"]:
+        home = (record.get("topic", case["pipeline"]["source"]["topics"][0]), record.get("partition", 0))
+        offset = record.get("offset", offsets[home])
         offsets[home] = offset + 1
-        records.append(Record(each["key"], each["value"], *home, offset, each["timestamp"]))
+        records.append(Record(record["key"], record["value"], *home, offset, record["timestamp"]))
     return records
 
 
@@ -40,8 +40,10 @@ def cut(records: Sequence[Record], cuts: Iterable[int]) -> list[Batch]:
 
 def as_expected(emissions: Iterable[Emission]) -> dict[str, list[dict[str, Any]]]:
     """Emissions in the form of a case's `expect.emissions`."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    emissions_by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for emission in emissions:
         window = {"window": list(emission.window)} if emission.window else {}
-        found[emission.key].append({"value": emission.value, "timestamp": emission.timestamp, **window})
-    return dict(found)
+        emissions_by_key[emission.key].append(
+            {"value": emission.value, "timestamp": emission.timestamp, **window}
+        )
+    return dict(emissions_by_key)

@@ -35,7 +35,7 @@ _GIVEN = pa.struct([("reason", pa.string())])
 def value_type(settings: Settings, columns: str) -> pa.DataType:
     """The columns that the stage's reduce takes of a record."""
     written = re.split(r", *(?=\w+ )", columns)
-    types = {"*": pa.bool_(), **{name: _TYPES[of] for name, of in map(str.split, written)}}
+    types = {"*": pa.bool_(), **{name: _TYPES[type_] for name, type_ in map(str.split, written)}}
     if settings.reduce == "aggregates":
         return pa.struct([(aggregate.name, types[aggregate.argument]) for aggregate in settings.aggregates])
     assert settings.select
@@ -79,19 +79,19 @@ class Kernel:
     clocks: dict[Partition, int] = field(default_factory=dict)
     seq: int = 0
     decided: list[pa.RecordBatch] = field(default_factory=list)
-    """What the last batch let out, as the kernel gave it."""
+    """The emissions of the last batch, as the kernel returned them."""
 
     def __post_init__(self) -> None:
         self.settings = self.case.model().settings
         self.stage = stage_of(self.case, self.source)
         taken = value_type(self.settings, self.source["columns"])
-        held, output = self.stage.reduce.accumulator_type(taken), self.stage.reduce.output_type(taken)
-        self.schema = core.input_schema(taken, held, output, _GIVEN)
+        accumulator, output = self.stage.reduce.accumulator_type(taken), self.stage.reduce.output_type(taken)
+        self.schema = core.input_schema(taken, accumulator, output, _GIVEN)
 
     def apply(self, batch: Batch, replay: bool = False) -> None:
         """One batch; what it raises is the kernel's."""
-        known = core.Batch({}, batch.clock, self.clock, dict(self.clocks), batch.cut, replay=replay)
-        self.decide(batch.records, known)
+        settled = core.Batch({}, batch.clock, self.clock, dict(self.clocks), batch.cut, replay=replay)
+        self.decide(batch.records, settled)
         clock = -1 if batch.clock is None else batch.clock
         self.clocks = {
             home: before if home in batch.cut else max(before, clock)
@@ -107,7 +107,7 @@ class Kernel:
         self._decide(rows, replace(by_clock, times=dict(self.times)))
 
     def drain(self) -> None:
-        """A batch without records that lets out what is held back."""
+        """Emit what is suppressed, in a batch without records."""
         self._decide([], self._drained())
 
     def _drained(self) -> core.Batch:
@@ -115,7 +115,7 @@ class Kernel:
         return core.Batch(dict(self.times), None, *clocks, drain=True)
 
     def buffered(self) -> Buffered:
-        """What the newest state row of each entry holds back."""
+        """Return what the newest state row of each entry suppresses."""
         waiting = [row["pending"] for row in self.newest() if row["pending"]]
         return Buffered(sum(waiting), len(waiting))
 
@@ -124,7 +124,7 @@ class Kernel:
         return list({self._entry(row): row for row in self.state}.values())
 
     def _compacted(self) -> list[dict[str, Any]]:
-        """As compaction (`lake.compaction`) has it."""
+        """Return the state rows that compaction (`lake.compaction`) keeps."""
         forgets = core.live_rows_suffice(self.stage)
         return [row for row in self.newest() if not forgets or row["live"]]
 
@@ -173,10 +173,10 @@ class Kernel:
         rows = self._sorted([*self._looked_up(records, batch), *records])
         emitted, changed = [], []
         self.decided = []
-        for found in core.decide(self.stage, rows, batch):
-            if found.num_rows and found.column("kind")[0].as_py() == core.EMISSION:
-                self.decided.append(found)
-            for row in found.to_pylist():
+        for decided in core.decide(self.stage, rows, batch):
+            if decided.num_rows and decided.column("kind")[0].as_py() == core.EMISSION:
+                self.decided.append(decided)
+            for row in decided.to_pylist():
                 if row["kind"] == core.EMISSION:
                     emitted.append(row)
                 elif row["kind"] == core.STATE:
@@ -205,11 +205,11 @@ class Kernel:
         by_hash = sorted(latest_first, key=lambda row: int(row["hash"]))
         table = pa.Table.from_pylist(by_hash, schema=self.schema)
         whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
-        return [each.slice(at, self.arrow_rows) for each in whole for at in _starts(each, self.arrow_rows)]
+        return [table.slice(at, self.arrow_rows) for table in whole for at in _starts(table, self.arrow_rows)]
 
 
 def _is_due(row: dict[str, Any], batch: core.Batch) -> bool:
-    """As `engine.state.due_rows` has it."""
+    """Return whether a row is due, as `engine.state.due_rows` does."""
     return bool(row["due_at"] <= batch.ends.get((row["topic"], row["partition"]), batch.least_end))
 
 

@@ -58,11 +58,15 @@ def counted(counts: Counter[str]) -> dict[str, int]:
 
 
 def by_key(emissions: Iterable[Out], ordered: bool = True) -> dict[str, list[Out]]:
-    """Where a key's entries belong to several partitions, `ordered` is False: they have no common order."""
-    found: dict[str, list[Out]] = {}
+    """Return the emissions by key. Where a key's entries belong to several partitions, `ordered` is
+    False: they have no common order.
+    """
+    emissions_by_key: dict[str, list[Out]] = {}
     for emission in sorted(emissions, key=lambda emission: emission.key):
-        found.setdefault(emission.key, []).append(emission)
-    return found if ordered else {key: sorted(out, key=repr) for key, out in found.items()}
+        emissions_by_key.setdefault(emission.key, []).append(emission)
+    return (
+        emissions_by_key if ordered else {key: sorted(out, key=repr) for key, out in emissions_by_key.items()}
+    )
 
 
 def plain(emission: Emission | Refused) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
         assert same([*map(plain, left)], [*map(plain, right)]), f"{key}: {left} instead of {right}"
     refused = by_key(kernel.refused, ordered), by_key(model.refused, ordered)
     assert [*refused[0]] == [*refused[1]]
-    for left, right in zip(*(itertools.chain(*each.values()) for each in refused), strict=True):
+    for left, right in zip(*(itertools.chain(*counts.values()) for counts in refused), strict=True):
         assert same(plain(left), plain(right)), f"{left} instead of {right}"
     assert counted(kernel.counts) == counted(model.counts)
     assert kernel.counts["emitted-tombstones"] == [emission.value for emission in model.emissions].count(None)
@@ -146,7 +150,13 @@ def test_closed_session_stays_closed_in_the_next_batch(
     ]
     kernel, model = Kernel(case), case.model()
     for runner in (kernel, model):
-        filled(runner, [Batch(tuple(Record("k", {"x": 1.0}, "in", *at, None, 0) for at in of)) for of in log])
+        filled(
+            runner,
+            [
+                Batch(tuple(Record("k", {"x": 1.0}, "in", *at, None, 0) for at in positions))
+                for positions in log
+            ],
+        )
     first = kernel.emissions[0]
     assert (first.window, len(first.value["events"]), first.at) == ((0, 1), 2, 30)
     assert_alike(kernel, model, ordered=True)

@@ -36,7 +36,7 @@ class Telling(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.told: list[dict[str, Any]] = []
+        self.emitted_rows: list[dict[str, Any]] = []
         self.stage = replace(self.stage, tells_before=self.stage.remembers_emitted)
 
     def _decide(self, records: Sequence[dict[str, Any]], batch: core.Batch) -> None:
@@ -46,7 +46,7 @@ class Telling(Kernel):
         rows = self._sorted([*self._looked_up(records, batch), *records])
         for decided in core.decide(self.stage, rows, batch):
             emissions = [row for row in decided.to_pylist() if row["kind"] == core.EMISSION]
-            self.told += [{**row, "batch": self.seq} for row in emissions]
+            self.emitted_rows += [{**row, "batch": self.seq} for row in emissions]
         self.state = after
 
 
@@ -61,19 +61,19 @@ def applied(case: Case, batches: Sequence[Batch], **feeding: Any) -> Telling:
 
 
 def assert_each_replaces_the_one_before(kernel: Telling) -> None:
-    held: dict[Any, Any] = {}
-    for row in kernel.told:
+    emitted: dict[Any, Any] = {}
+    for row in kernel.emitted_rows:
         entry = (row["key"], row["window_start"], row["window_end"])
-        assert same(row["emitted"], held.get(entry)), row
-        held[entry] = row["value"]
+        assert same(row["emitted"], emitted.get(entry)), row
+        emitted[entry] = row["value"]
 
 
 def assert_before_is_the_models(case: Case, batches: Sequence[Batch], kernel: Telling) -> None:
-    """In several partitions a key's window can be over and begin anew, which the model knows."""
+    """Compare with the model, which has a window that is over in one partition and begins anew in another."""
     model = case.model()
     assert not filled(model, batches)
     expected = sorted(zip(model.emissions, model.out.before, strict=True), key=lambda pair: pair[0].key)
-    rows = sorted(kernel.told, key=lambda row: (row["key"], row["batch"], row["ordinal"]))
+    rows = sorted(kernel.emitted_rows, key=lambda row: (row["key"], row["batch"], row["ordinal"]))
     for row, (emission, before) in zip(rows, expected, strict=True):
         assert same(row["value"], emission.value), row
         assert same(row["emitted"], before), f"{row} instead of {before}"
@@ -96,7 +96,7 @@ def test_so_it_does_record_by_record(case: Case, batches: list[Batch], feeding: 
 
 @examples(50)
 @given(cases(), HISTORIES, FEEDING)
-def test_in_several_partitions_an_emission_tells_what_the_model_has_emitted(
+def test_emission_over_partitions_has_the_models_previous(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     feeding = feeding | {"compacting": False}  # what it forgets, the model remembers
@@ -110,9 +110,7 @@ def _record(key: str, partition: int, offset: int, timestamp: int) -> Record:
 
 @pytest.mark.parametrize("cut", [1, 6], ids=["six batches", "one batch"])
 @pytest.mark.parametrize("window", [{"tumbling": "10ms"}, {"hopping": "10ms", "every": "10ms"}])
-def test_a_window_that_is_over_in_one_partition_begins_anew_in_another(
-    window: dict[str, str], cut: int
-) -> None:
+def test_window_over_in_one_partition_restarts_in_another(window: dict[str, str], cut: int) -> None:
     """Partition 0 ends the window [0, 10) and its state; partition 1, which is behind, opens it again."""
     emit = {"on": "update", "clock": "stream"}
     stage = {"name": "out", "reduce": {"n": "count(*)"}, "window": window | {"grace": "0ms"}, "emit": emit}
@@ -126,7 +124,7 @@ def test_a_window_that_is_over_in_one_partition_begins_anew_in_another(
     ]
     kernel = Telling(Case(stage))
     assert not filled(kernel, [Batch(tuple(records[at : at + cut])) for at in range(0, 6, cut)])
-    first = [row for row in kernel.told if row["key"] == "k"]
+    first = [row for row in kernel.emitted_rows if row["key"] == "k"]
     assert [(row["reason"], row["value"], row["emitted"]) for row in first] == [
         ("new", {"n": 1}, None),
         ("changed", {"n": 2}, {"n": 1}),

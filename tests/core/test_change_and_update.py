@@ -26,7 +26,7 @@ def value(a: float | None, b: str | None = "x") -> dict[str, Any]:
 
 
 def history(*values: dict[str, Any] | None, key: str = "k") -> list[Record]:
-    return [Record(key, each, 0, number, number) for number, each in enumerate(values)]
+    return [Record(key, value, 0, number, number) for number, value in enumerate(values)]
 
 
 def changes(*values: dict[str, Any] | None, compared: tuple[str, ...] = BOTH) -> list[Any]:
@@ -74,8 +74,8 @@ def test_same_value_is_emitted_again_after_a_deletion() -> None:
 
 def test_a_deletion_is_remembered_by_the_next_batch() -> None:
     kernel = Kernel(core.Change(BOTH))
-    for number, each in enumerate([value(1), None, value(1)]):
-        kernel.apply([Record("k", each, 0, number, number)])
+    for number, content in enumerate([value(1), None, value(1)]):
+        kernel.apply([Record("k", content, 0, number, number)])
     assert kernel.emissions["k"] == [value(1), None, value(1)]
 
 
@@ -92,8 +92,8 @@ def test_a_suppressed_record_writes_no_state() -> None:
 def test_deleted_key_has_no_state_until_it_returns(emit: core.Emit) -> None:
     kernel = Kernel(emit)
     rows = []
-    for number, each in enumerate([value(1), None, None, value(2)]):
-        kernel.apply([Record("k", each, 0, number, number)])
+    for number, content in enumerate([value(1), None, None, value(2)]):
+        kernel.apply([Record("k", content, 0, number, number)])
         rows.append(kernel.counts["state-rows"])
     assert rows == [1, 0, 0, 1]
 

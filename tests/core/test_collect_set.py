@@ -28,9 +28,9 @@ class Compared(str):
         return str.__eq__(self, other)
 
 
-def collected(values: list[Any], held: list[Any] | None = None) -> list[Any]:
-    """What comes of the values, after what an earlier batch kept."""
-    accumulator = DISTINCT.start() if held is None else DISTINCT.load(held)
+def collected(values: list[Any], stored: list[Any] | None = None) -> list[Any]:
+    """Return the set of the values, after the set of an earlier batch."""
+    accumulator = DISTINCT.start() if stored is None else DISTINCT.load(stored)
     for value in values:
         accumulator = DISTINCT.fold(accumulator, value)
     assert DISTINCT.dump(accumulator) == DISTINCT.finish(accumulator)
@@ -40,11 +40,13 @@ def collected(values: list[Any], held: list[Any] | None = None) -> list[Any]:
 
 @pytest.mark.parametrize("restored", [False, True])
 def test_set_compares_a_value_with_its_equals_only(restored: bool) -> None:
-    known = [Compared(number) for number in range(1000)]
-    held = collected([], list(known)) if restored else None
+    thousand = [Compared(number) for number in range(1000)]
+    stored = collected([], list(thousand)) if restored else None
     Compared.comparisons = 0
-    kept = collected([Compared(number) for number in range(1000)] + [Compared("new")], held or known[:0])
-    assert len(kept) == 1001
+    distinct = collected(
+        [Compared(number) for number in range(1000)] + [Compared("new")], stored or thousand[:0]
+    )
+    assert len(distinct) == 1001
     assert Compared.comparisons < 3000  # once or twice a value: half a million in a list
 
 
@@ -59,17 +61,17 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), SAME, ids=map(repr, SAME))
-def test_set_keeps_the_first_of_equal_values(one: Any, other: Any) -> None:
-    (kept,) = collected([one, other])
-    assert kept is one
-    (merged,) = DISTINCT.dump(DISTINCT.merge(DISTINCT.load([one]), DISTINCT.load([other])))
-    assert merged is one
+@pytest.mark.parametrize(("first", "other"), SAME, ids=map(repr, SAME))
+def test_set_keeps_the_first_of_equal_values(first: Any, other: Any) -> None:
+    (distinct,) = collected([first, other])
+    assert distinct is first
+    (merged,) = DISTINCT.dump(DISTINCT.merge(DISTINCT.load([first]), DISTINCT.load([other])))
+    assert merged is first
 
 
 def test_set_keeps_equal_maps_once_in_any_order() -> None:
-    one, other = [("k", 1), ("l", 2)], [("l", 2), ("k", 1)]
-    assert collected([one, other]) == [one]
+    first, other = [("k", 1), ("l", 2)], [("l", 2), ("k", 1)]
+    assert collected([first, other]) == [first]
     assert collected([[1, 2], [2, 1]]) == [[1, 2], [2, 1]]
 
 

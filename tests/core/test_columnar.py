@@ -67,7 +67,9 @@ def record_by_record() -> Iterator[None]:
 
 
 def assert_both_ways_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
-    """The same rows by both ways; without compaction, which forgets what is deleted, the model's, too."""
+    """Require the same rows from both ways; without compaction, which drops deleted keys, also the
+    model's.
+    """
     columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
     outcome = outcome_of(columns, batches)
     with record_by_record():
@@ -81,7 +83,7 @@ def assert_both_ways_alike(case: Case, batches: Sequence[Batch], **feeding: Any)
 
 
 def outcome_of(kernel: Recorded, batches: Sequence[Batch]) -> str:
-    """What became of the history; of a record that cannot be used, what is said of it."""
+    """Return the outcome of a history: the error's message for a record that cannot be used."""
     try:
         return "full" if filled(kernel, batches) else "applied"
     except errors.RecordFailed as error:
@@ -262,8 +264,9 @@ def of_partitions(rows: Rows) -> Rows:
 
 
 def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
-    """As `assert_both_ways_alike`, of partitions; where nothing comes twice also the model after compaction,
-    since what that forgets is not missed."""
+    """Require the same rows of partitions from both ways, and from the model after compaction if nothing
+    comes twice: then nothing needs what compaction has dropped.
+    """
     columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
     full = filled(columns, batches)
     with record_by_record():
@@ -300,7 +303,7 @@ def test_stream_clock_evictions_do_not_depend_on_cuts(case: Case, batches: list[
     stage = case.stage | {"emit": case.stage["emit"] | {"clock": "stream"}}
     log = [record for batch in batches for record in batch.records]
     outcomes = []
-    for cuts in ([log], [[each] for each in log], [batch.records for batch in batches]):
+    for cuts in ([log], [[record] for record in log], [batch.records for batch in batches]):
         kernel = Kernel(Case(stage), arrow_rows=40, compacting=True)
         full = filled(kernel, [Batch(tuple(records)) for records in cuts])
         outcomes.append("full" if full else repr((by_key(kernel.emissions, False), counted(kernel.counts))))

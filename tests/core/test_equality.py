@@ -24,7 +24,7 @@ AB, BA = [("a", 1), ("b", 2)], [("b", 2), ("a", 1)]
 def let_out(
     equal: Equivalence, type_: pa.DataType, *values: Any, hashed: bool = False, trace: bool = False
 ) -> list[Any]:
-    """What goes out of one key with these values, one after the other."""
+    """Return the emissions of one key with these values, one after the other."""
     value = pa.struct([("v", type_)])
     schema = core.input_schema(value, value, value, GIVEN)
     rows = [
@@ -37,8 +37,8 @@ def let_out(
             "partition": 0,
             "offset": n,
         }
-        | {"offset": n, "turn": n, "part": 0, "timestamp": n, "passes": True, "value": {"v": each}}
-        for n, each in enumerate(values)
+        | {"offset": n, "turn": n, "part": 0, "timestamp": n, "passes": True, "value": {"v": content}}
+        for n, content in enumerate(values)
     ]
     batch = pa.Table.from_pylist(rows, schema=schema).combine_chunks().to_batches()
     stage = core.Stage(core.Latest(), core.Change(V, equal=equal, state="hash" if hashed else "value"))

@@ -30,7 +30,7 @@ def _functions_of_the_tests_may_be_called() -> Iterator[None]:
 
 
 def outcome(kernel: Kernel, batches: Sequence[Batch], drained: bool = False) -> str:
-    """All that a history gives, and what a reader of the state sees then."""
+    """Return all results of a history, with the state as a reader sees it."""
     if filled(kernel, batches, drained):
         return "full"
     counts = {name: number for name, number in kernel.counts.items() if number}
@@ -41,13 +41,13 @@ def outcome(kernel: Kernel, batches: Sequence[Batch], drained: bool = False) -> 
 def read_once(batches: Sequence[Batch]) -> list[Batch]:
     """The history as Kafka gives it: no offset below the head comes again."""
     head: dict[tuple[str, int], int] = {}
-    found = []
+    batches_once = []
     for batch in batches:
         records = tuple(record for record in batch.records if record.offset > head.get(record.home, -1))
-        found.append(replace(batch, records=records))
+        batches_once.append(replace(batch, records=records))
         for record in records:
             head[record.home] = max(record.offset, head.get(record.home, -1))
-    return found
+    return batches_once
 
 
 @examples(100)

@@ -59,7 +59,7 @@ def test_nulls_are_sorted_last() -> None:
 
 def test_key_with_too_much_text_is_named() -> None:
     text = pa.array(["x" * 1_000_000]).take(pa.array([0] * 64))
-    one = pa.record_batch(
+    batch = pa.record_batch(
         {
             "hash": pa.repeat(pa.scalar(5, pa.int64()), 64),
             "key": pa.repeat("a large key", 64),
@@ -72,5 +72,5 @@ def test_key_with_too_much_text_is_named() -> None:
     )
     says = "'a large key', the last of which is in/0/63, have more than 2 GiB in the column value"
     with pytest.raises(MemoryExhausted, match=says) as caught:
-        list(whole_groups((one for _ in range(40)), ("hash",)))
+        list(whole_groups((batch for _ in range(40)), ("hash",)))
     assert "max_records" in caught.value.fix

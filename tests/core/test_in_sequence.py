@@ -61,7 +61,7 @@ class Kernel:
         size = self.arrow_rows
         parts = [table.slice(at, size) for at in range(0, max(table.num_rows, 1), size)]
         batches = [part.combine_chunks().to_batches() for part in parts]
-        given_ = [each[0] if each else pa.RecordBatch.from_pylist([], schema=SCHEMA) for each in batches]
+        given_ = [batch[0] if batch else pa.RecordBatch.from_pylist([], schema=SCHEMA) for batch in batches]
         emitted: list[dict[str, Any]] = []
         for rows in core.decide(self.stage, given_, batch):
             for row in rows.to_pylist():
@@ -109,7 +109,7 @@ FATES = ("used", "deduplicated", "expired-window-record-drop")
 
 
 def applied(changes: Sequence[Change], keep_ms: int | None = None) -> list[Change]:
-    """What goes out of one batch, which is the same for a batch per change, and record by record."""
+    """Return the emissions of one batch, which equal those of a batch per change, and record by record."""
     whole, one_by_one, traced = Kernel(keep_ms), Kernel(keep_ms), Kernel(keep_ms, traced=True)
     for kernel in (whole, traced):
         kernel.apply(changes)
@@ -124,8 +124,8 @@ def change(sequence: int | None, timestamp: int = 0, deleted: bool = False, key:
 
 
 def test_older_change_is_outdated_equal_change_redelivered() -> None:
-    one, two, three = change(1), change(2), change(3)
-    assert applied([one, three, two, three, one]) == [one, three]
+    first, second, third = change(1), change(2), change(3)
+    assert applied([first, third, second, third, first]) == [first, third]
 
 
 def test_deletion_survives_any_older_change() -> None:
@@ -163,8 +163,12 @@ def test_a_deletion_that_is_forgotten_leaves_no_state() -> None:
 def test_explanations_say_what_was_known() -> None:
     kernel = Kernel(KEEP_MS, traced=True)
     kernel.apply([change(5), change(4), change(6, 1, deleted=True), change(6)])
-    known = [[{"sequence": "005"}], [{"sequence": "005"}], [{"sequence": "006", "deleted": True, "due": 21}]]
-    assert kernel.fates == list(zip(["new", "outdated", "later", "outdated"], [[], *known], strict=True))
+    previous = [
+        [{"sequence": "005"}],
+        [{"sequence": "005"}],
+        [{"sequence": "006", "deleted": True, "due": 21}],
+    ]
+    assert kernel.fates == list(zip(["new", "outdated", "later", "outdated"], [[], *previous], strict=True))
 
 
 CHANGES = st.builds(
@@ -178,8 +182,8 @@ CHANGES = st.builds(
 
 
 def consistent(changes: Iterable[Change]) -> list[Change]:
-    """Of one key a sequence is always of the same change, at one time."""
-    return [replace(each, deleted=(each.sequence or 0) % 3 == 2) for each in changes]
+    """Give all changes of a key with one sequence the same content and time."""
+    return [replace(change, deleted=(change.sequence or 0) % 3 == 2) for change in changes]
 
 
 @examples(60)
@@ -187,13 +191,13 @@ def consistent(changes: Iterable[Change]) -> list[Change]:
 def test_newest_change_of_a_key_always_wins(
     changes: Sequence[Change], cuts: set[int], arrow_rows: int
 ) -> None:
-    """In several partitions, and in several batches."""
+    """Take the newest change of a key, also over several partitions and batches."""
     kernel, log = Kernel(None, arrow_rows), consistent(changes)
     ends = sorted(cuts | {0, len(log)})
     for start, end in itertools.pairwise(ends):
         kernel.apply(log[start:end])
-    ordered = sorted(log, key=lambda each: each.sequence or 0)
-    newest = {each.key: (f"{each.sequence:03}", each.deleted) for each in ordered}
+    ordered = sorted(log, key=lambda change: change.sequence or 0)
+    newest = {change.key: (f"{change.sequence:03}", change.deleted) for change in ordered}
     values = {row["key"]: row["value"] for rows in kernel.rows for row in rows}
     assert {key: (value["sequence"], value["deleted"]) for key, value in values.items()} == newest
     marks = {key: f"{'-' if deleted else '+'}{sequence}" for key, (sequence, deleted) in newest.items()}
@@ -258,7 +262,7 @@ def test_sequence_equals_an_unbounded_model_for_any_cut(
 def test_later_pass_reads_records_in_the_same_order(
     steps: Sequence[tuple[Change, int]],
 ) -> None:
-    """Of a key in several partitions, too, whose timestamps go up and down."""
+    """Keep the order of a key's records over several partitions, whose timestamps go up and down."""
     first, second = Kernel(None), Kernel(None)
     rows = [first.row(replace(change, timestamp=at)) for change, at in steps]
     first.decide(rows)

@@ -286,8 +286,8 @@ def test_session_ends_at_last_plus_gap_and_grace(
 ) -> None:
     model = model_of(SUM, SESSION, on="update")
     run(model, batch((1, 0), ("other", 1, 15), (2, 0), ("other", 1, 16), (4, 0)))
-    mine = [emission.value for emission in model.emissions if emission.key == "k"]
-    assert mine == [{"n": 1, "total": 1}, {"n": 1, "total": 2}]
+    values = [emission.value for emission in model.emissions if emission.key == "k"]
+    assert values == [{"n": 1, "total": 1}, {"n": 1, "total": 2}]
     assert model.counts["late-record-drop"] == 1
 
 
@@ -368,7 +368,7 @@ def test_buffered_null_is_emitted_only_after_a_value(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="5ms", clock="stream")
     run(model, batch((1, 0), (None, 1), ("other", 0, 9), (3, 15), ("other", 0, 21)))
     run(model, batch((4, 30), (None, 31), ("other", 0, 40)))
-    assert [each[:4] for each in out(model) if each[0] != x(0)] == [
+    assert [emission[:4] for emission in out(model) if emission[0] != x(0)] == [
         (x(3), 15, "time_limit", 20),
         (None, 31, "time_limit", 35),
     ]
@@ -386,7 +386,7 @@ def test_threshold_flushes_by_count_and_first_event(batch: History) -> None:
     assert model.buffered() == Buffered(2, 2)
 
 
-def test_threshold_counts_from_the_last_flush_when_told(batch: History) -> None:
+def test_threshold_counts_from_the_last_flush_when_requested(batch: History) -> None:
     model = model_of(COLLECT, on="threshold", after="10ms", since="last_flush", clock="stream")
     run(model, batch((1, 5), ("other", 0, 16), (2, 17), ("other", 0, 24)))
     assert [emission.at for emission in model.emissions if emission.key == "k"] == [15]

@@ -36,10 +36,10 @@ def outcome(model: Model, batches: Iterable[Batch]) -> Any:
 
 
 def per_window(emissions: Iterable[Emission]) -> list[list[Emission]]:
-    found: dict[Any, list[Emission]] = defaultdict(list)
+    emissions_by_window: dict[Any, list[Emission]] = defaultdict(list)
     for emission in emissions:
-        found[emission.key, emission.window].append(emission)
-    return list(found.values())
+        emissions_by_window[emission.key, emission.window].append(emission)
+    return list(emissions_by_window.values())
 
 
 def shares_keys(batches: Iterable[Batch]) -> bool:
@@ -108,7 +108,10 @@ def test_last_change_emission_equals_the_last_value(case: Case, batches: Sequenc
 
 
 def newest_of(batches: Iterable[Batch]) -> dict[str, Record]:
-    ordered = sorted(total(batches), key=lambda each: (each.topic, each.partition, each.offset, each.group))
+    ordered = sorted(
+        total(batches),
+        key=lambda emission: (emission.topic, emission.partition, emission.offset, emission.group),
+    )
     return {record.key: record for record in ordered}
 
 
@@ -119,10 +122,10 @@ def test_last_change_emission_equals_the_input_sum(heartbeat: str, batches: list
     model = Model(stage)
     outcome(model, batches)
     sums: dict[str, float | None] = {}
-    for record in {(each.position, each.group): each for each in total(batches)}.values():
+    for record in {(emission.position, emission.group): emission for emission in total(batches)}.values():
         if record.value is not None:
-            known, x = sums.get(record.key), record.value["x"]
-            sums[record.key] = known if x is None else x if known is None else known + x
+            previous, x = sums.get(record.key), record.value["x"]
+            sums[record.key] = previous if x is None else x if previous is None else previous + x
     emitted = {emission.key: emission.value for emission in model.emissions}
     assert emitted.keys() == sums.keys()
     assert all(same(emitted[key], {"total": sums[key]}) for key in sums)
@@ -202,7 +205,9 @@ def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> No
     for emissions in per_window(model.emissions):
         before: Sequence[Value] = [None, *(emission.value for emission in emissions)]
         assert all(
-            old is not None for old, each in zip(before, emissions, strict=False) if each.value is None
+            old is not None
+            for old, emission in zip(before, emissions, strict=False)
+            if emission.value is None
         )
 
 

@@ -35,7 +35,7 @@ INVERSE = Condition("10 / n > 0", (">", ("/", ("literal", 10), ("column", "n")),
 
 @dataclass
 class Decided:
-    """What the kernel gave for one batch, as plain rows."""
+    """The kernel's results of one batch, as plain rows."""
 
     emissions: list[dict[str, Any]] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
@@ -52,8 +52,8 @@ def decide(
     stage: core.Stage, records: Sequence[dict[str, Any]], state: Sequence[dict[str, Any]] = (), end: int = 0
 ) -> Decided:
     """One batch. The stream time is that of the records, whichever of them can be used."""
-    held, output = stage.reduce.accumulator_type(VALUE), stage.reduce.output_type(VALUE)
-    schema = core.input_schema(VALUE, held, output, INPUT)
+    accumulator, output = stage.reduce.accumulator_type(VALUE), stage.reduce.output_type(VALUE)
+    schema = core.input_schema(VALUE, accumulator, output, INPUT)
     rows, time = [], -1
     for given in records:
         rows.append(
@@ -79,8 +79,8 @@ def decide(
     kinds = {core.EMISSION: decided.emissions, core.STATE: decided.states}
     kinds[core.QUARANTINED] = decided.quarantined
     kinds[core.REFUSED] = decided.refused
-    for each in core.decide(stage, table.to_batches(), batch):
-        for row in each.to_pylist():
+    for output in core.decide(stage, table.to_batches(), batch):
+        for row in output.to_pylist():
             if row["kind"] == core.COUNTS:
                 decided.counts.update(json.loads(row["counts"]))
             else:
@@ -224,7 +224,9 @@ def test_records_that_are_set_aside_leave_no_trace(
     for seed in range(5):
         batches = _random_batches(random.Random(seed))
         with_all = _history(stage, batches)
-        without = _history(stage, [[each for each in batch if not _is_poison(each)] for batch in batches])
+        without = _history(
+            stage, [[record for record in batch if not _is_poison(record)] for batch in batches]
+        )
         assert with_all[0] == without[0], seed
         assert with_all[1] == without[1], seed
         poison = sum(map(_is_poison, chain(*batches)))
@@ -257,7 +259,7 @@ def _history(stage: core.Stage, batches: list[list[dict[str, Any]]]) -> tuple[li
     state: list[dict[str, Any]] = []
     emissions, aside, end = [], 0, 0
     for seq, batch in enumerate(batches, start=1):
-        end = max([end, *(each["timestamp"] for each in batch)])
+        end = max([end, *(record["timestamp"] for record in batch)])
         decided = decide(stage, batch, state, end)
         columns = core.input_schema(VALUE, VALUE, VALUE, INPUT).names
         state += [
@@ -294,7 +296,7 @@ def test_quarantined_record_leaves_nothing_in_a_set() -> None:
 
 
 def test_failing_eviction_stops_without_quarantine() -> None:
-    """As where a timer lets it out: what is wrong came long before the record at hand."""
+    """Stop as a timer does: the wrong record came long before the record at hand."""
     first = ("field", ("call", "at", ("column", "events"), ("literal", 0)), "n")
     inverse = Condition("10 / events[0].n > 0", (">", ("/", ("literal", 10), first), ("literal", 0)))
     stage = core.Stage(core.Collect(), core.Threshold(max_bytes=120), where=inverse, name="full")
@@ -304,7 +306,7 @@ def test_failing_eviction_stops_without_quarantine() -> None:
 
 
 def test_refusals_of_a_quarantined_record_are_undone() -> None:
-    """Of two windows, the first refuses its value, and the second cannot take the record."""
+    """Undo the refusal of the first window of a record that the second window cannot take."""
     at_least = core.RowExpectation("expect_column_values_to_be_between", ("n",), {"min_value": 0.0})
     stage = replace(setting_aside(UPDATE), window=core.Hopping(20, 10, 20), expectations=(at_least,))
     decided = decide(stage, [record(0, 25, n=-HUGE), record(1, 15, n=-2), record(2, 16, n=-1)])

@@ -45,11 +45,11 @@ class Timed:
 
 
 def let_through(*records: tuple[str, int]) -> list[tuple[str, int]]:
-    """What goes out of one batch, which is the same for a batch per record."""
+    """Return the emissions of one batch, which equal those of a batch per record."""
     whole, one_by_one = Timed(), Timed()
     whole.apply(*records)
-    for each in records:
-        one_by_one.apply(each)
+    for record in records:
+        one_by_one.apply(record)
     assert whole.out == one_by_one.out
     return whole.out
 
@@ -114,7 +114,7 @@ def test_deduplication_equals_an_unbounded_model_for_any_cut(
         naive.apply(
             model.Record(key, {}, *PLACE, first + n, timestamp) for n, (key, timestamp) in enumerate(batch)
         )
-    assert timed.out == [(each.key, each.timestamp) for each in naive.out]
+    assert timed.out == [(record.key, record.timestamp) for record in naive.out]
     for name in ("used", "deduplicated", "expired-window-record-drop"):
         assert timed.kernel.counts[name] == naive.counts[name]
 
@@ -124,5 +124,5 @@ def test_deduplication_equals_an_unbounded_model_for_any_cut(
 def test_emissions_of_one_value_keep_their_distance(steps: Sequence[tuple[str, int, int]]) -> None:
     (whole,) = batches(steps, set())
     for key in "ab":
-        times = sorted(timestamp for each, timestamp in let_through(*whole) if each == key)
+        times = sorted(timestamp for value, timestamp in let_through(*whole) if value == key)
         assert all(later - earlier >= KEEP_MS for earlier, later in itertools.pairwise(times))

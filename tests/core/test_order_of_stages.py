@@ -102,7 +102,7 @@ class Ranked(Kernel):
     read: list[Emission] = field(default_factory=list)
 
     def ranked(self) -> list[dict[str, Any]]:
-        """What the last batch let out, as the engine brings it to the next stage."""
+        """Return the emissions of the last batch, as the engine passes them to the next stage."""
         batches = [core.ranked(batch, self.stage.bound is not None) for batch in self.decided]
         rows = [row for batch in batches for row in batch.to_pylist()]
         rows.sort(key=lambda row: tuple(row[name] for name in ("topic", "partition", *core.RANK.names)))
@@ -161,7 +161,7 @@ def _emission(row: dict[str, Any]) -> Emission:
 
 
 def serial(links: Sequence[Link], log: Sequence[Sequence[Record]]) -> list[list[Emission]]:
-    """The same, record by record."""
+    """Return the emissions of all links, record by record."""
     groups = list(log)
     emitted: list[list[Emission]] = []
     for link in links:
@@ -212,7 +212,7 @@ def test_key_in_several_partitions_keeps_order_through_stages(
 
 
 def _without_nothing(values: Sequence[Any]) -> list[Any]:
-    """Without deletions of what is not there, which `update` does not pass on."""
+    """Drop deletions of keys that do not exist, which `update` does not forward."""
     passed: list[Any] = []
     for value in values:
         if value is not None or (passed and passed[-1] is not None):
@@ -220,7 +220,7 @@ def _without_nothing(values: Sequence[Any]) -> list[Any]:
     return passed
 
 
-HELD = Link({**PASSING.stage, "emit": {"on": "time_limit", "after": "10ms", "clock": "stream"}})
+SUPPRESSING = Link({**PASSING.stage, "emit": {"on": "time_limit", "after": "10ms", "clock": "stream"}})
 FULL = {"on": "threshold", "count": 2, "after": "10ms", "clock": "stream"}
 
 
@@ -239,12 +239,12 @@ def _numbers(emissions: Sequence[Emission]) -> list[int]:
 
 
 def test_timers_of_one_instant_go_out_by_key() -> None:
-    (stage,) = _stages([HELD], ("b", 0, 5, 1), ("a", 0, 5, 2), ("c", 0, 30, 3))
+    (stage,) = _stages([SUPPRESSING], ("b", 0, 5, 1), ("a", 0, 5, 2), ("c", 0, 30, 3))
     assert _numbers(stage.read) == [2, 1]
 
 
 def test_record_that_reaches_an_instant_precedes_its_timers() -> None:
-    full = Link({**HELD.stage, "emit": FULL})
+    full = Link({**SUPPRESSING.stage, "emit": FULL})
     records = [("a", 0, 5, 1), ("z", 0, 8, 2), ("z", 0, 15, 3), ("b", 0, 15, 4), ("b", 0, 15, 5)]
     (stage,) = _stages([full], *records)
     assert _numbers(stage.read) == [3, 1, 5]
@@ -252,7 +252,7 @@ def test_record_that_reaches_an_instant_precedes_its_timers() -> None:
 
 def test_due_timer_follows_the_record_of_its_key() -> None:
     window = {"hopping": "10ms", "every": "5ms", "grace": "20ms"}
-    filling = Link({**HELD.stage, "window": window, "emit": FULL})
+    filling = Link({**SUPPRESSING.stage, "window": window, "emit": FULL})
     stages = _stages([filling, PASSING], ("a", 0, 7, 1), ("a", 0, 12, 2), ("a", 0, 19, 3))
     # the last record fills [10, 20), and only then the timer of [0, 10) fires
     assert [(emission.at, emission.reason) for emission in stages[0].emissions] == [

@@ -71,7 +71,7 @@ records = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 2)), max_size
 )
 def test_separate_state_equals_state_among_rows(
     given_records: list[tuple[str, int]],
-    known: set[str],
+    stored_keys: set[str],
     due: set[str],
     step: int,
     arrow_rows: int,
@@ -82,7 +82,7 @@ def test_separate_state_equals_state_among_rows(
         record_row(Record(key, {"a": float(value), "b": None}, 0, number, number)) | {"hash": hashes[key]}
         for number, (key, value) in enumerate(given_records)
     ]
-    state = [state_row(key, 1.0, hashes[key]) for key in sorted(known)]
+    state = [state_row(key, 1.0, hashes[key]) for key in sorted(stored_keys)]
     stage = core.Stage(core.Latest(), core.Change(("a", "b")))
     among = core.decide(stage, sorted_batches([*state, *rows], arrow_rows))
     beside = core.decide(stage, sorted_batches(rows, arrow_rows), prior=Prior(state, due, step))

@@ -116,7 +116,7 @@ def out(kernel: Kernel) -> list[Any]:
 
 
 def refused(kernel: Kernel) -> list[Any]:
-    return [(next(iter((each.value or {}).values())), each.position[2]) for each in kernel.refused]
+    return [(next(iter((refusal.value or {}).values())), refusal.position[2]) for refusal in kernel.refused]
 
 
 def test_refused_change_is_not_remembered() -> None:
@@ -177,7 +177,7 @@ def test_a_final_value_that_is_refused_never_comes() -> None:
     assert not kernel.emissions
 
 
-def test_all_expectations_that_a_value_breaks_are_told() -> None:
+def test_all_expectations_that_a_value_breaks_are_reported() -> None:
     stage = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}, "emit": {"on": "change"}}
     expected = (at_least("x", 5), none_of("s", ("p",)), not_null("x"))
     for heartbeat in ({}, {"heartbeat": "1h"}):  # on columns, and record by record

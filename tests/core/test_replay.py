@@ -30,14 +30,16 @@ def _functions_of_the_tests_may_be_called() -> Iterator[None]:
 
 
 def parts(log: Sequence[Sequence[Record]], data: st.DataObject) -> list[list[Record]]:
-    """What comes before, what is replayed, and what comes after it."""
+    """Return the records before a replay, its records, and the records after it."""
     first = data.draw(st.integers(0, len(log)))
     second = data.draw(st.integers(first, len(log)))
     return [list(itertools.chain(*part)) for part in (log[:first], log[first:second], log[second:])]
 
 
 def from_quarantine(records: Iterable[Record]) -> Batch:
-    """As they come out of it: before all others of their partitions, each with a root of the replay."""
+    """Return a batch of quarantined records: before all others of their partitions, each with a root of
+    the replay.
+    """
     return Batch(
         tuple(
             replace(

@@ -1,4 +1,4 @@
-"""Bytes that are no text, where a text should be, are told of with their record, whichever way they go."""
+"""Bytes that are no text, where a text should be, are reported with their record, by rows and by columns."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def out(unchanged: core.Unchanged, emit: core.Emit, *batches: list[Any]) -> list
     kernel = Kernel(emit, unchanged=unchanged)
     offset = 0
     for batch in batches:
-        kernel.apply([Record("k", each, 0, offset + at, 0) for at, each in enumerate(batch)])
+        kernel.apply([Record("k", value, 0, offset + at, 0) for at, value in enumerate(batch)])
         offset += len(batch)
     return kernel.emissions.get("k", [])
 
@@ -43,7 +43,7 @@ def test_null_is_the_last_value_of_its_column() -> None:
     values = [value(1, "x"), value(None, "y"), value(2, None)]
     expected = [value(1, "x"), value(1, "y"), value(2, "y")]
     assert out(NULLS, CHANGE, values) == expected
-    assert out(NULLS, CHANGE, *([each] for each in values)) == expected
+    assert out(NULLS, CHANGE, *([value] for value in values)) == expected
 
 
 def test_a_record_that_changes_nothing_changes_nothing() -> None:
@@ -53,7 +53,7 @@ def test_a_record_that_changes_nothing_changes_nothing() -> None:
 def test_a_deletion_forgets_what_was() -> None:
     values = [value(1, "x"), None, value(None, "y")]
     expected = [value(1, "x"), None, value(None, "y")]
-    assert out(NULLS, CHANGE, values) == out(NULLS, core.Update(), *([each] for each in values)) == expected
+    assert out(NULLS, CHANGE, values) == out(NULLS, core.Update(), *([value] for value in values)) == expected
 
 
 def test_what_was_never_known_stays_as_it_stands() -> None:
@@ -64,7 +64,7 @@ def test_what_was_never_known_stays_as_it_stands() -> None:
 def test_with_a_text_a_null_is_a_value() -> None:
     values = [value(1, "x"), value(None, "?"), value(2, None), value(3, "?")]
     expected = [value(1, "x"), value(None, "x"), value(2, None), value(3, None)]
-    assert out(TEXT, CHANGE, values) == out(TEXT, CHANGE, *([each] for each in values)) == expected
+    assert out(TEXT, CHANGE, values) == out(TEXT, CHANGE, *([value] for value in values)) == expected
 
 
 def test_key_inherits_nothing_from_the_previous_key() -> None:
@@ -86,14 +86,16 @@ def test_rows_without_anything_to_fill_are_the_rows() -> None:
     assert NULLS.fill(batch) is batch
 
 
-def told(unchanged: core.Unchanged, emits_changes: bool, records: list[Record]) -> dict[str, list[Any]]:
+def expected_emissions(
+    unchanged: core.Unchanged, emits_changes: bool, records: list[Record]
+) -> dict[str, list[Any]]:
     """The model: a value for each key, record after record."""
-    known: dict[str, dict[str, Any]] = {}
+    last_rows: dict[str, dict[str, Any]] = {}
     emissions: dict[str, list[Any]] = {}
     for record in records:
-        before = known.get(record.key)
+        before = last_rows.get(record.key)
         if record.value is None:
-            known.pop(record.key, None)
+            last_rows.pop(record.key, None)
             if before is not None:
                 emissions.setdefault(record.key, []).append(None)
             continue
@@ -101,7 +103,7 @@ def told(unchanged: core.Unchanged, emits_changes: bool, records: list[Record]) 
             name: before[name] if before is not None and asks(unchanged, field) else field
             for name, field in record.value.items()
         }
-        known[record.key] = now
+        last_rows[record.key] = now
         if not emits_changes or now != before:
             emissions.setdefault(record.key, []).append(now)
     return emissions
@@ -122,9 +124,9 @@ histories = st.lists(st.tuples(st.sampled_from("abcd"), values), max_size=14)
 def test_unchanged_columns_equal_the_model_for_any_cut(
     history: list[tuple[str, Any]], cuts: list[int], unchanged: core.Unchanged, emits_changes: bool
 ) -> None:
-    records = [Record(key, each, 0, offset, 0) for offset, (key, each) in enumerate(history)]
+    records = [Record(key, value, 0, offset, 0) for offset, (key, value) in enumerate(history)]
     kernel = Kernel(CHANGE if emits_changes else core.Update(), unchanged=unchanged)
     bounds = [0, *sorted(cuts), len(records)]
     for start, end in pairwise(bounds):
         kernel.apply(records[start:end])
-    assert kernel.emissions == told(unchanged, emits_changes, records)
+    assert kernel.emissions == expected_emissions(unchanged, emits_changes, records)

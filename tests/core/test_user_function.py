@@ -51,7 +51,7 @@ def test_function_changed_since_the_plan_halts(module: Path) -> None:
 
 
 def test_imported_source_is_the_one_that_counts(module: Path) -> None:
-    """Not the file as it is now: a worker that goes on does not read it again."""
+    """Use the imported source, not the file as it is now: a worker that goes on does not read it again."""
     digest = source_digest(name_of(module))
     load(name_of(module), digest)
     module.write_text(SAME.replace("==", "!="))

@@ -1,4 +1,4 @@
-"""What is known of one key, or of one window of a key."""
+"""The state of one key, or of one window of a key."""
 
 from __future__ import annotations
 

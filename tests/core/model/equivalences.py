@@ -9,12 +9,12 @@ from tests.core.model.values import is_nan
 
 
 def same_parity(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """All numbers are odd, or even, in both; nulls and NaN count as odd."""
+    """Return whether all numbers are odd, or even, in both; nulls and NaN count as odd."""
     return _parities(old) == _parities(new)
 
 
 def _parities(value: Mapping[str, Any]) -> list[bool]:
-    numbers = [each for each in value.values() if each is None or isinstance(each, (int, float))]
+    numbers = [number for number in value.values() if number is None or isinstance(number, (int, float))]
     return [number is not None and not is_nan(number) and number % 2 == 0 for number in numbers]
 
 

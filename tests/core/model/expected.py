@@ -26,7 +26,7 @@ def all_of(expectations: Sequence[Expected]) -> Condition:
 
 
 def _absent(value: Any) -> bool:
-    """In pandas, NaN is null."""
+    """Return whether a value is null as in pandas, where NaN is null."""
     return value is None or is_nan(value)
 
 

@@ -96,7 +96,7 @@ def settings_of(
 def _aggregates(reduce: Mapping[str, str]) -> tuple[Aggregate, ...]:
     parsed = {name: re.fullmatch(r"(\w+)\((\*|\w+)\)", text) for name, text in reduce.items()}
     assert all(parsed.values()), f"not all aggregates of a column or *: {reduce}"
-    return tuple(Aggregate(name, found[1], found[2]) for name, found in parsed.items() if found)
+    return tuple(Aggregate(name, call[1], call[2]) for name, call in parsed.items() if call)
 
 
 def _window(window: Mapping[str, str] | None) -> WindowSettings | None:

@@ -31,7 +31,7 @@ class InSequence:
     newest: dict[str, Change] = field(default_factory=dict)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """In the order of the log."""
+        """Apply changes in the order of the log."""
         for change in changes:
             self._take(change)
 

@@ -11,7 +11,9 @@ from tests.core.model.values import Folded, fold, serialized
 
 
 def natural_due(settings: Settings, entry: Entry) -> int | None:
-    """When the timer of what the entry buffers is due, were it set in time; None: it has no timer."""
+    """Return when the timer of a buffered value would be due if it was set in time, or None without a
+    timer.
+    """
     since, after = entry.since, settings.duration("after")
     assert since is not None
     if settings.on == "interval":

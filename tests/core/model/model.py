@@ -18,7 +18,7 @@ BUFFERING = ("time_limit", "interval", "threshold")
 
 
 class Buffered(NamedTuple):
-    """What waits: records folded since they last went out, and the entries that hold them."""
+    """The buffered records since they were last emitted, and the entries that have them."""
 
     records: int
     entries: int
@@ -82,7 +82,7 @@ class Model:
             self._flush(entry, "drained", self._time_of(entry.partition))
 
     def buffered(self) -> Buffered:
-        """What waits for a timer, a count or a close."""
+        """Return what waits for a timer, a count or a close."""
         waiting = [entry.pending for entry in self._entries if entry.pending]
         return Buffered(sum(waiting), len(waiting))
 
@@ -120,8 +120,8 @@ class Model:
         steps = []
         for record in sorted(records, key=_by_position):
             before = self._time_of(record.home)
-            known = self._stream_times.get(record.home, -1)
-            self._stream_times[record.home] = max(known, record.timestamp)
+            stream_time = self._stream_times.get(record.home, -1)
+            self._stream_times[record.home] = max(stream_time, record.timestamp)
             steps.append(Step(record, before, self._time_of(record.home)))
         return steps
 
@@ -163,7 +163,7 @@ class Model:
     def _fire(
         self, until: Callable[[Entry], int], key: str | None = None, home: Partition | None = None
     ) -> None:
-        """All timers that are due of a key, of a topic-partition, or of all; the earliest first."""
+        """Fire all due timers of a key, of a topic-partition, or of all, the earliest first."""
         while True:
             due = [
                 (at, entry.key, entry.start, closing, entry)
@@ -219,7 +219,7 @@ class Model:
         self._remove(entry)
 
     def _flush(self, entry: Entry, reason: str, at: int) -> None:
-        """What is buffered goes out, and an entry that only waited for that is gone."""
+        """Emit what is buffered, and drop an entry that only waited for that."""
         self.out.send(entry, reason, at)
         entry.pending, entry.since, entry.due = 0, None, None
         if self.settings.on == "threshold":
@@ -252,7 +252,7 @@ class Model:
             self.counts["expired-window-record-drop"] += 1
 
     def _offer(self, step: Step) -> list[str]:
-        """What became of the record in each of its windows: taken, duplicate or late."""
+        """Return the record's fate in each of its windows: taken, duplicate or late."""
         windows = self.settings.window
         if windows is None:
             return [self._offer_to_window(step, None)]
@@ -263,10 +263,10 @@ class Model:
     def _offer_to_window(self, step: Step, window: Window | None) -> str:
         if self._drops_as_late(window, step.now):
             return "late"
-        known = [entry for entry in self._of_key(step.record) if entry.window == window]
-        if any(self._repeats(step.record, entry) for entry in known):
+        existing = [entry for entry in self._of_key(step.record) if entry.window == window]
+        if any(self._repeats(step.record, entry) for entry in existing):
             return "duplicate"
-        self._accept(step, replace(known[0]) if known else self._fresh(step.record, window), known)
+        self._accept(step, replace(existing[0]) if existing else self._fresh(step.record, window), existing)
         return "taken"
 
     def _offer_to_session(self, step: Step) -> str:
@@ -280,14 +280,14 @@ class Model:
             for entry in sorted(self._of_key(record), key=lambda entry: entry.start)
             if entry.window and reaches(windows, entry.window, record.timestamp)
         ]
-        window = union([known for entry, known in near if not entry.expired], record.timestamp)
+        window = union([span for entry, span in near if not entry.expired], record.timestamp)
         # an expired session only waits to go out; but there cannot be two entries of one key and window
-        candidates = [entry for entry, known in near if not entry.expired or known == window]
+        candidates = [entry for entry, span in near if not entry.expired or span == window]
         if self._drops_as_late(window, step.now):
             return "late"
         if any(self._repeats(record, entry) for entry in candidates):
             return "duplicate"
-        if overflows(self.settings, [each for entry in candidates for each in entry.folded]):
+        if overflows(self.settings, [folded for entry in candidates for folded in entry.folded]):
             # sessions that have no room in one value go out one by one before they are joined
             for entry in candidates:
                 if entry.pending:
@@ -329,10 +329,11 @@ class Model:
         """
         topic, partition, offset = self._position(record)
         return any(
-            (topic, partition) == known[:2] and offset <= known[2] for known in self._known(record, entry)
+            (topic, partition) == position[:2] and offset <= position[2]
+            for position in self._used_positions(record, entry)
         )
 
-    def _known(self, record: Record, entry: Entry) -> Iterable[Position]:
+    def _used_positions(self, record: Record, entry: Entry) -> Iterable[Position]:
         """The positions to compare with.
 
         A batch has no offset twice, so `offset` looks at what was known before it: the records of a key in
@@ -353,7 +354,9 @@ class Model:
             self.counts["filtered"] += 1
             return
         if leaves_no_trace and value is not None and not self.out.is_expected(value):
-            newest = max([step.record.timestamp, *(each.timestamp for each in entry.folded if entry.window)])
+            newest = max(
+                [step.record.timestamp, *(folded.timestamp for folded in entry.folded if entry.window)]
+            )
             self.out.refuse(Refused(entry.key, value, newest, entry.window, step.record.position))
             return
         if merges := bool(replaced) and entry.taken is None:

@@ -19,7 +19,7 @@ class Once:
     stream_times: dict[Partition, int] = field(default_factory=dict)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """In order of position."""
+        """Apply records in the order of their positions."""
         for record in records:
             self._take(record)
 

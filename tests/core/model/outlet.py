@@ -13,7 +13,7 @@ from tests.core.model.values import fold
 
 
 class Outlet:
-    """What went out so far, and what was counted."""
+    """The emissions so far, and the counts."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -74,4 +74,4 @@ class Outlet:
         """
         if self.settings.reduce == "latest" and entry.window is None:
             return entry.folded[-1].timestamp
-        return max(each.timestamp for each in entry.folded)
+        return max(folded.timestamp for folded in entry.folded)

@@ -80,15 +80,15 @@ def cases(
 ) -> Case:
     """A stage of the given kinds; `filtered`: it may have a `where`; `expecting`: it has expectations."""
     on = draw(st.sampled_from(emits))
-    reduce = draw(st.sampled_from([each for each in reduces if each != "collect" or on != "change"]))
+    reduce = draw(st.sampled_from([reduce for reduce in reduces if reduce != "collect" or on != "change"]))
     stage: dict[str, Any] = {"name": "out", "reduce": reduce}
     if reduce == "aggregates":
         stage["reduce"] = draw(_aggregates())
     else:
         stage["select"] = draw(st.sampled_from(SELECTS))
-    allowed = [each for each in windows if each is not None or on != "window_close"]
+    allowed = [window for window in windows if window is not None or on != "window_close"]
     if on == "change":  # each record of a session changes the session itself
-        allowed = [each for each in allowed if each is None or "session" not in each]
+        allowed = [window for window in allowed if window is None or "session" not in window]
     if (window := draw(st.sampled_from(allowed))) is not None:
         stage["window"] = window
     conditions: dict[str, Condition] = {}
@@ -122,8 +122,8 @@ def _expectations(draw: Draw, stage: Mapping[str, Any]) -> tuple[Expected, ...]:
 def _aggregates(draw: Draw) -> dict[str, str]:
     """At least one that is a number, for conditions."""
     number = draw(st.sampled_from(sorted(NUMBERS)))
-    others = draw(st.sets(st.sampled_from(sorted(AGGREGATES)), max_size=3))
-    return {name: AGGREGATES[name] for name in AGGREGATES if name == number or name in others}
+    chosen = draw(st.sets(st.sampled_from(sorted(AGGREGATES)), max_size=3))
+    return {name: AGGREGATES[name] for name in AGGREGATES if name == number or name in chosen}
 
 
 def _numbers(stage: Mapping[str, Any]) -> list[str]:
@@ -231,15 +231,15 @@ def logs(draw: Draw, one_partition_per_key: bool, nulls: bool = True, size: int 
         rows=st.one_of(st.tuples(row), st.tuples(row), st.tuples(row), st.tuples(row, row, row)),
     )
     now, offsets, log = 0, dict.fromkeys(HOMES, 0), []
-    for each in draw(st.lists(draft, max_size=size)):
-        now += each.step
+    for arrival in draw(st.lists(draft, max_size=size)):
+        now += arrival.step
         by_home: dict[tuple[str, int], list[tuple[str, dict[str, Any] | None]]] = {}
-        for key, content in each.rows:
-            home = HOMES[KEYS.index(key) % len(HOMES)] if one_partition_per_key else each.home
+        for key, content in arrival.rows:
+            home = HOMES[KEYS.index(key) % len(HOMES)] if one_partition_per_key else arrival.home
             by_home.setdefault(home, []).append((key, content))
         for home, rows in by_home.items():
-            offsets[home] += each.gap
-            log.append(_exploded(home, offsets[home], max(0, now - each.lag), each.root, rows))
+            offsets[home] += arrival.gap
+            log.append(_exploded(home, offsets[home], max(0, now - arrival.lag), arrival.root, rows))
     return log
 
 

@@ -23,7 +23,7 @@ class Folded:
 
 
 def selected(settings: Settings, value: Value) -> Value:
-    """What the stage keeps of a record: its `select` columns, or each aggregate's argument."""
+    """Return the part of a record that the stage uses: its `select` columns, or each aggregate's argument."""
     if value is None:
         return None
     if settings.reduce == "aggregates":
@@ -44,8 +44,8 @@ def fold(settings: Settings, folded: Sequence[Folded]) -> Value:
         return folded[-1].value
     if settings.reduce == "collect":
         # Quote: {"events": [the records' select columns, in order, since the last flush]}
-        return {"events": [each.value for each in folded]}
-    values = [each.value for each in folded if each.value is not None]
+        return {"events": [item.value for item in folded]}
+    values = [item.value for item in folded if item.value is not None]
     return {
         aggregate.name: _AGGREGATES[aggregate.function](
             # Quote: nulls are ignored by all but count(*)
@@ -80,11 +80,11 @@ def _rank(value: Any) -> tuple[bool, Any]:
 
 def _distinct(values: list[Any]) -> list[Any]:
     """Quote: collect_set: distinct non-null values in order of first appearance"""
-    kept: list[Any] = []
+    distinct: list[Any] = []
     for value in values:
-        if not any(same(value, other) for other in kept):
-            kept.append(value)
-    return kept
+        if not any(same(value, other) for other in distinct):
+            distinct.append(value)
+    return distinct
 
 
 _AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
