@@ -68,15 +68,15 @@ class Aged(Committed):
 
     def batch(self, seq: int, emitted: Sequence[Row] = (), keys: Sequence[str] = ()) -> str:
         """A committed batch; its attempt's name."""
-        held = self.app.ledger.acquire(self.stream, "test")
+        lease = self.app.ledger.acquire(self.stream, "test")
         plan = replace(self.planned(seq), run_id=f"run-{seq}")
-        held.add_plan(plan)
-        manifest = self.write(attempt_name(seq, held.lease.epoch), seq, emitted=emitted, keys=keys)
+        lease.add_plan(plan)
+        manifest = self.write(attempt_name(seq, lease.lease.epoch), seq, emitted=emitted, keys=keys)
         counts = {"": {"read": 1}, STAGE: {"emitted": len(emitted)}}
         attempt = Attempt(self.stream, seq, self.app.write_manifest(self.stream, manifest), counts)
-        held.add_attempt(attempt)
-        held.commit(plan, attempt)
-        held.release()
+        lease.add_attempt(attempt)
+        lease.commit(plan, attempt)
+        lease.release()
         return attempt.name
 
     def snapshot(self, seq: int, after: int = 0) -> str:
@@ -89,7 +89,7 @@ class Aged(Committed):
     def clean(
         self, days: float = 0, safe_age: timedelta = timedelta(hours=24), **more: Any
     ) -> maintenance.Cleaned:
-        """As it would be so many days later."""
+        """Clean as it would be done this many days later."""
         self.now += days * DAY
         return maintenance.clean(self.app, self.stream, self.now, safe_age, **more)
 
@@ -97,7 +97,7 @@ class Aged(Committed):
         return list(inspect.read_state(self.app, self.stream, as_of, STAGE)["key"].to_pylist())
 
     def names(self, kind: str = "state", stage: str = STAGE) -> list[str]:
-        """Whose files there are of a kind, of a stage."""
+        """Return the attempts that have files of a kind and a stage."""
         folder = f"{self.lake.base}/{stage}/{kind}".replace("//", "/")
         files = self.lake.store.listed(folder)
         return sorted({file.path.split("/")[-2] for file in files} - {"_delta_log"})

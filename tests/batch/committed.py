@@ -63,7 +63,7 @@ class Committed:
         }
         self.app = App.from_environment(self.environment)
         self.stream = Stream("visitors", 1)
-        self.held: LeasedLedger = self.app.ledger.acquire(self.stream, "test")
+        self.lease: LeasedLedger = self.app.ledger.acquire(self.stream, "test")
         claim_folder(self.app, self.stream)
 
     @property
@@ -87,10 +87,10 @@ class Committed:
 
     def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
         """A planned and computed batch; `counts` are the first stage's, beside what it emitted."""
-        self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
+        self.lease = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
         claim_folder(self.app, self.stream)
         plan = self.planned(seq)
-        self.held.add_plan(plan)
+        self.lease.add_plan(plan)
         written = self.written(seq, self.attempt_name(seq), of_stages)
         manifest = self.app.write_manifest(self.stream, written)
         emitted: dict[str, dict[str, float]] = {
@@ -98,11 +98,11 @@ class Committed:
         }
         emitted["first"] = emitted.get("first", {}) | counts
         times = {"first": {("events", 0): seq * 1000 - 500}}
-        self.held.add_attempt(Attempt(self.stream, seq, manifest, {"": {"read": 1}, **emitted}, times=times))
+        self.lease.add_attempt(Attempt(self.stream, seq, manifest, {"": {"read": 1}, **emitted}, times=times))
         return plan
 
     def attempt_name(self, seq: int) -> str:
-        """As an attempt is named; the same for the same batch."""
+        """Return the name of an attempt; a batch always has the same."""
         return f"{seq:010d}-000001-{self.suffix}"
 
     def written(self, seq: int, name: str, of_stages: Mapping[str, Sequence[Row]]) -> Manifest:
@@ -116,8 +116,8 @@ class Committed:
 
     def add_file(self, seq: int, kind: Kind, stage: str, rows: pa.Table) -> None:
         """More rows of a batch that is committed, as if its attempt had written them."""
-        known = dict(self.app.ledger.committed(self.stream))[seq]
-        manifest = self.app.manifest(self.stream, known)
+        reference = dict(self.app.ledger.committed(self.stream))[seq]
+        manifest = self.app.manifest(self.stream, reference)
         files = [*manifest.files, *self._files(manifest.name, kind, stage, rows)]
         written = self.app.write_manifest(self.stream, manifest_of(manifest.name, seq, files))
         with self.app.ledger._engine.begin() as connection:
@@ -136,9 +136,9 @@ class Committed:
 
     def commit(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
         plan = self.compute(seq, of_stages, **counts)
-        attempt = self.held.attempt(self.stream, seq)
+        attempt = self.lease.attempt(self.stream, seq)
         assert attempt is not None
-        self.held.commit(plan, replace(attempt, validated=True))
+        self.lease.commit(plan, replace(attempt, validated=True))
         return plan
 
     def publish(self, seq: int) -> dict[str, int]:
@@ -149,8 +149,8 @@ class Committed:
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         engine = create_engine(self.sql)
         with engine.begin() as connection:
-            found = connection.execute(text(statement))
-            return [tuple(row) for row in found] if found.returns_rows else []
+            result = connection.execute(text(statement))
+            return [tuple(row) for row in result] if result.returns_rows else []
 
 
 def _outbox(rows: Sequence[Row], column: str, seq: int) -> pa.Table:

@@ -18,7 +18,7 @@ EDIT = "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)}
 
 
 def main(run_id: str) -> None:
-    """The same run, however often it is begun."""
+    """Run a replay, always the same, however often it is begun."""
     app = App.from_environment()
     pipeline = app.pipeline("availability")
     stream, edit = stream_of(pipeline), quarantine.RecordEdit(EDIT)

@@ -304,12 +304,12 @@ def test_emissions_carry_the_source_chain(world: World) -> None:
     at = [TopicPartition(world.sink, partition) for partition in (0, 1)]
     consumer.assign(at)
     consumer.seek_to_beginning(*at)
-    found = [record for records in consumer.poll(5000).values() for record in records]
+    records = [record for records in consumer.poll(5000).values() for record in records]
     consumer.close()
-    assert [list(record.headers) for record in found] == [
+    assert [list(record.headers) for record in records] == [
         [("tidegate-source", f"orders/3/7;{world.source}/0/0".encode())]
     ]
-    assert found[0].timestamp == NOW_MS - 1000
+    assert records[0].timestamp == NOW_MS - 1000
 
 
 def test_a_table_sink_has_each_batch_once(world: World) -> None:
@@ -352,7 +352,7 @@ def test_a_failing_suite_stops_before_anything_is_visible(world: World) -> None:
     (folder / "strict.json").write_text(json.dumps(suite))
     world.run("r")
     assert world.published() == {key_of(): [True, False]}
-    tries = [(each.try_number, each.passed) for each in world.app.ledger.quality(world.stream, 1)]
+    tries = [(result.try_number, result.passed) for result in world.app.ledger.quality(world.stream, 1)]
     assert tries == [(1, False), (2, True)]
 
 
@@ -379,9 +379,9 @@ def test_dropped_plan_after_failed_gate_uses_corrected_file(world: World) -> Non
     world.stock(3)
     plan = plan_batch(world.app, world.pipeline, Trigger("r", NOW_MS)).plan
     assert plan is not None
-    held = world.app.ledger.acquire(plan.stream, "r")
-    held.drop_plan()
-    held.release()
+    lease = world.app.ledger.acquire(plan.stream, "r")
+    lease.drop_plan()
+    lease.release()
     world.write_pipeline(**{"quantity > 0": "quantity > 5"})
     world.run("again")
     assert world.published() == {key_of(): [False]}

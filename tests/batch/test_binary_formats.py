@@ -21,7 +21,7 @@ from tidegate.errors import RegistryUnavailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-ONE = {
+EVENT = {
     "type": "record",
     "name": "Stock",
     "namespace": "shop",
@@ -31,7 +31,7 @@ ONE = {
         {"name": "quantity", "type": "int"},
     ],
 }
-TWO = {**ONE, "fields": [{"name": "note", "type": ["null", "string"], "default": None}, *ONE["fields"]]}
+TWO = {**EVENT, "fields": [{"name": "note", "type": ["null", "string"], "default": None}, *EVENT["fields"]]}
 PROTO = """
 syntax = "proto3";
 package shop;
@@ -80,7 +80,7 @@ def test_avro_of_several_writers_is_read_without_registry(shop: Shop) -> None:
     stock = {"storeId": "s1", "id": 1, "note": None}
     texts = [
         AvroSerializer(client, json.dumps(schema))({**stock, "quantity": quantity}, context)
-        for schema, quantity in ((ONE, 5), (TWO, 0))
+        for schema, quantity in ((EVENT, 5), (TWO, 0))
     ]
     columns = "storeId string, id bigint, quantity int"
     shop.write(format="avro", registry={"connection": "shop"}, columns=columns)

@@ -43,7 +43,9 @@ SHORTEST_LINE = 20
 def environment(
     secured: SecuredBroker, world: World, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, str]:
-    """Of a world on the secured broker, whose own clients need no login, and tidegate one of a kind."""
+    """Return the environment of a world on the secured broker, whose own clients need no login; tidegate
+    needs one of a kind.
+    """
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "tests.secured")
     return world.environment | {"TIDEGATE_KAFKA": json.dumps(KINDS[kind](secured))}
 
@@ -86,7 +88,7 @@ def _called(arguments: list[str], environment: dict[str, str]) -> str:
 
 
 def _refused(environment: dict[str, str], properties: Properties) -> Iterator[str]:
-    """What is said of each property in turn, when it is wrong."""
+    """Yield the error of each property in turn when it is wrong."""
     for name, text in properties.items():
         wrong = json.dumps(properties | {name: f"{text}{CANARY}"})
         app = App.from_environment(environment | {"TIDEGATE_KAFKA": wrong})
@@ -97,7 +99,7 @@ def _refused(environment: dict[str, str], properties: Properties) -> Iterator[st
 
 
 def _line_of(secret: str, text: str) -> str:
-    """How the line begins that it is in, and what stands before it."""
+    """Return the beginning of the line that has the secret, and what precedes it."""
     line = text.partition(secret)[0].rpartition("\n")[2]
     return f"{line[:100]} … {line[-60:]}"
 
@@ -107,7 +109,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _words(properties: Properties) -> Iterator[str]:
-    """What is looked for: the word, also in base64, each secret, and each line of a key."""
+    """Yield the texts to search for: the word, also in base64, each secret, and each line of a key."""
     yield CANARY
     for offset, start in enumerate((0, 2, 3)):
         text = base64.b64encode(b" " * offset + CANARY.encode()).decode()
@@ -118,7 +120,7 @@ def _words(properties: Properties) -> Iterator[str]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """All that a batch has written, as it is, and the rows of what is compressed."""
+    """Yield the text of all files of a batch, and the rows of compressed files."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             yield path.read_bytes().decode(errors="replace")

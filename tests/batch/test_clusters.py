@@ -54,8 +54,8 @@ class TwoClusters:
         return self.world.environment | {"TIDEGATE_KAFKA_SHOP": shop}
 
     def app(self, **more: str) -> App:
-        found = {name: text for name, text in (self.environment | more).items() if text}
-        return App.from_environment(found)
+        variables = {name: text for name, text in (self.environment | more).items() if text}
+        return App.from_environment(variables)
 
     def sink_in_shop(self, topic: str = "", more: str = "") -> None:
         """Send to the secured broker; a second sink sends to the shared one as before, where `more` is it."""
@@ -67,8 +67,8 @@ class TwoClusters:
         self.world.write_pipeline(source_extra="connection: shop")
 
     def published(self) -> dict[str, list[Any]]:
-        found = read_published(self.secured.bootstrap_servers, self.world.sink)
-        return {key: [value and value["isAvailable"] for value in values] for key, values in found.items()}
+        messages = read_published(self.secured.bootstrap_servers, self.world.sink)
+        return {key: [value and value["isAvailable"] for value in values] for key, values in messages.items()}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_source_login_is_not_used_for_the_sink(clusters: TwoClusters) -> None:
 
 
 class _Elsewhere(World):
-    """The same topics, of another cluster."""
+    """A world with the same topics in another cluster."""
 
     def __init__(self, world: World, servers: str) -> None:
         self.servers, self.source, self.sink = servers, world.source, world.sink
@@ -199,20 +199,20 @@ def test_lost_progress_is_found_in_the_sinks_cluster(clusters: TwoClusters) -> N
     assert clusters.published() == {key_of(): [True, False, True]}
 
 
-def test_people_are_told_of_both_clusters(clusters: TwoClusters) -> None:
+def test_commands_report_both_clusters(clusters: TwoClusters) -> None:
     world = clusters.world
     clusters.source_in_shop()
     World.stock(_Elsewhere(world, clusters.secured.bootstrap_servers), 1)
     world.run()
     World.stock(_Elsewhere(world, clusters.secured.bootstrap_servers), 0, 1)
 
-    def told(*arguments: str) -> Any:
+    def rows(*arguments: str) -> Any:
         result = CliRunner().invoke(cli, [*arguments, "--json"], env=clusters.environment)
         return json.loads(result.stdout)
 
-    (row,) = told("status")
+    (row,) = rows("status")
     assert row["lag"] == 2
-    assert [finding for finding in told("doctor", "availability") if finding["ok"] == "WRONG"] == []
+    assert [finding for finding in rows("doctor", "availability") if finding["ok"] == "WRONG"] == []
     (explained,) = explain(world.app, world.stream, key_of(), world.open_session)
     assert explained.plan.seq == 1
     assert explained.events

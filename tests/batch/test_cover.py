@@ -33,7 +33,7 @@ class Killed(Exception):
 
 
 class Reader:
-    """Who brings the batches of runs through, none of which Spark computes; killed after so many steps."""
+    """A reader that takes batches through all steps but computing; it is killed after a number of steps."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -68,7 +68,7 @@ class Reader:
 
     @property
     def batches(self) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Of all that are committed: under which id, and what was read of each partition."""
+        """Return all committed batches: the run's id, and the range of each partition."""
         seqs = [seq for seq, _ in self.app.ledger.committed(self.stream)]
         plans = [self.app.ledger.plan(self.stream, seq) for seq in seqs]
         return [
@@ -80,7 +80,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path, broker: KafkaBroker) -> Reader:
-    """Of seven records in a topic, of which a batch reads three."""
+    """Return a reader of seven records in a topic, of which a batch reads three."""
     source = Source(tmp_path, broker.bootstrap_servers)
     source.write("  key: [customerId]", "  key: [customerId]\n  max_records: 3")
     source.send(*range(1, 8))

@@ -42,7 +42,9 @@ def _functions_of_the_tests_may_be_called() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trigger:
-    """Of one batch: its clock, where its interval ends, and what keeps it from reading all of that."""
+    """The trigger of one batch: its clock, the end of its interval, and limits that keep it from reading
+    all of it.
+    """
 
     clock: int
     upper: Offsets
@@ -82,7 +84,7 @@ class Backlog:
         return plan
 
     def read(self, ranges: Iterable[OffsetRange]) -> tuple[Record, ...]:
-        """What is in the ranges."""
+        """Return the records in the ranges."""
         spans = {
             (offset_range.topic, offset_range.partition): range(offset_range.start, offset_range.end)
             for offset_range in ranges
@@ -95,8 +97,8 @@ class Backlog:
                 topic,
                 "id",
                 dict.fromkeys(partitions, 0),
-                {each: (trigger.stable_ends or self.ends)[topic, each] for each in partitions},
-                {each: self.ends[topic, each] for each in partitions},
+                {partition: (trigger.stable_ends or self.ends)[topic, partition] for partition in partitions},
+                {partition: self.ends[topic, partition] for partition in partitions},
             )
             for topic, homes in itertools.groupby(PARTITIONS, key=lambda home: home[0])
             for partitions in [[partition for _, partition in homes]]
@@ -126,7 +128,7 @@ def intervals(draw: st.DrawFn, log: Sequence[Sequence[Record]]) -> list[Trigger]
 
 @st.composite
 def limited(draw: st.DrawFn, trigger: Trigger) -> Trigger:
-    """The same with a limit, or with open transactions in some partitions."""
+    """Draw a limit for a trigger, or open transactions in some partitions."""
     most = draw(st.none() | st.integers(1, 9))
     stable = None
     if most is None or draw(st.booleans()):
@@ -156,14 +158,14 @@ def is_full(run: Callable[[], object]) -> bool:
 
 
 def shown(kernel: Kernel, full: bool) -> str:
-    """To be compared: NaN equals NaN."""
+    """Return a text that can be compared: NaN equals NaN."""
     if full:
         return "full"
     return repr((by_key(kernel.emissions), counted(kernel.counts), kernel.buffered()))
 
 
 def as_batch(plan: Plan) -> core.Batch:
-    """As `compute_batch` has it."""
+    """Return the kernel's batch of a plan, as `compute_batch` makes it."""
     return core.Batch({}, plan.clock_ms, plan.least_clock, plan.clocks, plan.cut_partitions)
 
 
@@ -185,7 +187,7 @@ def test_cut_interval_gives_the_emissions_of_an_uncut(
 def test_interval_without_records_acts_as_empty_batch(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
-    triggers = [data.draw(limited(each)) for each in data.draw(intervals(log))]
+    triggers = [data.draw(limited(trigger)) for trigger in data.draw(intervals(log))]
     outcomes = []
     for skips in (False, True):
         backlog = Backlog(case, log, skips)
@@ -201,7 +203,7 @@ def test_rest_of_an_interval_belongs_to_the_next(
 ) -> None:
     """Each partition is as if it were alone, and had one batch per clock that was applied to it."""
     backlog = Backlog(case, log)
-    triggers = [data.draw(limited(each)) for each in data.draw(intervals(log))]
+    triggers = [data.draw(limited(trigger)) for trigger in data.draw(intervals(log))]
     was_full = is_full(lambda: [backlog.run(trigger) for trigger in triggers])
     kernels = [Kernel(case) for _ in PARTITIONS]
     full = [filled(kernel, _history(backlog, home)) for kernel, home in zip(kernels, PARTITIONS, strict=True)]

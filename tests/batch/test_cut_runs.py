@@ -44,7 +44,7 @@ def write(world: World, generation: int, limit: str = "") -> None:
 
 
 def visits(world: World) -> None:
-    """Of two customers, one in each partition: a visit every ten seconds, now and then one that is late."""
+    """Send visits of two customers, one in each partition: one every ten seconds, and some late ones."""
     times = [10_000 * number - (25_000 if number % 5 == 4 else 0) for number in range(18)]
     world.send(
         *(
@@ -71,14 +71,14 @@ def read_to_the_end(world: World) -> int:
 
 
 def emissions(world: World) -> dict[str, list[dict[str, Any]]]:
-    """All that a consumer can see, by stage, in the order of each key."""
+    """Return all emissions that a consumer sees, by stage, in the order of each key."""
     names = ["key", "value", "timestamp", "window_start", "window_end", "reason"]
-    found = {}
+    rows_by_stage = {}
     for stage in ("visits", "per_minute"):
         rows = inspect.read_emissions(world.app, world.stream, stage=stage)
         rows = rows.sort_by([("key", "ascending"), ("seq", "ascending"), ("ordinal", "ascending")])
-        found[stage] = rows.select([name for name in names if name in rows.column_names]).to_pylist()
-    return found
+        rows_by_stage[stage] = rows.select([name for name in names if name in rows.column_names]).to_pylist()
+    return rows_by_stage
 
 
 def test_cut_run_has_the_emissions_of_a_whole(world: World) -> None:

@@ -41,7 +41,7 @@ def change_page(path: Path) -> None:
 def committed(tmp_path: Path) -> Committed:
     made = Committed(tmp_path, "  - {kind: table}", "sqlite://")
     made.commit(1, {"first": [], "second": [("1", 1)]})
-    made.held.release()
+    made.lease.release()
     return made
 
 
@@ -61,7 +61,7 @@ def test_live_files_stay_whole_after_cleaning(tmp_path: Path) -> None:
     made = Committed(tmp_path, "  - {kind: table}", "sqlite://")
     made.states = {"second": pa.table({"hash": [1], "key": ["k"], "live": [True], "updated_seq": [1]})}
     made.commit(1, {"first": [], "second": []})
-    made.held.release()
+    made.lease.release()
     maintenance.compact_state(made.app, made.stream)
     cleaned = maintenance.clean(made.app, made.stream, time.time() + 100 * 24 * 3600)
     assert cleaned.files == 1
@@ -86,7 +86,7 @@ def two_batches(tmp_path: Path) -> Committed:
     for seq in (1, 2):
         made.states = {"second": state_rows(seq)}
         made.commit(seq, {"first": [], "second": [("1", seq)]})
-    made.held.release()
+    made.lease.release()
     return made
 
 
@@ -148,9 +148,9 @@ def test_the_doctor_names_what_needs_a_damaged_file(
 def test_a_damaged_file_is_found_by_the_doctor(committed: Committed, damage: Callable[[Path], None]) -> None:
     (file,) = data_files(committed)
     damage(file)
-    said = deep(committed)
-    assert "LakeDamaged" in said
-    assert file.parent.name in said.replace("\n", "")
+    output = deep(committed)
+    assert "LakeDamaged" in output
+    assert file.parent.name in output.replace("\n", "")
 
 
 def test_a_changed_manifest_is_found_by_the_doctor(committed: Committed) -> None:

@@ -44,13 +44,13 @@ def letters(world: World, dead: str) -> list[tuple[Any, ...]]:
     """Batch, offset, reason and part, key, value and timestamp of each, and the headers that it brought."""
     rows = []
     for record in committed_records(world.servers, dead):
-        told = {name.removeprefix("tidegate-quarantine-"): value for name, value in record.headers}
-        batch, offset = (told[name].decode().rpartition("/")[2] for name in ("batch", "position"))
-        reason = told["reason"].decode().partition(":")[0]
+        headers = {name.removeprefix("tidegate-quarantine-"): value for name, value in record.headers}
+        batch, offset = (headers[name].decode().rpartition("/")[2] for name in ("batch", "position"))
+        reason = headers["reason"].decode().partition(":")[0]
         brought = [header for header in record.headers if "quarantine" not in header[0]]
         place = int(batch), int(offset)
         record_itself = record.key, record.value, record.timestamp, brought
-        rows.append((*place, reason, told.get("part"), *record_itself))
+        rows.append((*place, reason, headers.get("part"), *record_itself))
     return sorted(rows, key=lambda row: row[:3])
 
 

@@ -32,7 +32,7 @@ def drained(committed: Committed) -> Outcome:
 
 def test_drain_reads_nothing_and_moves_no_offset(committed: Committed) -> None:
     committed.commit(1, {})
-    committed.held.accept_gap([OffsetRange("events", 3, 0, 7)])
+    committed.lease.accept_gap([OffsetRange("events", 3, 0, 7)])
     plan = drained(committed).plan
     assert plan is not None
     assert (plan.drain, plan.span, plan.seq) == (True, 0, 2)
@@ -70,10 +70,10 @@ sinks: [{{kind: kafka, topic: {sink}}}]
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("clock", "held", "runs"), [("run", 3, True), ("run", 0, False), ("stream", 3, False)]
+    ("clock", "suppressed", "runs"), [("run", 3, True), ("run", 0, False), ("stream", 3, False)]
 )
 def test_clock_starts_a_batch_only_if_it_emits(
-    broker: KafkaBroker, tmp_path: Path, clock: str, held: int, runs: bool
+    broker: KafkaBroker, tmp_path: Path, clock: str, suppressed: int, runs: bool
 ) -> None:
     def no_spark(_: int) -> SparkSession:
         raise AssertionError("planning needs no Spark")
@@ -85,7 +85,7 @@ def test_clock_starts_a_batch_only_if_it_emits(
     first = plan_batch(world.app, world.pipeline, Trigger("first", NOW_MS)).plan
     assert first is not None
     leased = world.app.ledger.acquire(first.stream, "first")
-    attempt = Attempt(first.stream, 1, manifest_ref("a1"), {"held": {"held": held}})
+    attempt = Attempt(first.stream, 1, manifest_ref("a1"), {"held": {"held": suppressed}})
     leased.add_attempt(attempt)
     leased.commit(first, attempt)
     leased.add_publication(1, f"kafka:{world.sink}", 0)

@@ -63,7 +63,7 @@ class Shop:
         file.write_text(PIPELINE.format(**topics, **given))
 
     def batch(self, parts: dict[str, str], *records: tuple[str, dict[str, Any]]) -> None:
-        """An edit, and a batch of records: product, and what is known of it."""
+        """Edit the file, and run a batch of records: each a product and its fields."""
         self.edit(parts)
         values = ({"value": {"product": product, **value}} for product, value in records)
         self.world.send(*values)

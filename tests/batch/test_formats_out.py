@@ -75,31 +75,31 @@ class Formats:
 
     def records(self, name: str) -> list[tuple[bytes, bytes | None]]:
         """Keys and values of a topic, those of a partition in order."""
-        topic, found = self.topics[name], list[tuple[bytes, bytes | None]]()
+        topic, records = self.topics[name], list[tuple[bytes, bytes | None]]()
         consumer = KafkaConsumer(bootstrap_servers=self.world.servers, isolation_level="read_committed")
         for partition in (0, 1):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             consumer.seek(at, 0)
             ends = consumer.end_offsets([at])
-            found += [(record.key, record.value) for record in read_until(consumer, at, ends[at])]
+            records += [(record.key, record.value) for record in read_until(consumer, at, ends[at])]
         consumer.close()
-        return found
+        return records
 
     def sent(self, name: str) -> dict[str, list[Sent]]:
         """Key -> messages in order, as a read_committed consumer sees them."""
         topic = self.topics[name]
         consumer = KafkaConsumer(bootstrap_servers=self.world.servers, isolation_level="read_committed")
-        found: dict[str, list[Sent]] = defaultdict(list)
+        messages: dict[str, list[Sent]] = defaultdict(list)
         for partition in (0, 1):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             consumer.seek(at, 0)
             for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
                 headers = {header: text.decode() for header, text in record.headers}
-                found[record.key.decode()].append(Sent(record.value, headers))
+                messages[record.key.decode()].append(Sent(record.value, headers))
         consumer.close()
-        return found
+        return messages
 
     def plans(self) -> None:
         plan_batch(self.world.app, self.world.pipeline, NEXT)
@@ -139,8 +139,8 @@ def test_every_format_says_the_same_as_json(formats: Formats) -> None:
     world.stock(3, product=2)
     world.run()
     assert len(formats.server.asked) == asked, "what nothing has changed of is in the plan before"
-    told = formats.sent("json")
-    assert [sent.value and json.loads(sent.value) for sent in told[A]] == HISTORY
+    json_messages = formats.sent("json")
+    assert [sent.value and json.loads(sent.value) for sent in json_messages[A]] == HISTORY
     assert _avro(formats) == HISTORY
     assert _protobuf(formats) == HISTORY
     for name in ("json", "avro", "protobuf"):
@@ -165,8 +165,10 @@ def _protobuf(formats: Formats) -> list[Any]:
 
     context = SerializationContext(formats.topics["protobuf"], MessageField.VALUE)
     read = ProtobufDeserializer(message, {"use.deprecated.format": False})
-    found = [read(sent.value, context) for sent in formats.sent("protobuf")[A]]
-    return [message and {field.name: content for field, content in message.ListFields()} for message in found]
+    values = [read(sent.value, context) for sent in formats.sent("protobuf")[A]]
+    return [
+        message and {field.name: content for field, content in message.ListFields()} for message in values
+    ]
 
 
 def _assert_enveloped(formats: Formats) -> None:
@@ -234,8 +236,8 @@ def test_planned_sink_formats_need_no_registry_later(formats: Formats) -> None:
     message = message_class(client.get_latest_version(f"{topic}-key").schema.schema_str)
     of_key = ProtobufDeserializer(message, {"use.deprecated.format": False})
     context = SerializationContext(topic, MessageField.KEY)
-    found = [of_key(key, context) for key, _ in formats.records("protobuf")]
-    assert [(key.storeId, key.id) for key in found] == [("s1", 1)] * 3
+    message_keys = [of_key(key, context) for key, _ in formats.records("protobuf")]
+    assert [(key.storeId, key.id) for key in message_keys] == [("s1", 1)] * 3
 
     schema = fastavro.parse_schema(LEVEL)
     bare = [
@@ -267,7 +269,7 @@ def test_sink_schema_is_checked_and_fixed_at_plan(formats: Formats) -> None:
     formats.write(SELECT | {"double": "quantity * 2L"}, generation=3)
     formats.plans()
     assert _planned_ids(formats) == [3, 4, None, None]
-    formats.write(SELECT | {"double": "quantity * 2L"}, generation=4, register=False)  # it is there by now
+    formats.write(SELECT | {"double": "quantity * 2L"}, generation=4, register=False)  # it exists already
     formats.plans()
     assert _planned_ids(formats) == [3, 4, None, None]
 

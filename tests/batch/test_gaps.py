@@ -1,4 +1,4 @@
-"""What befalls a batch between plan and records: gaps, records that are gone, a broker that is gone."""
+"""Faults between plan and records: gaps, deleted records, an unavailable broker."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _offsets(world: World) -> list[int]:
     at = TopicPartition(world.source, 0)
     consumer.assign([at])
     consumer.seek_to_beginning(at)
-    found = [record.offset for record in read_until(consumer, at, consumer.end_offsets([at])[at])]
+    offsets = [record.offset for record in read_until(consumer, at, consumer.end_offsets([at])[at])]
     consumer.close()
-    return found
+    return offsets
 
 
 def _offsets_of_slice(world: World, start: int, end: int) -> list[int]:
@@ -77,7 +77,9 @@ def _offsets_of_slice(world: World, start: int, end: int) -> list[int]:
 
 
 def _roll_until(world: World, compacted: Callable[[], bool]) -> None:
-    """Only a segment that a newer one follows is compacted; a record of a later time makes a newer one."""
+    """Write until a newer segment follows, since only then a segment is compacted; a record of a later
+    time begins one.
+    """
     for product in range(3, 40):
         world.stock(6, product=product, timestamp_ms=NOW_MS + product * 1000)
         if compacted():
@@ -99,9 +101,9 @@ def test_records_deleted_after_plan_halt_until_accepted(world: World) -> None:
     result = CliRunner().invoke(
         cli, ["recover", "availability", "--choose", "accept-gap", "--yes"], env=world.environment
     )
-    told = " ".join(result.output.split())
-    assert f"Accepted as lost: {world.source}[0] offsets 1 to 2." in told
-    assert "Batch 2, which was to read them, is forgotten" in told
+    output = " ".join(result.output.split())
+    assert f"Accepted as lost: {world.source}[0] offsets 1 to 2." in output
+    assert "Batch 2, which was to read them, is forgotten" in output
     world.run("after")
     assert world.published() == {key_of(): [True, False]}
     assert world.counts(2)["read"] == 2
@@ -121,8 +123,8 @@ def test_computed_batch_survives_an_accepted_gap(world: World) -> None:
     )
     assert isinstance(result.exception, Halted)
     assert "Batch 2 of availability/1 has read its records already" in str(result.exception)
-    found = CliRunner().invoke(cli, ["doctor", "availability", "--json"], env=world.environment)
-    assert "OffsetsLost" not in found.output
+    findings = CliRunner().invoke(cli, ["doctor", "availability", "--json"], env=world.environment)
+    assert "OffsetsLost" not in findings.output
     world.run("r")
     assert world.published() == {key_of(): [True, False, True, False]}
 

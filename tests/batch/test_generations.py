@@ -24,10 +24,10 @@ ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)], "second":
 
 @pytest.fixture
 def old(tmp_path: Path) -> Committed:
-    """Batch 1 of generation 1 is decided and not published; the file is of generation 2 by now."""
+    """Return batch 1 of generation 1, decided and not published; the file has generation 2 already."""
     committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
     committed.commit(1, ROWS)
-    committed.held.release()
+    committed.lease.release()
     committed.file.write_text(committed.file.read_text().replace("source:", "generation: 2\nsource:", 1))
     return committed
 
@@ -37,7 +37,7 @@ def plan_open_batch(committed: Committed, seq: int) -> None:
     text = committed.file.read_text()
     committed.file.write_text(text.replace("generation: 2\n", ""))
     committed.compute(seq, ROWS)
-    committed.held.release()
+    committed.lease.release()
     committed.file.write_text(text)
 
 
@@ -50,7 +50,7 @@ def published(committed: Committed, seq: int = 1) -> dict[str, int]:
 
 
 def findings(committed: Committed, *arguments: str) -> dict[str, tuple[str, str]]:
-    """What doctor says of the old generation: check -> (ok, found)."""
+    """Return the findings of doctor about the old generation: check -> (ok, found)."""
     result = CliRunner().invoke(cli, ["doctor", *arguments, "--json"], env=committed.environment)
     rows: list[dict[str, Any]] = json.loads(result.stdout)
     return {row["check"]: (row["ok"], row["found"]) for row in rows if "generation 1" in row["check"]}
@@ -90,12 +90,12 @@ def test_generation_with_a_mistaken_file_is_left_alone(old: Committed, written: 
     assert published(old) == {}
     assert streams_without_file(old.app) == []
     for arguments in ((), ("visitors",)):
-        found = findings(old, *arguments)
-        state, told = found["pipeline visitors, generation 1"]
-        assert (state, told.startswith("halted: batch 1 is the last")) == ("WRONG", True)
-        assert told.endswith(f"its file {broken} has a mistake: it continues when that is corrected")
-        assert "batch 1 is committed and not published" in found["batches of visitors, generation 1"][1]
-        assert "--choose drop-plan" not in str(found)
+        by_check = findings(old, *arguments)
+        state, finding = by_check["pipeline visitors, generation 1"]
+        assert (state, finding.startswith("halted: batch 1 is the last")) == ("WRONG", True)
+        assert finding.endswith(f"its file {broken} has a mistake: it continues when that is corrected")
+        assert "batch 1 is committed and not published" in by_check["batches of visitors, generation 1"][1]
+        assert "--choose drop-plan" not in str(by_check)
 
 
 def test_broken_file_belongs_to_its_generation_only(old: Committed) -> None:
@@ -153,8 +153,8 @@ def test_unreadable_old_generation_is_named_and_blocks_nobody(
     damage(old, old.stream)
     finish(old)
     assert "was planned by tidegate 3.0.0" in caplog.text
-    wrong, told = findings(old)["batches of visitors, generation 1"]
-    assert (wrong, "PlanUnreadable" in told) == ("WRONG", True)
+    wrong, finding = findings(old)["batches of visitors, generation 1"]
+    assert (wrong, "PlanUnreadable" in finding) == ("WRONG", True)
 
 
 def test_old_generation_without_pipeline_text_blocks_nobody(
@@ -170,21 +170,24 @@ def test_old_generation_without_pipeline_text_blocks_nobody(
 def test_doctor_lists_every_stream_with_open_work(old: Committed) -> None:
     plan_open_batch(old, 2)
     for arguments in ((), ("visitors",)):
-        found = findings(old, *arguments)
-        assert found["pipeline visitors, generation 1"] == (
+        by_check = findings(old, *arguments)
+        assert by_check["pipeline visitors, generation 1"] == (
             "wait",
             "behind: batch 1 is the last, and no pipeline file has it any more",
         )
-        waits, told = found["batches of visitors, generation 1"]
+        waits, finding = by_check["batches of visitors, generation 1"]
         assert waits == "wait"
-        assert "tidegate recover visitors --choose drop-plan --generation 1" in told
+        assert "tidegate recover visitors --choose drop-plan --generation 1" in finding
     assert findings(old, "guests") == {}
 
 
 def test_doctor_reports_a_pipeline_without_its_file(old: Committed) -> None:
     old.file.unlink()
-    waits, told = findings(old)["batches of visitors, generation 1"]
-    assert (waits, told.startswith("batch 1 is committed and not published to sql:seconds")) == ("wait", True)
+    waits, finding = findings(old)["batches of visitors, generation 1"]
+    assert (waits, finding.startswith("batch 1 is committed and not published to sql:seconds")) == (
+        "wait",
+        True,
+    )
 
 
 def test_plan_of_the_old_generation_can_be_dropped(old: Committed) -> None:

@@ -72,7 +72,7 @@ def flushed(world: World) -> list[tuple[int, list[int]]]:
 
 
 def drain(world: World, clock_ms: int) -> Any:
-    """What the command prints."""
+    """Return the result that the command prints."""
     clock = datetime.fromtimestamp(clock_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     environment = world.environment | {"TIDEGATE_SQL": world.app.settings.sql_url()}
     arguments = ["drain", "availability", "--clock", clock, "--json"]
@@ -92,8 +92,12 @@ def test_threshold_flushes_by_count_clock_and_drain(visits: World) -> None:
     assert visits.run(clock_ms=NOW_MS + 70_000).plan is None
     visit(visits, 2, 10, at=NOW_MS + 70_000)
     visits.run(clock_ms=NOW_MS + 70_000)
-    told = drain(visits, NOW_MS + 71_000)
-    assert (told["batch"], told["emitted"], told["ranges"][0]["start"]) == (4, 1, told["ranges"][0]["end"])
+    result = drain(visits, NOW_MS + 71_000)
+    assert (result["batch"], result["emitted"], result["ranges"][0]["start"]) == (
+        4,
+        1,
+        result["ranges"][0]["end"],
+    )
     assert flushed(visits)[3:] == [(2, [10])]
     assert query(visits, "SELECT key, visits FROM newest ORDER BY key") == [("1", 1), ("2", 1)]
     report = inspect.batch_report(visits.app.ledger, visits.stream, 4)

@@ -31,7 +31,7 @@ class Machine:
         self.broker.start()
 
     def lose_log(self) -> None:
-        """The topic's log is gone, as of a disk that was replaced; the topic is the same."""
+        """Remove the topic's log, as if a disk was replaced; the topic is the same."""
         self.broker.stop()
         for file in (self.data / f"{self.source.topic}-0").glob("*"):
             if file.name != "partition.metadata":
@@ -50,11 +50,11 @@ class Machine:
         """A batch that waits for its commit."""
         plan = self.source.plan().plan
         assert plan is not None
-        held = self.source.batches.app.ledger.acquire(plan.stream, "test")
+        lease = self.source.batches.app.ledger.acquire(plan.stream, "test")
         attempt = Attempt(plan.stream, plan.seq, manifest_ref(f"a{plan.seq}"), {"": {"read": plan.span}})
-        held.add_attempt(attempt)
-        held.set_validated(attempt, True)
-        held.release()
+        lease.add_attempt(attempt)
+        lease.set_validated(attempt, True)
+        lease.release()
         return plan
 
     def commit(self, plan: Plan) -> str:
@@ -125,7 +125,7 @@ def test_retention_can_delete_a_read_epoch(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("befall", "error", "told"),
+    ("befall", "error", "message"),
     [
         (Machine.recreate, TopicRecreated, "was deleted and created again"),
         (Machine.lose_log, LogTruncated, "batch 2 is planned up to there.*--choose drop-plan"),
@@ -133,7 +133,7 @@ def test_retention_can_delete_a_read_epoch(machine: Machine) -> None:
     ids=["recreated", "truncated"],
 )
 def test_source_replaced_before_the_commit_halts(
-    machine: Machine, befall: Callable[[Machine], None], error: type[Exception], told: str
+    machine: Machine, befall: Callable[[Machine], None], error: type[Exception], message: str
 ) -> None:
     source = machine.source
     source.send(1, 2)
@@ -142,7 +142,7 @@ def test_source_replaced_before_the_commit_halts(
     plan, before = machine.computed(), machine.head
     befall(machine)
     source.send(11, 12, 13, 14)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         machine.commit(plan)
     assert machine.head == before
     code, shown = source.doctor()

@@ -53,13 +53,13 @@ def batch(committed: Committed, generation: int, seq: int, **offsets: int) -> No
     ids = {topic: f"id of {topic}" for topic in offsets}
     planned = replace(committed.planned(seq), stream=stream, run_id=f"run-{generation}-{seq}")
     plan = replace(planned, ranges=ranges, topic_ids=ids)
-    held = committed.app.ledger.acquire(stream, "test")
-    held.add_plan(plan)
-    held.commit(plan, Attempt(stream, seq, manifest_ref(f"g{generation}a{seq}"), {}))
+    lease = committed.app.ledger.acquire(stream, "test")
+    lease.add_plan(plan)
+    lease.commit(plan, Attempt(stream, seq, manifest_ref(f"g{generation}a{seq}"), {}))
 
 
 def pinned(committed: Committed, table: str, before: int | None = None) -> Any:
-    """What is pinned after a batch that read a generation `before`."""
+    """Return the pins of a batch that follows one of a generation `before`."""
     pins = {} if before is None else {table: {"generation": before}}
     return pinned_lookups(committed.app, looking_up(committed, table), pins)[table]
 
@@ -125,11 +125,11 @@ def test_replaced_table_halts_before_and_after_reading(
     rows = pa.table({"customerId": [1], "name": ["x"]})
     write_deltalake(path, rows)
     plan = committed.compute(1, {})
-    held = committed.app.ledger.acquire(committed.stream, "test")
-    held.drop_plan()
+    lease = committed.app.ledger.acquire(committed.stream, "test")
+    lease.drop_plan()
     plan = replace(plan, ranges=(), lookups={path: pinned(committed, path)})
-    held.add_plan(plan)
-    held.release()
+    lease.add_plan(plan)
+    lease.release()
 
     def computed(*_: Any) -> Any:
         shutil.rmtree(path)

@@ -48,12 +48,12 @@ class Compared(Committed):
 
 @pytest.fixture
 def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
-    """A batch that is decided and not published, of which the file is refused by now."""
+    """Return a batch that is decided and not published, whose file is refused now."""
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     decided = Compared(tmp_path)
     decided.states = {"second": state_rows([("k1", 1)])}
     decided.commit(1, ROWS)
-    decided.held.release()
+    decided.lease.release()
     monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
     with pytest.raises(PipelineInvalid, match=r"shop\.compare"):
         _ = decided.pipeline
@@ -153,7 +153,7 @@ def test_undone_edit_lets_the_next_batch_plan(tmp_path: Path) -> None:
     assert plan_batch(committed.app, committed.pipeline, drain).note.startswith("batch 2")
 
 
-def test_an_edit_that_consumers_see_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_edit_that_consumers_see_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     committed = Committed(tmp_path, "  - {kind: table}")
     committed.commit(1, ROWS)
     committed.publish(1)
@@ -232,6 +232,6 @@ def test_function_missing_at_plan_is_an_error(tmp_path: Path, shop: Path) -> Non
     shop.unlink()
     importlib.invalidate_caches()
     compared = Compared(tmp_path)
-    compared.held.release()
+    compared.lease.release()
     with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same cannot be imported"):
         plan_batch(compared.app, compared.pipeline, Trigger("r", clock_ms=10_000))

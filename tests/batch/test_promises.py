@@ -23,7 +23,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "within": {"emit": {"on": "change", "equal": {"within": {"x": 1}}}},
     "window": {"window": {"tumbling": "1s"}, "reduce": {"x": "last(x)"}, "emit": {"on": "change"}},
 }
-OTHERS: dict[str, dict[str, Any]] = {
+FURTHER_STAGES: dict[str, dict[str, Any]] = {
     "closed": {"window": {"tumbling": "20ms"}, "reduce": {"x": "sum(x)"}, "emit": {"on": "window_close"}},
 }
 
@@ -54,10 +54,10 @@ def events(chance: random.Random, start: int, count: int) -> list[dict[str, Any]
 
 
 def observed(world: World, stage: str) -> dict[tuple[int, str], Any]:
-    """What each built-in expectation that goes with the stage finds, by batch and type."""
+    """Return the results of each built-in expectation that fits the stage, by batch and type."""
     import tidegate.quality.builtin.expectations as builtin
 
-    found = {}
+    results = {}
     for seq in range(1, world.app.ledger.head(world.stream).seq + 1):
         plan, attempt = world.app.ledger.plan(world.stream, seq), world.app.ledger.attempt(world.stream, seq)
         assert plan is not None
@@ -72,35 +72,35 @@ def observed(world: World, stage: str) -> dict[tuple[int, str], Any]:
             name = "".join(part.capitalize() for part in type_.split("_"))
             options = {"max_share": 1} if type_.endswith("at_most") else {}
             with provide_facts(facts):
-                found[seq, type_] = getattr(builtin, name)(**options)._validate({})
-    return found
+                results[seq, type_] = getattr(builtin, name)(**options)._validate({})
+    return results
 
 
-def kept(world: World, stage: dict[str, Any], **source: Any) -> list[Any]:
+def broken_promises(world: World, stage: dict[str, Any], **source: Any) -> list[Any]:
     """Three batches of random events; which promise they did not keep."""
     write(world, stage, **source)
     chance = random.Random(f"{stage}{source}")
     for batch in range(3):
         world.send(*events(chance, batch * 100, 100))
         world.run(max_records=70) if batch == 1 else world.run()
-    found = observed(world, "out")
-    assert len(found) >= 3 * 6
+    results = observed(world, "out")
+    assert len(results) >= 3 * 6
     emitted = sum(
-        result["result"]["element_count"] for (_, type_), result in found.items() if "keys" in type_
+        result["result"]["element_count"] for (_, type_), result in results.items() if "keys" in type_
     )
     assert emitted > 10
-    return [(place, result) for place, result in found.items() if not result["success"]]
+    return [(place, result) for place, result in results.items() if not result["success"]]
 
 
 def test_promised_changes_differ_and_counts_add_up(world: World) -> None:
-    assert kept(world, CHANGES["exact"]) == []
+    assert broken_promises(world, CHANGES["exact"]) == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*(CHANGES.keys() - {"exact"}), *OTHERS])
+@pytest.mark.parametrize("name", [*(CHANGES.keys() - {"exact"}), *FURTHER_STAGES])
 @pytest.mark.parametrize("source", [{}, {"deduplicate": {"columns": ["id"], "keep": "1h"}}], ids=["", "once"])
 def test_whatever_the_stage_and_its_repetitions(world: World, name: str, source: dict[str, Any]) -> None:
-    assert kept(world, {**CHANGES, **OTHERS}[name], **source) == []
+    assert broken_promises(world, {**CHANGES, **FURTHER_STAGES}[name], **source) == []
 
 
 @pytest.mark.long

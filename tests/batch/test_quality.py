@@ -22,10 +22,14 @@ def write_suite(world: World, name: str, *expectations: tuple[str, dict[str, Any
     (folder / f"{name}.json").write_text(json.dumps({"name": name, "meta": {}, "expectations": written}))
 
 
-def write_checkpoint(world: World, name: str, suite: str, asset: str, of: str) -> None:
-    """As Great Expectations' API writes it, beside the folder of the suites."""
+def write_checkpoint(world: World, name: str, suite: str, asset: str, target: str) -> None:
+    """Write a checkpoint as Great Expectations' API does, beside the folder of the suites."""
     data = {"datasource": {"name": world.stream.pipeline}, "asset": {"name": asset}}
-    definition = {"name": name, "suite": {"name": suite}, "data": data | {"batch_definition": {"name": of}}}
+    definition = {
+        "name": name,
+        "suite": {"name": suite},
+        "data": data | {"batch_definition": {"name": target}},
+    }
     checkpoint = {"name": name, "validation_definitions": [{"name": name}], "actions": []}
     for kind, content in (("validation_definitions", definition), ("checkpoints", checkpoint)):
         folder = world.app.settings.expectations.parent / kind
@@ -34,8 +38,8 @@ def write_checkpoint(world: World, name: str, suite: str, asset: str, of: str) -
 
 
 def results(world: World, seq: int) -> Sequence[tuple[str, str, str, bool]]:
-    found = world.app.ledger.quality(world.stream, seq)
-    return [(each.target, each.type, each.severity, each.passed) for each in found]
+    stored = world.app.ledger.quality(world.stream, seq)
+    return [(result.target, result.type, result.severity, result.passed) for result in stored]
 
 
 def test_stages_deletions_and_state_can_be_checked(world: World) -> None:

@@ -71,7 +71,7 @@ def test_interval_end_below_the_head_reads_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "upper", "most", "is_cut"),
+    ("view", "upper", "most", "is_cut"),
     [
         (view(), None, None, False),
         (view(), 8, None, False),
@@ -84,10 +84,10 @@ def test_interval_end_below_the_head_reads_nothing() -> None:
     ],
 )
 def test_range_is_cut_if_it_leaves_records(
-    there: TopicView, upper: int | None, most: int | None, is_cut: bool
+    view: TopicView, upper: int | None, most: int | None, is_cut: bool
 ) -> None:
     ends = None if upper is None else {("t", 0): upper}
-    assert [plan_range.is_cut for plan_range in plan_ranges(head(4), [there], {}, ends, most)] == [is_cut]
+    assert [plan_range.is_cut for plan_range in plan_ranges(head(4), [view], {}, ends, most)] == [is_cut]
 
 
 def test_an_added_partition_starts_at_its_first_record() -> None:
@@ -121,7 +121,7 @@ def test_planned_empty_range_passed_by_retention_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "error", "told"),
+    ("now", "error", "message"),
     [
         (view(topic_id="other"), TopicRecreated, "created again"),
         (view(start=7), OffsetsLost, "offsets 4 to 6 .*--choose accept-gap"),
@@ -133,8 +133,10 @@ def test_planned_empty_range_passed_by_retention_is_accepted() -> None:
         (view(stable=2), LogTruncated, "ends at offset 2, but it was read up to 4"),
     ],
 )
-def test_what_is_planned_and_no_longer_there_halts(now: TopicView, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_what_is_planned_and_no_longer_there_halts(
+    now: TopicView, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
         check_planned(plan(4, 10), [now])
 
 
@@ -161,5 +163,5 @@ def test_busy_partition_does_not_starve_small_ones() -> None:
     ranges = [
         OffsetRange("t", partition, 5, 5 + span) for partition, span in enumerate([3, 0, 20_000, 40, 3])
     ]
-    assert [each.span for each in limit_span(ranges, 100)] == [3, 0, 54, 40, 3]
-    assert [each.span for each in limit_span(ranges, 10)] == [2, 0, 3, 3, 2]
+    assert [offset_range.span for offset_range in limit_span(ranges, 100)] == [3, 0, 54, 40, 3]
+    assert [offset_range.span for offset_range in limit_span(ranges, 10)] == [2, 0, 3, 3, 2]

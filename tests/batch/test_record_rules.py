@@ -1,4 +1,4 @@
-"""A batch that puts much into quarantine is told of, or stops before anything of it is visible."""
+"""A batch with much quarantine alerts, or stops before any of it is visible."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def apply(
     assert isinstance(attempt, Attempt)
     counted = replace(attempt, counts=COUNTS)
     planned = replace(plan, spec_compiled=compile_pipeline(load_pipeline(world.file)), replay=replay)
-    apply_record_rules(world.app, world.held, planned, counted, alert)
+    apply_record_rules(world.app, world.lease, planned, counted, alert)
     return world.app.ledger.metrics(world.stream, 1).get(("", f"{name}.alert"))
 
 
@@ -80,12 +80,12 @@ def test_a_replay_is_not_asked(world: Quarantined) -> None:
 
 @pytest.mark.parametrize("rule", ["{alert: {count: 2}}", "{alert: {count: 2}, stop: {count: 2}}"])
 def test_alert_reaches_the_callback_once_per_batch(world: Quarantined, rule: str) -> None:
-    told: list[str] = []
+    alerts: list[str] = []
     for _ in range(3):
         with suppress(QuarantineExceeded):
-            apply(world, rule, alert=told.append)
+            apply(world, rule, alert=alerts.append)
     expected = "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1"
-    assert told == [expected]
+    assert alerts == [expected]
 
 
 def test_batch_within_the_bound_alerts_nobody(world: Quarantined) -> None:
@@ -95,12 +95,12 @@ def test_batch_within_the_bound_alerts_nobody(world: Quarantined) -> None:
 def test_late_alert_reaches_log_metric_and_callback(
     world: Quarantined, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    alerts: list[str] = []
     with caplog.at_level(logging.WARNING):
-        assert apply(world, "{alert: {share: 6.9%}, stop: {count: 7}}", alert=told.append, name="late") == 1
-    found = "7 of 100 records of batch 1 of visitors/1 are late, and were dropped"
-    assert f"{found}, which is more than `late.alert` allows" in caplog.text
-    assert told == [found]
+        assert apply(world, "{alert: {share: 6.9%}, stop: {count: 7}}", alert=alerts.append, name="late") == 1
+    message = "7 of 100 records of batch 1 of visitors/1 are late, and were dropped"
+    assert f"{message}, which is more than `late.alert` allows" in caplog.text
+    assert alerts == [message]
     assert apply(world, "{alert: {count: 7}}", name="late") == 0
     assert apply(world, "{stop: {count: 0}}", REPLAY, name="late") == 0, "a replay is not asked"
 

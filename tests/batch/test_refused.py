@@ -80,6 +80,6 @@ def test_refused_change_is_quarantined_until_a_good_value(
 
 
 def explained(world: World) -> list[tuple[str, str]]:
-    """What happened to the first product in batch 1, and why."""
+    """Return the fates of the first product in batch 1, with their reasons."""
     explanations = explain(world.app, world.stream, key_of(), world.open_session, 1)
     return [(event.what, event.fate) for explanation in explanations for event in explanation.events]

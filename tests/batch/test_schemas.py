@@ -32,7 +32,7 @@ IMPORTED = 'syntax = "proto3"; message B { string c = 1; }'
 
 
 class Registered:
-    """A registry, and what stands in an App's place."""
+    """A registry, and a replacement of App."""
 
     def __init__(self, server: RegistryServer) -> None:
         self.server = server
@@ -71,10 +71,10 @@ def test_plan_holds_all_versions_and_asks_for_new(
     registered: Registered,
 ) -> None:
     first = registered.register(json.dumps(SCHEMA))
-    one = registered.planned()
-    assert ids(one) == [first]
+    first_plan = registered.planned()
+    assert ids(first_plan) == [first]
     second = registered.register(json.dumps(WIDER))
-    two = registered.planned(plan_of(one))
+    two = registered.planned(plan_of(first_plan))
     assert ids(two) == [first, second]
     assert registered.server.asked == [
         "GET subjects/stock-value/versions",
@@ -90,10 +90,10 @@ def test_plan_holds_the_schemas_of_keys(registered: Registered) -> None:
     registered.register(json.dumps(SCHEMA))
     with pytest.raises(SchemaUnknown, match="none of the subjects stock-key"):
         registered.planned(format_=f"avro, {KEYS}")
-    known = registered.register(json.dumps(of_keys), subject="stock-key")
+    schema_id = registered.register(json.dumps(of_keys), subject="stock-key")
     planned = registered.planned(format_=f"avro, {KEYS}")
     (writer,) = planned.source.key_schemas.writers or ()
-    assert (writer.id, writer.schema.avro().name, ids(planned)) == (known, "Key", [1])
+    assert (writer.id, writer.schema.avro().name, ids(planned)) == (schema_id, "Key", [1])
     before = plan_of(planned)
     assert registered.planned(before, reads=False, format_=f"avro, {KEYS}").source == planned.source
     assert registered.server.asked == []

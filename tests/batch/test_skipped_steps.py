@@ -25,7 +25,7 @@ def batches(tmp_path: Path) -> Committed:
     committed = Committed(tmp_path, sinks, f"sqlite:///{tmp_path}/sink.db")
     committed.commit(1, ROWS)
     committed.compute(2, ROWS)
-    committed.held.release()
+    committed.lease.release()
     return committed
 
 
@@ -47,9 +47,9 @@ def test_publish_before_the_head_is_a_no_op(batches: Committed) -> None:
     batches.publish(1)
     attempt = batches.app.ledger.attempt(batches.stream, 2)
     assert attempt is not None
-    held = batches.app.ledger.acquire(batches.stream, "test")
-    held.commit(planned(batches, 2), replace(attempt, validated=True))
-    held.release()
+    lease = batches.app.ledger.acquire(batches.stream, "test")
+    lease.commit(planned(batches, 2), replace(attempt, validated=True))
+    lease.release()
     assert publish_batch(batches.app, planned(batches, 1), "run-1") == {"sql:seconds": 1}
     assert batches.app.ledger.publications(batches.stream, 2) == {}
 
@@ -81,10 +81,10 @@ def test_step_after_a_skipped_one_names_it(
 ) -> None:
     plan = planned(batches, 2)
     if not is_computed:
-        held = batches.app.ledger.acquire(batches.stream, "test")
-        held.drop_plan()
-        held.add_plan(plan)
-        held.release()
+        lease = batches.app.ledger.acquire(batches.stream, "test")
+        lease.drop_plan()
+        lease.add_plan(plan)
+        lease.release()
     with pytest.raises(Halted, match=message):
         step(batches.app, plan)
     assert batches.app.ledger.head(batches.stream).seq == 1

@@ -40,7 +40,7 @@ class Source:
         self.admin("create_topics", [NewTopic(self.topic, 1, 1)])
         self.batches = Committed(folder, "  - {kind: table}", kafka=servers)
         self.write("topics: [events]", f"topics: [{self.topic}]")
-        self.batches.held.release()
+        self.batches.lease.release()
         self.runs = 0
 
     def write(self, old: str, new: str) -> None:
@@ -62,22 +62,22 @@ class Source:
 
     def plan(self, clock_ms: int = 0, **trigger: int | bool) -> Outcome:
         self.runs += 1
-        wanted = Trigger(f"run-{self.runs}", clock_ms, **trigger)  # type: ignore[arg-type]
-        outcome = plan_batch(self.batches.app, self.batches.pipeline, wanted)
-        self.batches.app.ledger.acquire(self.batches.stream, wanted.run_id).release()
+        requested = Trigger(f"run-{self.runs}", clock_ms, **trigger)  # type: ignore[arg-type]
+        outcome = plan_batch(self.batches.app, self.batches.pipeline, requested)
+        self.batches.app.ledger.acquire(self.batches.stream, requested.run_id).release()
         return outcome
 
     def decide(self, clock_ms: int = 0, **trigger: int | bool) -> Ranges:
         """Plan a batch, and commit it with nothing in it. Returns what it would have read."""
         plan = self.plan(clock_ms, **trigger).plan
         assert plan is not None
-        held = self.batches.app.ledger.acquire(self.batches.stream, "test")
+        lease = self.batches.app.ledger.acquire(self.batches.stream, "test")
         written = self.batches.written(plan.seq, self.batches.attempt_name(plan.seq), {})
         manifest = self.batches.app.write_manifest(self.batches.stream, written)
         attempt = Attempt(self.batches.stream, plan.seq, manifest, {"": {"read": 0}})
-        held.add_attempt(attempt)
-        held.commit(plan, attempt)
-        held.release()
+        lease.add_attempt(attempt)
+        lease.commit(plan, attempt)
+        lease.release()
         return [
             (offset_range.partition, offset_range.start, offset_range.end) for offset_range in plan.ranges
         ]
@@ -94,7 +94,7 @@ class Source:
 
 
 def own_home(home: Path, folder: Path) -> Path:
-    """Where a broker of a test's own lives."""
+    """Return the home of a test's own broker."""
     own = folder / "home"
     own.mkdir()
     (own / "jars").symlink_to(home / "jars")
@@ -130,13 +130,13 @@ def test_open_transaction_is_reported_with_its_producer(
     assert "can be read only up to" not in caplog.text, "it is open for a moment only"
     monkeypatch.setattr(warnings, "STALLED_MS", -1)
     source.plan()
-    told = f"{source.topic}[0] can be read only up to offset 1: the producer upstream-{source.topic} (id "
-    assert told in caplog.text
+    message = f"{source.topic}[0] can be read only up to offset 1: the producer upstream-{source.topic} (id "
+    assert message in caplog.text
     assert f"abort --topic {source.topic} --partition 0 --start-offset 1" in caplog.text
     code, shown = source.doctor()
-    assert (code, told in shown) == (0, True)
+    assert (code, message in shown) == (0, True)
     shown = CliRunner().invoke(cli, ["plan", "visitors"], env=source.batches.environment).output
-    assert told in " ".join(shown.split())
+    assert message in " ".join(shown.split())
     producer.commit_transaction()
     producer.close()
     deadline = time.monotonic() + 10  # the broker writes a commit's markers after it has answered
@@ -160,9 +160,9 @@ def test_open_transaction_without_producer_names_its_offset(
     try:
         for call in ("list_transactions", "describe_producers"):
             monkeypatch.setattr(KafkaAdminClient, call, refused)
-            (told,) = stalled_transactions(source.batches.app, source.batches.pipeline)
-            assert f"{source.topic}[0] can be read only up to offset 0" in told
-        assert f"describe-producers --topic {source.topic} --partition 0" in told
+            (message,) = stalled_transactions(source.batches.app, source.batches.pipeline)
+            assert f"{source.topic}[0] can be read only up to offset 0" in message
+        assert f"describe-producers --topic {source.topic} --partition 0" in message
     finally:
         producer.abort_transaction()
         producer.close()

@@ -65,19 +65,20 @@ def out(world: World) -> dict[str, list[Any]]:
 
 def sent(world: World) -> dict[str, list[tuple[Any, dict[str, str]]]]:
     """Key -> (value, headers) in order."""
-    found: dict[str, list[tuple[Any, dict[str, str]]]] = {}
+    messages_by_key: dict[str, list[tuple[Any, dict[str, str]]]] = {}
     for record in _records(world):
         value = None if record.value is None else json.loads(record.value)
         headers = {name: text.decode() for name, text in record.headers}
-        found.setdefault(record.key.decode(), []).append((value, headers))
-    return found
+        messages_by_key.setdefault(record.key.decode(), []).append((value, headers))
+    return messages_by_key
 
 
 def _records(world: World) -> Iterator[Any]:
     consumer = KafkaConsumer(bootstrap_servers=world.servers, isolation_level="read_committed")
     try:
         places = [
-            TopicPartition(world.sink, each) for each in consumer.partitions_for_topic(world.sink) or ()
+            TopicPartition(world.sink, partition)
+            for partition in consumer.partitions_for_topic(world.sink) or ()
         ]
         consumer.assign(places)
         consumer.seek_to_beginning()
@@ -133,9 +134,9 @@ def test_full_buffer_fails_the_batch_without_loss(world: World, write: Write) ->
     with pytest.raises(BufferFull, match="Raise `max_records`"):
         world.run()
     bounded(3)
-    held = world.app.ledger.acquire(world.stream, "doctor")
-    held.drop_plan()
-    held.release()
+    lease = world.app.ledger.acquire(world.stream, "doctor")
+    lease.drop_plan()
+    lease.release()
     world.send(event("d", 60_000, x=4))
     world.run()
     assert out(world) == {"a": [{"x": 1}]}
@@ -291,9 +292,7 @@ def test_lookup_adds_columns_as_of_the_plan(world: World, write: Write, tmp_path
     assert out(world) == {"a": [{"name": "one"}], "b": [{"name": None}]}
 
 
-def test_ambiguous_lookup_stops_the_batch_until_its_plan_is_dropped(
-    world: World, write: Write, tmp_path: Path
-) -> None:
+def test_ambiguous_lookup_halts_until_its_plan_is_dropped(world: World, write: Write, tmp_path: Path) -> None:
     path = str(tmp_path / "names")
     write_deltalake(path, pa.table({"x": [1, 1], "name": ["one", "uno"]}))
     lookup = [{"table": path, "on": ["x"], "columns": ["name"]}]
@@ -323,9 +322,9 @@ def test_windowed_lookup_finds_the_named_window(world: World, write: Write) -> N
     asked = world.app.pipeline("reader")
     world.send(*[event("a", 0, x=0, window_start=at) for at in (start, start + hour, start + 2 * hour)])
     run_batch(world.app, asked, Trigger("looking", NOW_MS), world.open_session)
-    found = inspect.read_emissions(world.app, stream_of(asked))["value"].to_pylist()
+    values = inspect.read_emissions(world.app, stream_of(asked))["value"].to_pylist()
     ends = [start + hour, start + 2 * hour, None]
-    assert found[3:] == [{"n": n, "ends": end} for n, end in zip([2, 1, None], ends, strict=True)]
+    assert values[3:] == [{"n": n, "ends": end} for n, end in zip([2, 1, None], ends, strict=True)]
 
 
 def _write_reader(world: World) -> None:

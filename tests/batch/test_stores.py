@@ -64,7 +64,7 @@ def test_ledger_on_sick_disk_fails_typed_and_recovers(
 ) -> None:
     committed = Committed(tmp_path, TABLE, ledger=f"sqlite:///{disk.folder}/ledger.db")
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
-    committed.held.release()
+    committed.lease.release()
     validate_batch(committed.app, plan, "test")
     committed.app.ledger._engine.dispose()  # each step is a process of its own
     harm(disk)
@@ -96,8 +96,8 @@ def test_killed_ledger_server_loses_nothing(tmp_path: Path, postgres: PostgresSe
 
 
 def _die_in_the_commit(committed: Committed, postgres: PostgresServer) -> None:
-    held = committed.app.ledger.acquire(committed.stream, "test")
-    with ExitStack() as stack, held._transaction("commit") as connection:
+    lease = committed.app.ledger.acquire(committed.stream, "test")
+    with ExitStack() as stack, lease._transaction("commit") as connection:
         connection.exec_driver_sql("UPDATE tidegate_heads SET seq = 1")
         stack.enter_context(postgres.down())
 

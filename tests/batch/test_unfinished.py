@@ -39,8 +39,8 @@ pytestmark = pytest.mark.broker
 def of_batches(environment: dict[str, str]) -> tuple[int, list[tuple[str, str]]]:
     """doctor's exit code, and what it says of batches."""
     result = CliRunner().invoke(cli, ["doctor", "--json"], env=environment)
-    found = [row for row in json.loads(result.output) if row["check"].startswith("batches of ")]
-    return result.exit_code, [(row["ok"], row["found"]) for row in found]
+    rows = [row for row in json.loads(result.output) if row["check"].startswith("batches of ")]
+    return result.exit_code, [(row["ok"], row["found"]) for row in rows]
 
 
 def drop_plan(world: World) -> None:
@@ -93,12 +93,12 @@ def test_batch_that_no_retry_cures_is_wrong(
     bring_about(world)
     with pytest.raises(error) as raised:
         world.run("r")
-    code, [(wrong, told)] = of_batches(world.environment)
+    code, [(wrong, finding)] = of_batches(world.environment)
     assert (code, wrong) == (2, "WRONG")
-    assert told.startswith(f"{step} at 20")
-    assert f"{error.__name__}: {raised.value}" in told
-    assert fix in told
-    assert "tidegate recover availability --choose drop-plan" in told
+    assert finding.startswith(f"{step} at 20")
+    assert f"{error.__name__}: {raised.value}" in finding
+    assert fix in finding
+    assert "tidegate recover availability --choose drop-plan" in finding
     drop_plan(world)
     assert of_batches(world.environment) == (0, [])
 
@@ -129,9 +129,9 @@ def source(tmp_path: Path, broker: KafkaBroker) -> Source:
 
 
 def failing(source: Source, step: str) -> None:
-    held = source.batches.app.ledger.acquire(source.batches.stream, "test")
-    held.note_failure(1, step, QualityFailed("It failed", "Cure it."))
-    held.release()
+    lease = source.batches.app.ledger.acquire(source.batches.stream, "test")
+    lease.note_failure(1, step, QualityFailed("It failed", "Cure it."))
+    lease.release()
 
 
 def test_later_success_hides_an_earlier_failure(
@@ -141,25 +141,25 @@ def test_later_success_hides_an_earlier_failure(
     stream = source.batches.stream
     attempt = Attempt(stream, 1, manifest_ref("a1"), {"": {"read": 0}})
     for step, go_through in (
-        ("compute", lambda held: held.add_attempt(attempt)),
-        ("validate", lambda held: held.set_validated(attempt, True)),
+        ("compute", lambda lease: lease.add_attempt(attempt)),
+        ("validate", lambda lease: lease.set_validated(attempt, True)),
     ):
         failing(source, step)
-        code, [(wrong, told)] = of_batches(source.batches.environment)
+        code, [(wrong, finding)] = of_batches(source.batches.environment)
         assert (code, wrong) == (2, "WRONG")
-        assert told.endswith("QualityFailed: It failed. Cure it.")
-        held = source.batches.app.ledger.acquire(stream, "test")
-        go_through(held)
-        held.release()
+        assert finding.endswith("QualityFailed: It failed. Cure it.")
+        lease = source.batches.app.ledger.acquire(stream, "test")
+        go_through(lease)
+        lease.release()
         assert of_batches(source.batches.environment) == (0, [])
 
 
 def test_committed_unpublished_batch_is_a_note(source: Source) -> None:
     source.decide()
-    told = "batch 1 is committed and not published to table, no try has failed"
+    message = "batch 1 is committed and not published to table, no try has failed"
     for _ in range(2):
-        code, [(state, found)] = of_batches(source.batches.environment)
-        assert (code, state, found.startswith(told)) == (0, "wait", True)
+        code, [(state, finding)] = of_batches(source.batches.environment)
+        assert (code, state, finding.startswith(message)) == (0, "wait", True)
         failing(source, "commit")  # it went through
     source.batches.publish(1)
     assert of_batches(source.batches.environment) == (0, [])
@@ -169,21 +169,21 @@ def test_committed_unpublished_batch_is_a_note(source: Source) -> None:
 def test_unpublishable_decided_batch_is_wrong(source: Source, finish: Callable[[Source], object]) -> None:
     plan = source.plan().plan
     assert plan is not None
-    held = source.batches.app.ledger.acquire(source.batches.stream, "test")
+    lease = source.batches.app.ledger.acquire(source.batches.stream, "test")
     attempt = Attempt(
         source.batches.stream, 1, manifest_ref("a1"), {"": {"read": 1}, "second": {"emitted": 1}}
     )
-    held.add_attempt(attempt)
-    held.commit(plan, attempt)
-    held.release()
-    with pytest.raises(LakeDamaged):  # its outbox is gone
+    lease.add_attempt(attempt)
+    lease.commit(plan, attempt)
+    lease.release()
+    with pytest.raises(LakeDamaged):  # its outbox is missing
         finish(source)
-    code, [(wrong, told)] = of_batches(source.batches.environment)
+    code, [(wrong, finding)] = of_batches(source.batches.environment)
     assert (code, wrong) == (2, "WRONG")
-    assert told.startswith("batch 1 failed in publish at 20")
-    held = source.batches.app.ledger.acquire(source.batches.stream, "test")
-    held.add_publication(1, "table", 1)
-    held.release()
+    assert finding.startswith("batch 1 failed in publish at 20")
+    lease = source.batches.app.ledger.acquire(source.batches.stream, "test")
+    lease.add_publication(1, "table", 1)
+    lease.release()
     _, batches = of_batches(source.batches.environment)  # the table itself lacks it, which is another finding
     assert batches == []
 
@@ -214,9 +214,9 @@ def test_failing_plan_halts_until_one_passes(source: Source) -> None:
     assert (row["condition"], row["causes"]) == ("halted", [failed.text])
     assert row_of("doctor", source)["ok"] == "WRONG"
     assert of_batches(source.batches.environment)[0] == 2
-    held = app.ledger.acquire(stream, "test")
-    held.add_run(Run("later", None, "nothing to read"))
-    held.release()
+    lease = app.ledger.acquire(stream, "test")
+    lease.add_run(Run("later", None, "nothing to read"))
+    lease.release()
     assert inspect.stream_condition(app, stream).condition is ConditionKind.OK
 
 
@@ -239,10 +239,10 @@ def test_fenced_stream_is_wrong_although_fenced_is_transient(
     assert inspect.stream_condition(app, stream).condition is ConditionKind.FENCED
     row = row_of("doctor", source)
     assert (row["ok"], row["found"].startswith("fenced: batch 1 is the last")) == ("WRONG", True)
-    code, [(state, told)] = of_batches(source.batches.environment)
+    code, [(state, finding)] = of_batches(source.batches.environment)
     assert (code, state) == (2, "WRONG")
-    assert f"batch 1 failed in {step} at 20" in told
-    assert SINK_IS_AHEAD in told
+    assert f"batch 1 failed in {step} at 20" in finding
+    assert SINK_IS_AHEAD in finding
     assert row_of("status", source)["condition"] == "fenced"
     source.batches.publish(1)
     assert inspect.stream_condition(app, stream).condition is ConditionKind.OK

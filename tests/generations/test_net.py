@@ -18,7 +18,7 @@ from tidegate.generations import drop_generation, open_generation
 from tidegate.generations.net import _require_payloads
 
 NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
-GONE = ("visitors/2", 4, "gone", None)
+DELETED = ("visitors/2", 4, "gone", None)
 
 
 @pytest.fixture
@@ -27,7 +27,9 @@ def beside(tmp_path: Path) -> Beside:
 
 
 def filled(folder: Path, sinks: str = SINKS) -> Beside:
-    """Both have read as much: two keys differ, one is new, one is gone, and one is the same."""
+    """Return two generations that have read as much: two keys differ, one is new, one is deleted, and one
+    is the same.
+    """
     beside = Beside(folder, sinks)
     beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
     beside.fill([("same", 5)])
@@ -35,7 +37,7 @@ def filled(folder: Path, sinks: str = SINKS) -> Beside:
 
 
 def sent(beside: Beside) -> list[tuple[str, int, str, int]]:
-    """Of the new generation, by key: the order within a batch goes by hashes."""
+    """Return the emissions of the new generation by key: the order within a batch goes by hashes."""
     return sorted(row for row in beside.sent() if row[0] == "visitors/2")
 
 
@@ -43,7 +45,7 @@ def test_net_promotion_sends_differences_then_the_stream(beside: Beside) -> None
     before = beside.sent()
     beside.promote(beside.new, is_net=True)
     assert beside.sent()[: len(before)] == before
-    assert sent(beside) == [*NET, GONE]
+    assert sent(beside) == [*NET, DELETED]
     beside.decide(beside.new, 5, [("a", 30)])
     assert sent(beside)[-1] == ("visitors/2", 5, "a", 30)
     table = DeltaTable(f"{beside.old.folder}/lake/firsts").to_pyarrow_table().to_pylist()
@@ -141,7 +143,7 @@ def test_a_table_of_each_generation_has_no_differences(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_planned_goes_first(beside: Beside) -> None:
     beside.new.compute(4, {})
-    beside.new.held.release()
+    beside.new.lease.release()
     with pytest.raises(Halted, match="Batch 4 of visitors/2 is planned and not decided"):
         beside.promote(beside.new, is_net=True)
 
@@ -166,7 +168,7 @@ def test_interrupted_net_promotion_sends_each_difference_once(
         for stream in (beside.old.stream, beside.new.stream):
             beside.old.app.ledger.acquire(stream, "promoter").release()
         beside.promote(beside.new, "promoter", is_net=True)
-        assert (beside.in_charge, sent(beside)) == (2, [*NET, GONE]), (name, action)
+        assert (beside.in_charge, sent(beside)) == (2, [*NET, DELETED]), (name, action)
 
 
 def test_net_promotion_refuses_schemas_and_envelopes() -> None:

@@ -64,8 +64,8 @@ def test_output_continues_from_the_origins_last_emissions(beside: Beside) -> Non
     beside.decide(beside.new, 2, [])
     beside.decide(beside.new, 3, [])
     beside.decide(beside.new, 4, [("a", 4)])
-    found = compare_generations(beside.new.app, beside.old.stream, beside.new.stream)
-    assert [(sink.entries.same, sink.entries.total) for sink in found.sinks] == [(2, 0), (2, 0)]
+    comparison = compare_generations(beside.new.app, beside.old.stream, beside.new.stream)
+    assert [(sink.entries.same, sink.entries.total) for sink in comparison.sinks] == [(2, 0), (2, 0)]
     beside.promote(beside.new, is_net=True)
     assert [row for row in beside.sent() if row[0] == "visitors/2"] == []
 

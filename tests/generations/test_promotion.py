@@ -112,7 +112,7 @@ def test_a_second_promotion_of_the_same_changes_nothing(beside: Beside) -> None:
 def test_old_decided_batches_go_out_before_the_switch(beside: Beside) -> None:
     beside.fill([("a", 30)])
     beside.old.commit(3, {"second": [("a", 3)]})
-    beside.old.held.release()
+    beside.old.lease.release()
     beside.promote(beside.new)
     assert beside.sent() == [*OLD, ("visitors/1", 3, "a", 3), *NEW, ("visitors/2", 3, "a", 30)]
 
@@ -130,12 +130,12 @@ def test_promotion_waits_for_a_running_batch(beside: Beside, holder: str) -> Non
 def test_running_old_batch_cannot_commit_after_a_promotion(beside: Beside) -> None:
     beside.fill()
     plan = beside.old.compute(3, {"second": [("a", 3)]})
-    attempt = beside.old.held.attempt(plan.stream, 3)
+    attempt = beside.old.lease.attempt(plan.stream, 3)
     assert attempt is not None
-    beside.old.held.release()  # as if its lease had run out
+    beside.old.lease.release()  # as if its lease had run out
     beside.promote(beside.new)
     with pytest.raises(Fenced):
-        beside.old.held.commit(plan, attempt)
+        beside.old.lease.commit(plan, attempt)
 
 
 def test_promotion_requires_the_head_it_compared(beside: Beside) -> None:

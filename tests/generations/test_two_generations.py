@@ -35,8 +35,8 @@ def new(world: World, *options: str, **edits: str) -> Path:
 
 def run(world: World, path: Path, **trigger: Any) -> Outcome:
     world.runs += 1
-    wanted = Trigger(f"run-{world.runs}", **({"clock_ms": NOW_MS} | trigger))
-    return run_batch(world.app, load_pipeline(path), wanted, world.open_session)
+    requested = Trigger(f"run-{world.runs}", **({"clock_ms": NOW_MS} | trigger))
+    return run_batch(world.app, load_pipeline(path), requested, world.open_session)
 
 
 def fill(world: World) -> None:

@@ -39,7 +39,7 @@ class Beside:
         return new
 
     def copied(self, folder: Path) -> Beside:
-        """The same in another folder, which is made."""
+        """Copy both generations to another folder, which is created."""
         shutil.copytree(self.old.folder, folder)
         other = copy(self)
         other.old, other.new = _moved(self.old, folder), _moved(self.new, folder)
@@ -48,7 +48,7 @@ class Beside:
     def decide(self, generation: Committed, seq: int, rows: Sequence[Row]) -> None:
         """A batch of both stages, from plan to publication, as far as it goes out."""
         generation.commit(seq, {"first": rows, "second": rows})
-        generation.held.release()
+        generation.lease.release()
         generation.publish(seq)
 
     def fill(self, *more: Sequence[Row]) -> None:
@@ -78,7 +78,7 @@ class Beside:
         return list(failpoints._hits)
 
     def sent(self) -> list[tuple[str, int, str, int]]:
-        """What the SQL table has, as it came: stream, batch, key and value."""
+        """Return the rows of the SQL table in order: stream, batch, key and value."""
         statement = "SELECT stream, batch, key, m FROM seconds ORDER BY rowid"
         return [(stream, batch, key, value) for stream, batch, key, value in self.old.query(statement)]
 
@@ -90,9 +90,9 @@ class Beside:
 def _moved(generation: Committed, folder: Path) -> Committed:
     moved = copy(generation)
     moved.folder, moved.file = folder, folder / "pipelines" / generation.file.name
-    there = {
+    environment = {
         name: value.replace(str(generation.folder), str(folder)) for name, value in moved.environment.items()
     }
-    moved.environment, moved.sql = there, there["TIDEGATE_SQL"]
-    moved.app = App.from_environment(there)
+    moved.environment, moved.sql = environment, environment["TIDEGATE_SQL"]
+    moved.app = App.from_environment(environment)
     return moved

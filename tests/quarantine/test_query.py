@@ -57,7 +57,7 @@ FILTERS = st.builds(
 
 
 def naive(world: Quarantined, where: QuarantineFilter) -> Rows:
-    """All rows, read at once, that pass; the newest batch first, then by position."""
+    """Return all rows that pass, read at once; the newest batch first, then by position."""
     rows = inspect.read_quarantine(world.app, world.stream).to_pylist()
     passing = [row for row in rows if passes(row, where)]
     return sorted(passing, key=lambda row: (-row["seq"], row["topic"], row["partition"], row["offset"]))
@@ -87,7 +87,7 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def exported_row(row: dict[str, Any]) -> dict[str, Any]:
-    """What the export has of a row of quarantine."""
+    """Return the exported form of a row of quarantine."""
     reason, _, detail = row["reason"].partition(": ")
     exported = {**row, "batch": row["seq"], "reason": reason, "detail": detail or None}
     return {name: exported[name] for name in EXPORTED.names}
@@ -144,7 +144,7 @@ def from_parquet(path: Path) -> Rows:
 
 
 def from_lines(path: Path) -> Rows:
-    """What was exported as JSON lines, with bytes as bytes."""
+    """Return the rows of an export as JSON lines, with bytes as bytes."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     for row in rows:
         row["headers"] = [
@@ -305,7 +305,7 @@ def test_unknown_file_ending_lists_the_existing_ones(small: Quarantined, name: s
         quarantine.export_quarantine(small.app, small.stream, small.folder / name)
 
 
-def test_a_folder_that_is_not_there_is_told(small: Quarantined) -> None:
+def test_a_folder_that_is_not_there_is_reported(small: Quarantined) -> None:
     with pytest.raises(SettingsInvalid, match="No such file or directory"):
         quarantine.export_quarantine(small.app, small.stream, small.folder / "no" / "a.jsonl")
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 def replay(world: World, rows: Any = None, **trigger: Any) -> Outcome:
-    """All that is open, or these rows, through all steps."""
+    """Replay all open records, or these rows, through all steps."""
 
     def opened() -> Iterator[pa.Table]:
         return quarantine.iter_open(world.app, world.stream, quarantine.QuarantineFilter())
@@ -34,7 +34,7 @@ def replay(world: World, rows: Any = None, **trigger: Any) -> Outcome:
 
 
 def edited(world: World, path: Path, **values: Any) -> Any:
-    """What is open, exported, with other values by offset, and read back."""
+    """Export the open records, change values by offset, and read them back."""
     quarantine.export_quarantine(world.app, world.stream, path, overwrite=True, open_only=True)
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for record in records:

@@ -39,14 +39,14 @@ def identities(tables: Any) -> list[tuple[Any, ...]]:
 
 
 def discard(world: Quarantined, rows: Any, is_listed: bool = False) -> int:
-    world.held.release()
+    world.lease.release()
     count, _ = discard_records(world.app, world.stream, request(rows, is_listed))
-    world.held = world.app.ledger.acquire(world.stream, "test")
+    world.lease = world.app.ledger.acquire(world.stream, "test")
     return count
 
 
 def planned(world: Quarantined, rows: Any, is_listed: bool = False) -> Outcome:
-    world.held.release()
+    world.lease.release()
     trigger = Trigger("test", 9_000, now_ms=9_000, replay=request(rows, is_listed))
     return plan_batch(world.app, world.pipeline, trigger)
 
@@ -115,8 +115,8 @@ def test_replay_plan_names_input_by_position(
 
 def test_planned_or_emitted_records_are_not_replayed(world: Quarantined) -> None:
     assert "1 are no records" in planned(world, lambda: opened(world)).note
-    world.held = world.app.ledger.acquire(world.stream, "test")
-    world.held.drop_plan()
+    world.lease = world.app.ledger.acquire(world.stream, "test")
+    world.lease.drop_plan()
     assert len(identities(opened(world))) == 7, "a plan that is dropped has resolved nothing"
     assert discard(world, lambda: opened(world)) == 7
     outcome = planned(world, lambda: quarantine.iter_quarantine(world.app, world.stream))
@@ -216,6 +216,8 @@ def test_rows_are_sorted_by_position_whatever_memory_has(
         patched.setattr("tidegate.quarantine.resolve._BLOCK_ROWS", block_rows)
         patched.setattr("tidegate.quarantine.resolve._BLOCK_BYTES", block_bytes)
         with open_database() as database:
-            found = identities(sorted_by_position(database, rows))
+            sorted_identities = identities(sorted_by_position(database, rows))
     expected = [position for table in tables for position in table]
-    assert found == sorted(expected, key=lambda row: tuple(2**31 if part is None else part for part in row))
+    assert sorted_identities == sorted(
+        expected, key=lambda row: tuple(2**31 if part is None else part for part in row)
+    )
