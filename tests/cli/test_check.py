@@ -20,7 +20,7 @@ SOME = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 
 
 
 def write_suite(folder: Path, name: str, *expectations: dict[str, Any]) -> None:
-    """In the folder of expectations."""
+    """Write a suite into the folder of expectations."""
     (folder / "expectations").mkdir(exist_ok=True)
     suite = {"name": name, "expectations": list(expectations)}
     (folder / "expectations" / f"{name}.json").write_text(json.dumps(suite))
@@ -36,7 +36,7 @@ def run(committed: Committed, *arguments: str) -> Result:
 
 
 def check_rows(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
-    """What it prints for programs."""
+    """Return the rows that `check` prints for programs."""
     rows: list[dict[str, Any]] = json.loads(run(committed, *arguments, "--json").stdout)
     return rows
 

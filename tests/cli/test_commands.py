@@ -128,27 +128,27 @@ def test_unreadable_kafka_settings_hide_the_password(world: World) -> None:
 
 @pytest.mark.broker
 def test_a_batch_from_plan_to_state(world: World) -> None:
-    def told(*arguments: str) -> Any:
+    def output(*arguments: str) -> Any:
         result = tidegate(world, *arguments, "--json")
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
     world.stock(10, 5, 0, timestamp_ms=1000)
     world.send({"value": b"{oops", "key": b"k", "timestamp_ms": 1000})
-    assert sum(row["offsets"] for row in told("plan", "availability")) == 4
-    counts = told("run", "availability")["counts"]
-    wanted = {"read": 4, "used": 3, "quarantined": 1, "idempotent-update-skip": 1, "emitted": 2}
-    assert {name: counts[name] for name in wanted} == wanted
-    assert told("run", "availability")["batch"] is None
-    assert told("status")[0]["batch"] == 1
-    assert told("status")[0]["lag"] == 0
-    assert [(row["key"], row["value"]) for row in told("state", "availability")] == [
+    assert sum(row["offsets"] for row in output("plan", "availability")) == 4
+    counts = output("run", "availability")["counts"]
+    expected = {"read": 4, "used": 3, "quarantined": 1, "idempotent-update-skip": 1, "emitted": 2}
+    assert {name: counts[name] for name in expected} == expected
+    assert output("run", "availability")["batch"] is None
+    assert output("status")[0]["batch"] == 1
+    assert output("status")[0]["lag"] == 0
+    assert [(row["key"], row["value"]) for row in output("state", "availability")] == [
         (key_of(), {"isAvailable": False})
     ]
-    assert [row["value"]["isAvailable"] for row in told("emissions", "availability")] == [True, False]
-    row = told("quarantine", "list", "availability")
+    assert [row["value"]["isAvailable"] for row in output("emissions", "availability")] == [True, False]
+    row = output("quarantine", "list", "availability")
     assert (row["reason"], row["value"], row["offset"]) == ("malformed", "{oops", 3)
-    assert all(row["ok"] == "ok" for row in told("doctor"))
+    assert all(row["ok"] == "ok" for row in output("doctor"))
     assert world.published() == {key_of(): [True, False]}
 
 

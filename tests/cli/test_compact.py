@@ -32,7 +32,7 @@ def run(aged: Aged, *arguments: str) -> Result:
     return result
 
 
-def told(aged: Aged, *arguments: str) -> dict[str, Any]:
+def compacted(aged: Aged, *arguments: str) -> dict[str, Any]:
     (row,) = json.loads(run(aged, *arguments, "--json").stdout)
     return dict(row)
 
@@ -45,15 +45,15 @@ def dead(aged: Aged) -> str:
     return file.path.split("/")[-2]
 
 
-def test_what_became_of_rows_and_files_is_told(aged: Aged, dead: str) -> None:
-    done = told(aged, "visitors")
+def test_what_became_of_rows_and_files_is_reported(aged: Aged, dead: str) -> None:
+    done = compacted(aged, "visitors")
     assert (done["pipeline"], done["generation"], done["batch"]) == ("visitors", 1, 2)
     assert (done["note"], done["before"]["rows"], done["after"]["rows"]) == ("compacted", 4, 2)
     assert (done["before"]["files"], done["after"]["files"]) == (2, 1)
     assert (done["removed"]["names"], done["removed"]["files"]) == ([dead], 1)
     assert done["removed"]["bytes"] > 0
     assert [snapshot.name for snapshot in aged.app.ledger.snapshots(aged.stream)] == [done["snapshot"]]
-    assert told(aged, "visitors")["note"] == "is compacted already"
+    assert compacted(aged, "visitors")["note"] == "is compacted already"
 
 
 def test_a_person_reads_what_was_removed(aged: Aged, dead: str) -> None:
@@ -72,19 +72,19 @@ def test_dry_run_shows_and_does_nothing(aged: Aged, dead: str) -> None:
 
 
 def test_only_due_state_is_compacted_by_default(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(aged)["note"] == "not due: 4 rows changed since a snapshot of 0"
+    assert compacted(aged)["note"] == "not due: 4 rows changed since a snapshot of 0"
     monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 1)
-    assert told(aged)["note"] == "compacted"
+    assert compacted(aged)["note"] == "compacted"
 
 
 def test_tables_are_brought_to_the_snapshot(aged: Aged) -> None:
-    done = told(aged, "visitors")
+    done = compacted(aged, "visitors")
     table = opened(shared_table(aged.lake, "state", STAGE))
     assert {uri.split("/")[-2] for uri in table.file_uris()} == {done["snapshot"]}
 
 
 def test_expired_state_is_refused_naming_the_rest(aged: Aged) -> None:
-    told(aged, "visitors")
+    compacted(aged, "visitors")
     aged.app.ledger.acquire(aged.stream, "test").give_up(2)
     result = CliRunner().invoke(cli, ["state", "visitors", "--as-of", "1"], env=aged.environment)
     assert type(result.exception).__name__ == "StateGivenUp"

@@ -41,7 +41,7 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("k", "--offsets", "stock/0"), "TOPIC/PARTITION/START-END"),
         (("k", "--offsets", "stock/0/5-5"), "END is excluded"),
@@ -50,27 +50,27 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
     ],
 )
 def test_impossible_question_is_refused_with_a_remedy(
-    world: World, arguments: tuple[str, ...], said: str
+    world: World, arguments: tuple[str, ...], message: str
 ) -> None:
     error = invoke(world, "explain", "availability", *arguments).exception
     assert isinstance(error, SettingsInvalid)
-    assert said in str(error)
+    assert message in str(error)
 
 
 def test_missing_batch_key_offset_or_stage_are_distinguished(world: World) -> None:
     world.stock(10, 5)
     world.run()
 
-    def said(*arguments: str) -> str:
+    def refusal(*arguments: str) -> str:
         error = invoke(world, "explain", "availability", *arguments).exception
         assert isinstance(error, SettingsInvalid)
         return str(error)
 
-    assert "Batch 2 of availability/1 is not committed. Name one from 1 to 1." in said("k", "--batch", "2")
-    assert "has read up to 1" in said("k", "--offsets", f"{world.source}/0/2-9")
-    assert "never read elsewhere[0]" in said("k", "--offsets", "elsewhere/0/0")
-    assert "Its stages are: availability." in said("k", "--stage", "nope")
-    assert key_of() in said("nobody")
+    assert "Batch 2 of availability/1 is not committed. Name one from 1 to 1." in refusal("k", "--batch", "2")
+    assert "has read up to 1" in refusal("k", "--offsets", f"{world.source}/0/2-9")
+    assert "never read elsewhere[0]" in refusal("k", "--offsets", "elsewhere/0/0")
+    assert "Its stages are: availability." in refusal("k", "--stage", "nope")
+    assert key_of() in refusal("nobody")
 
 
 def test_records_deleted_in_kafka_are_named(world: World) -> None:

@@ -79,9 +79,9 @@ def test_new_begins_after_the_batch_of_instant(beside: Beside) -> None:
 
 
 def test_diff_counts_what_would_change_and_shows_examples(beside: Beside) -> None:
-    found = rows(beside, "diff", "visitors", "2")
-    assert (found["old"], found["new"], found["batches"]) == (1, 2, {"old": 3, "new": 3})
-    seconds = next(sink for sink in found["sinks"] if sink["sink"] == "sql:seconds")
+    diff = rows(beside, "diff", "visitors", "2")
+    assert (diff["old"], diff["new"], diff["batches"]) == (1, 2, {"old": 3, "new": 3})
+    seconds = next(sink for sink in diff["sinks"] if sink["sink"] == "sql:seconds")
     assert [seconds[name] for name in ("same", "changed", "added", "removed")] == [1, 2, 1, 1]
     assert seconds["emissions"] == {"old": {"new": 5}, "new": {"new": 5}}
     assert {"difference": "removed", "key": "gone", "old": '{"m":1}', "new": None} in seconds["examples"]

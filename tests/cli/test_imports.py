@@ -26,7 +26,7 @@ PROGRAM = (
 
 
 def imported(*arguments: str, **environment: str) -> set[str]:
-    """Which of the heavy packages the command has imported when it is done."""
+    """Return the heavy packages that the command has imported when it is done."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(arguments=list(arguments), names=set(HEAVY))],
         env=os.environ | environment,

@@ -42,7 +42,8 @@ def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
     assert result.exit_code == 0, result.output
     assert "Written:" in result.stdout
     expectations = {
-        (each["type"], each["kwargs"].get("column")): each for each in suite(made)["expectations"]
+        (proposal["type"], proposal["kwargs"].get("column")): proposal
+        for proposal in suite(made)["expectations"]
     }
     assert [type_ for type_, column in expectations if column is None] == [
         "expect_keys_to_not_be_null",
@@ -87,7 +88,7 @@ def test_failing_proposals_are_omitted_and_reported(made: Promised) -> None:
     made.batch(11, [("a", 1)], read=500)
     result = run(made, "--batches", "2", "--json")
     document = json.loads(result.stdout)
-    assert [each["type"] for each in document["refuted"]] == ["expect_counts_to_add_up"]
+    assert [proposal["type"] for proposal in document["refuted"]] == ["expect_counts_to_add_up"]
     assert "expect_counts_to_add_up" not in {
         expectation["type"] for expectation in suite(made)["expectations"]
     }

@@ -162,7 +162,7 @@ def test_before_anything_is_in_quarantine_nothing_is_shown(tmp_path: Path) -> No
 
 
 def test_discarded_record_shows_who_and_why(world: Quarantined) -> None:
-    world.held.release()
+    world.lease.release()
     because = ("--because", "a test of the producer", "--by", "ada")
     result = run(world, "discard", "visitors", "--reason", "null_key", *because)
     assert result.stdout == "1 records of visitors/1 are discarded.\n"
@@ -183,7 +183,7 @@ def test_discarded_record_shows_who_and_why(world: Quarantined) -> None:
 def test_status_is_listed_counted_and_not_exported(world: Quarantined) -> None:
     path = world.folder / "a.jsonl"
     assert run(world, "export", "visitors", "--topic", "events", "--to", str(path)).exit_code == 0
-    world.held.release()
+    world.lease.release()
     discarded = run(world, "discard", "visitors", "--from", str(path), "--because", "no use", "--json")
     assert json.loads(discarded.stdout) == {"discarded": 2, "resolved_before": 0}
     statuses = {record["offset"]: record["status"] for record in lines(world)}

@@ -47,7 +47,7 @@ def run(committed: Committed, *arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, env=committed.environment)
 
 
-def told(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
+def printed_rows(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
     """The rows that a command prints for programs."""
     result = run(committed, *arguments, "--json")
     assert result.exit_code == 0, result.output
@@ -67,21 +67,24 @@ def test_state_is_shown_now_or_as_of_batch(committed: Committed) -> None:
         {"key": "b", "value": {"m": 2}, "updated_seq": 1},
         {"key": "a", "value": {"m": 3}, "updated_seq": 2},
     )
-    assert [(row["key"], row["value"]["m"]) for row in told(committed, "state", "visitors")] == [
+    assert [(row["key"], row["value"]["m"]) for row in printed_rows(committed, "state", "visitors")] == [
         ("a", 3),
         ("b", 2),
     ]
-    assert [row["value"]["m"] for row in told(committed, "state", "visitors", "--as-of", "1")] == [1, 2]
-    assert [row["value"]["m"] for row in told(committed, "state", "visitors", "--key", "b")] == [2]
+    assert [row["value"]["m"] for row in printed_rows(committed, "state", "visitors", "--as-of", "1")] == [
+        1,
+        2,
+    ]
+    assert [row["value"]["m"] for row in printed_rows(committed, "state", "visitors", "--key", "b")] == [2]
 
 
 def test_state_of_a_stage_shows_windows_and_buffers(committed: Committed) -> None:
     window = {"window_start": 0, "window_end": 60}
-    held = {"key": "a", "value": {"m": 1}, "pending": 2, "due_at": 60, "updated_seq": 1}
+    buffered = {"key": "a", "value": {"m": 1}, "pending": 2, "due_at": 60, "updated_seq": 1}
     remember(
-        committed, "first", NUMBER, held | window, {"key": "b", "live": False, "updated_seq": 2} | window
+        committed, "first", NUMBER, buffered | window, {"key": "b", "live": False, "updated_seq": 2} | window
     )
-    (row,) = told(committed, "state", "visitors", "--stage", "first")
+    (row,) = printed_rows(committed, "state", "visitors", "--stage", "first")
     assert {name: row[name] for name in ("key", "pending", "due_at", *window)} == {
         "key": "a",
         "pending": 2,
@@ -92,7 +95,7 @@ def test_state_of_a_stage_shows_windows_and_buffers(committed: Committed) -> Non
 
 def test_hash_state_shows_hashes_and_no_value(committed: Committed) -> None:
     remember(committed, "second", None, {"key": "a", "digest": "2c26b46b", "updated_seq": 1})
-    (row,) = told(committed, "state", "visitors")
+    (row,) = printed_rows(committed, "state", "visitors")
     assert row["digest"] == "2c26b46b"
     assert "value" not in row
     assert "2c26b46b" in run(committed, "state", "visitors").stdout
@@ -111,19 +114,19 @@ def test_people_get_times_and_programs_milliseconds(committed: Committed) -> Non
     shown = run(committed, "state", "visitors").stdout
     times = ("1970-01-01T00:00:00.000Z", "1970-01-01T01:00:00.000Z", "1970-01-01T00:00:01.500Z")
     assert [time for time in times if time not in shown] == []
-    (stored,) = told(committed, "state", "visitors")
+    (stored,) = printed_rows(committed, "state", "visitors")
     assert (stored["window_start"], stored["window_end"], stored["timestamp"]) == (0, 3_600_000, 1_500)
 
 
 def test_emissions_are_listed_by_batch_with_reason(committed: Committed) -> None:
-    rows = told(committed, "emissions", "visitors")
+    rows = printed_rows(committed, "emissions", "visitors")
     assert [(row["seq"], row["key"], row["value"]["m"]) for row in rows] == [
         (1, "a", 1),
         (1, "b", 2),
         (2, "a", 3),
     ]
     assert {"window_start", "window_end", "reason", "at", "source"} <= rows[0].keys()
-    assert [row["seq"] for row in told(committed, "emissions", "visitors", "--batch", "2")] == [2]
+    assert [row["seq"] for row in printed_rows(committed, "emissions", "visitors", "--batch", "2")] == [2]
 
 
 def test_unstored_emissions_error_says_how_to_store(
@@ -145,7 +148,7 @@ def test_missing_stage_lists_existing_stages(committed: Committed, command: str)
 def test_before_anything_is_there_nothing_is_shown(tmp_path: Path, command: str) -> None:
     empty = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
     empty.environment["TIDEGATE_LEDGER"] = f"sqlite:///{tmp_path}/l.db"
-    assert told(empty, command, "visitors") == []
+    assert printed_rows(empty, command, "visitors") == []
     assert run(empty, command, "visitors").stdout.strip() == "Nothing."
 
 

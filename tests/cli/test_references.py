@@ -39,12 +39,12 @@ FUNCTION = ("equal: exact", 'equal: {{python: "{}"}}')
 
 def written(edit: tuple[str, str], name: str) -> str:
     old, new = edit
-    others = [] if edit in (SUITE, CHECKPOINT) else [(SUITE[0], SUITE[1].format("theirs"))]
-    return edited((old, new.format(name)), *others)
+    further_edits = [] if edit in (SUITE, CHECKPOINT) else [(SUITE[0], SUITE[1].format("theirs"))]
+    return edited((old, new.format(name)), *further_edits)
 
 
 @pytest.mark.parametrize(
-    ("edit", "name", "field", "told"),
+    ("edit", "name", "field", "expected"),
     [
         (SUITE, "thiers", "quality.suite", "thiers.json does not exist. Did you mean `theirs`?"),
         (CHECKPOINT, "ordres", "quality.checkpoint", "ordres.json does not exist. Did you mean `orders`?"),
@@ -56,7 +56,7 @@ def written(edit: tuple[str, str], name: str) -> str:
     ],
 )
 def test_validate_reports_missing_files_and_names(
-    folder: Path, edit: tuple[str, str], name: str, field: str, told: str
+    folder: Path, edit: tuple[str, str], name: str, field: str, expected: str
 ) -> None:
     text = written(edit, name)
     (folder / "pipelines" / "p.yaml").write_text(text)
@@ -66,7 +66,7 @@ def test_validate_reports_missing_files_and_names(
         (problem,) = json.loads(result.stdout)
         line = next(number for number, line in enumerate(text.splitlines(), 1) if name in line)
         assert (problem["field"], problem["line"]) == (field, line)
-        assert told in f"{problem['message']}. {problem['fix']}"
+        assert expected in f"{problem['message']}. {problem['fix']}"
 
 
 def test_database_not_set_here_is_only_reported(folder: Path) -> None:
@@ -90,7 +90,8 @@ def test_lookup_of_a_mistaken_file_is_no_mistake(folder: Path) -> None:
 def test_doctor_names_a_suite_that_does_not_exist(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: table}\nquality: {suite: mine}")
     result = tidegate(tmp_path, "doctor", "--json", **committed.environment)
-    found = [row["found"] for row in json.loads(result.stdout) if row["check"] == "pipeline visitors"]
+    findings = [row["found"] for row in json.loads(result.stdout) if row["check"] == "pipeline visitors"]
     assert any(
-        f"The quality suite {tmp_path}/expectations/mine.json does not exist" in each for each in found
+        f"The quality suite {tmp_path}/expectations/mine.json does not exist" in finding
+        for finding in findings
     )

@@ -16,7 +16,7 @@ NOW_MS = 1_767_225_600_000
 
 
 def naive(at: datetime) -> datetime:
-    """As click gives an instant: in UTC, without a zone."""
+    """Return an instant as click parses it: in UTC, without a zone."""
     return at.replace(tzinfo=None)
 
 

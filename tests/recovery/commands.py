@@ -17,7 +17,7 @@ def recover(environment: Mapping[str, str], pipeline: str, *options: str) -> Res
 
 
 def shown(environment: Mapping[str, str], pipeline: str, *options: str) -> dict[str, Any]:
-    """What it prints with --json."""
+    """Return what the command prints with --json."""
     result = recover(environment, pipeline, *options, "--json")
     assert result.output.startswith("{"), (result.output, result.exception)
     document: dict[str, Any] = json.loads(result.output)

@@ -68,7 +68,7 @@ def test_ledger_without_the_folders_batches_is_refused(stream: Restorable) -> No
         AdoptLedger().propose(Situation(other, stream.stream))
 
 
-def test_restored_ledger_is_told_what_remains(stream: Restorable) -> None:
+def test_restored_ledger_learns_what_remains(stream: Restorable) -> None:
     stream.back_up()
     stream.published(2)
     stream.restore()
@@ -109,7 +109,7 @@ def promoted(tmp_path: Path) -> Promoted:
     return promoted
 
 
-def test_a_ledger_from_before_a_promotion_learns_it_from_the_folder(promoted: Promoted) -> None:
+def test_older_ledger_learns_a_promotion_from_the_folder(promoted: Promoted) -> None:
     promoted.promote(promoted.new, "lost", approval=Approval("ada"))
     lost = promoted.old.app.ledger.charge("visitors").promotions[-1]
     promoted.restore()
@@ -127,19 +127,19 @@ def test_a_ledger_from_before_a_promotion_learns_it_from_the_folder(promoted: Pr
     assert "needs no remedy" in promoted.adopt()
 
 
-def test_a_generation_of_which_the_ledger_knows_more_than_was_sent_withholds_the_rest(
+def test_generation_with_unsent_decided_batches_withholds_the_rest(
     promoted: Promoted,
 ) -> None:
     promoted.promote(promoted.new)
     promoted.restore()
     promoted.old.commit(3, {"first": [("a", 3)], "second": [("a", 3)]})
-    promoted.old.held.release()
+    promoted.old.lease.release()
     promoted.adopt("--yes")
     promoted.decide(promoted.new, 3, [("a", 30)])
     assert promoted.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
 
 
-def test_of_a_replaced_generation_no_batch_goes_out_that_is_decided_anew(promoted: Promoted) -> None:
+def test_replaced_generation_sends_no_newly_decided_batch(promoted: Promoted) -> None:
     promoted.decide(promoted.old, 3, [("a", 3)])
     promoted.decide(promoted.new, 3, [("a", 30)])
     promoted.promote(promoted.new)
@@ -149,7 +149,7 @@ def test_of_a_replaced_generation_no_batch_goes_out_that_is_decided_anew(promote
     assert (newest.generation, newest.first_seq, newest.replaced_seq) == (2, 1, 2)
 
 
-def test_the_net_differences_of_a_lost_promotion_are_not_waited_for(promoted: Promoted) -> None:
+def test_lost_promotion_waits_for_no_net_differences(promoted: Promoted) -> None:
     promoted.promote(promoted.new, is_net=True)
     assert promoted.old.app.ledger.charge("visitors").promotions[-1].first_seq == 3
     promoted.restore()
@@ -158,7 +158,7 @@ def test_the_net_differences_of_a_lost_promotion_are_not_waited_for(promoted: Pr
     assert (newest.generation, newest.first_seq, newest.is_net) == (2, 3, False)
 
 
-def test_a_ledger_from_before_several_promotions_learns_them_all(promoted: Promoted) -> None:
+def test_older_ledger_learns_all_later_promotions(promoted: Promoted) -> None:
     promoted.promote(promoted.new)
     promoted.rollback()
     promoted.promote(promoted.new)
@@ -170,7 +170,7 @@ def test_a_ledger_from_before_several_promotions_learns_them_all(promoted: Promo
     assert promoted.in_charge == 1
 
 
-def test_a_mark_that_is_missing_between_lost_promotions_is_told(promoted: Promoted) -> None:
+def test_missing_mark_between_lost_promotions_is_reported(promoted: Promoted) -> None:
     promoted.promote(promoted.new)
     promoted.rollback()
     promoted.restore()
@@ -180,7 +180,7 @@ def test_a_mark_that_is_missing_between_lost_promotions_is_told(promoted: Promot
     assert "marks of promotions from number 2 on are not all there" in str(refused.exception)
 
 
-def test_a_promotion_that_a_restored_ledger_has_decided_since_holds(promoted: Promoted) -> None:
+def test_promotion_after_a_ledger_restore_holds(promoted: Promoted) -> None:
     promoted.promote(promoted.new)
     promoted.rollback()
     promoted.restore()
@@ -250,7 +250,7 @@ def _points(promoted: Beside, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 
 
 def _end_lease(beside: Beside, stream: Stream) -> None:
-    """As if the lease of a command that was killed had run out."""
+    """End the lease, as if the lease of a killed command had expired."""
     with beside.old.app.ledger._engine.begin() as connection:
         heads = schema.heads
         this = heads.c.generation == stream.generation
@@ -258,7 +258,7 @@ def _end_lease(beside: Beside, stream: Stream) -> None:
 
 
 @pytest.mark.simulation
-def test_a_mark_is_whole_wherever_its_replacement_breaks_off(
+def test_mark_is_whole_wherever_its_replacement_stops(
     stream: Restorable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = Store.write

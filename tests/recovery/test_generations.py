@@ -33,7 +33,7 @@ def stuck(tmp_path: Path) -> Beside:
     beside.fill()
     beside.promote(beside.new)
     beside.new.commit(3, {"first": [("a", 30)], "second": [("a", 30)]})
-    beside.new.held.release()
+    beside.new.lease.release()
     for file in (tmp_path / "lake" / "visitors" / "g2").rglob("outbox/_files/0000000003*/*.parquet"):
         file.unlink()
     with pytest.raises(LakeDamaged):

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 NOW_MS = time.time_ns() // 1_000_000
 START_MS = NOW_MS // HOUR_MS * HOUR_MS - HOUR_MS
-"""The window from here on is over by now."""
+"""The window from here on is over already."""
 WINDOW = "window: {tumbling: 1h}\n    emit: {on: window_close}"
 
 

@@ -77,7 +77,7 @@ class Moved(Source):
         self.batches.app = App.from_environment(environment)
 
     def copy(self, sent: list[Message], partitions: int = 1) -> None:
-        """What the new cluster has."""
+        """Fill the topic of the new cluster."""
         create(self.new_servers, self.topic, partitions)
         send(self.new_servers, self.topic, sent)
 

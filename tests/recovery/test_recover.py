@@ -22,8 +22,8 @@ def failed(tmp_path: Path) -> Committed:
     committed.commit(1, {"first": [], "second": [("1", 1)]})
     committed.publish(1)
     committed.compute(2, {"first": [], "second": [("2", 1)]})
-    committed.held.note_failure(2, "validate", SinkRefused("The column m is too narrow", "Widen it."))
-    committed.held.release()
+    committed.lease.note_failure(2, "validate", SinkRefused("The column m is too narrow", "Widen it."))
+    committed.lease.release()
     return committed
 
 
@@ -130,7 +130,7 @@ def test_the_record_of_a_use_outlives_the_generation(failed: Committed) -> None:
     assert [use.remedy for use in failed.app.ledger.recoveries(failed.stream)] == ["other"]
 
 
-def test_what_could_not_be_looked_at_is_told_with_its_reason(failed: Committed) -> None:
+def test_unexamined_part_is_reported_with_its_reason(failed: Committed) -> None:
     output = recover(failed.environment, "visitors").output
     assert "accept-gap: whether it can help is not known, for tidegate could not look: " in output
     assert "TIDEGATE_KAFKA" in output

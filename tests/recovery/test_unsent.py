@@ -30,15 +30,15 @@ class Stuck(Committed):
 
     def decide(self, seq: int) -> None:
         self.commit(seq, {"first": [("a", seq), ("b", seq)], "second": [("a", seq), ("b", seq)]})
-        self.held.release()
+        self.lease.release()
 
     def sent(self) -> list[tuple[int, str, int]]:
-        """What the SQL table has: batch, key and value."""
+        """Return the rows of the SQL table: batch, key and value."""
         rows = self.query("SELECT batch, key, m FROM seconds ORDER BY rowid")
         return [(batch, key, value) for batch, key, value in rows]
 
     def appended(self) -> list[tuple[int, str]]:
-        """What the Delta table has: batch and key."""
+        """Return the rows of the Delta table: batch and key."""
         rows = DeltaTable(f"{self.folder}/lake/firsts").to_pyarrow_table().select(["seq", "key"]).to_pylist()
         return sorted((row["seq"], row["key"]) for row in rows)
 
