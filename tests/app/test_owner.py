@@ -250,7 +250,7 @@ def test_a_ledger_from_before_a_promotion_publishes_nothing(beside: Beside) -> N
     beside.old.app = restored
     sent = beside.sent()
     beside.old.commit(3, {"first": [("a", 3)], "second": [("a", 3)]})
-    beside.old.held.release()
+    beside.old.lease.release()
     with pytest.raises(LedgerMismatch, match="Promotion 2 of visitors has put visitors/2 in charge"):
         beside.old.publish(3)
     assert beside.sent() == sent

@@ -145,7 +145,7 @@ class _AnotherServer(BaseHTTPRequestHandler):
         (200, b'["a"]', "its JSON is not that of a registry"),
     ],
 )
-def test_another_web_server_is_told_from_a_registry(status: int, body: bytes, why: str) -> None:
+def test_another_web_server_differs_from_a_registry(status: int, body: bytes, why: str) -> None:
     handler = type("Handler", (_AnotherServer,), {"answer": (status, body)})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -139,7 +139,7 @@ def test_listener_that_requires_more_names_the_setting(
     assert (type(error), "the listener's security.protocol" in error.fix) == (BrokerUnavailable, True)
 
 
-def test_a_login_where_nobody_logs_in_is_told(secured: SecuredBroker, topic: str) -> None:
+def test_a_login_where_nobody_logs_in_is_reported(secured: SecuredBroker, topic: str) -> None:
     asked(KINDS["PLAIN"](secured) | {"bootstrap.servers": secured.bootstrap_servers}, topic)
 
 

@@ -28,15 +28,15 @@ def test_what_the_page_names_is_there(module: str, name: str) -> None:
     assert name in defined(PACKAGE / f"{module.replace('.', '/')}.py")
 
 
-def test_classes_that_share_a_name_are_told_apart() -> None:
+def test_classes_that_share_a_name_are_distinguished() -> None:
     homes: dict[str, set[Path]] = defaultdict(set)
     for module in PACKAGE.rglob("*.py"):
         for name, kind in defined(module).items():
             if kind is ast.ClassDef and not name.startswith("_"):
                 homes[name].add(module)
     rows = [line.split("|")[1] for line in SHARED.splitlines() if line.startswith("| `")]
-    told_apart = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert told_apart == {name for name, modules in homes.items() if len(modules) > 1}
+    distinguished = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert distinguished == {name for name, modules in homes.items() if len(modules) > 1}
 
 
 def test_every_row_has_a_meaning() -> None:

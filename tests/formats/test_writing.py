@@ -263,7 +263,7 @@ def test_numbers_of_a_written_file_are_read() -> None:
         ([("a", INNER), ("a_type", pa.int32())], "`a_type` is already the name of the message"),
     ],
 )
-def test_what_protobuf_does_not_have_is_told(columns: list[Any], says: str) -> None:
+def test_what_protobuf_does_not_have_is_reported(columns: list[Any], says: str) -> None:
     with pytest.raises(Unwritable, match=says):
         protobuf_schema("level", "t", pa.schema(columns), {})
 

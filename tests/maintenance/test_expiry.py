@@ -42,8 +42,8 @@ class Expiring(Quarantined):
         """A batch with a record in quarantine, a day after the one before."""
         self.batch(seq, [quarantined(seq, seq)])
         if published:
-            self.held.add_publication(seq, "sql:newest", 1)
-        self.held.release()
+            self.lease.add_publication(seq, "sql:newest", 1)
+        self.lease.release()
         self.now += DAY
 
     def clean(self, days: float = 0.0) -> maintenance.Cleaned:

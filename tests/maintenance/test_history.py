@@ -186,7 +186,7 @@ def test_a_batch_that_was_removed_cannot_be_explained(aged: Aged) -> None:
         explain(aged.app, aged.stream, "k1", lambda: None, seq=9)  # type: ignore[arg-type, return-value]
 
 
-def test_what_the_head_lacks_is_told_as_before(aged: Aged) -> None:
+def test_what_the_head_lacks_is_reported_as_before(aged: Aged) -> None:
     before = read_facts(aged.app.ledger, aged.stream)
     removed(aged)
     assert read_facts(aged.app.ledger, aged.stream) == before

@@ -102,7 +102,7 @@ def publish(seq: int, generation: int = 1) -> dict[str, Any]:
 def commit(committed: Committed, seq: int, *rows: tuple[str, int]) -> None:
     """A batch by its own run, which is not published yet."""
     committed.commit(seq, {"first": [], "second": list(rows)}, used=3)
-    committed.held.release()
+    committed.lease.release()
 
 
 def test_publication_event_names_batch_stream_and_offsets(

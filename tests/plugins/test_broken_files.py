@@ -25,7 +25,7 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
     edit(committed, "source:", f'schedule: "{SCHEDULE}"\nsource:')
     committed.commit(1, ROWS)
-    committed.held.release()
+    committed.lease.release()
     for name, value in committed.environment.items():
         monkeypatch.setenv(name, value)
     return committed

@@ -26,8 +26,8 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     committed = Committed(tmp_path, "  - {kind: table}")
     committed.run_suffix = SUFFIX
     committed.compute(1, {"first": [("1", 10)]})
-    committed.held.note_failure(1, "compute", BufferFull("The buffer is full.", "Raise the bound."))
-    committed.held.release()
+    committed.lease.note_failure(1, "compute", BufferFull("The buffer is full.", "Raise the bound."))
+    committed.lease.release()
     for name, value in committed.environment.items():
         monkeypatch.setenv(name, value)
     return committed

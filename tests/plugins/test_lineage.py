@@ -48,9 +48,9 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TIDEGATE_EXPECTATIONS", str(tmp_path / "expectations"))
     committed.commit(1, {"first": [], "second": [("1", 11), ("2", 12)]})
-    committed.held.add_publication(1, "sql:seconds", 2)
+    committed.lease.add_publication(1, "sql:seconds", 2)
     committed.compute(2, {"first": [], "second": [("3", 13)]})
-    committed.held.release()
+    committed.lease.release()
     return committed
 
 

@@ -53,9 +53,9 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
     committed.run_suffix = SUFFIX
     committed.commit(1, {"first": [], "second": [("1", 11)]})
-    committed.held.set_metrics(1, "second", {"emitted": 1.0, "suppression-buffer-records": 4.0})
-    committed.held.set_metrics(1, "", {"lag": 7.0})
-    committed.held.release()
+    committed.lease.set_metrics(1, "second", {"emitted": 1.0, "suppression-buffer-records": 4.0})
+    committed.lease.set_metrics(1, "", {"lag": 7.0})
+    committed.lease.release()
     for name, value in committed.environment.items():
         monkeypatch.setenv(name, value)
     return committed
@@ -105,7 +105,7 @@ def test_failed_try_counts_cause_age_and_buffers(committed: Committed, statsd: S
     from airflow.sdk.exceptions import AirflowFailException
 
     committed.compute(2, {"first": []}, used=3)
-    committed.held.set_metrics(2, "first", {"used": 3.0})
+    committed.lease.set_metrics(2, "first", {"used": 3.0})
     mapped = AirflowFailException("mapped")
     mapped.__cause__ = BufferFull("The buffer is full")
     fail(mapped, "run-2")
@@ -156,7 +156,7 @@ def test_failure_cause_is_class_or_ledger_note(
 ) -> None:
     committed.compute(2, {"first": []})
     if noted:
-        committed.held.note_failure(2, "compute", BufferFull("The buffer is full"))
+        committed.lease.note_failure(2, "compute", BufferFull("The buffer is full"))
     fail(error, "run-2")
     assert statsd.metrics()[named("failures", task="compute", error=cause)] == "1|c"
 

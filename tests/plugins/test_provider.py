@@ -68,7 +68,7 @@ def test_the_form_s_button_asks_the_broker(broker: object, monkeypatch: pytest.M
     assert (good, message.startswith("A broker answers.")) == (True, True)
 
 
-def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.hook import KafkaHook
 
     monkeypatch.setenv(

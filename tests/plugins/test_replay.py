@@ -31,7 +31,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quarantined:
     made = Quarantined(tmp_path)
     made.batch(1, [quarantined(1, 4, value=FIXABLE), quarantined(1, 2, reason="null_key", value=FIXABLE)])
     made.batch(2, [quarantined(2, 7, value=FIXABLE), quarantined(2, 9, reason="null_key")])
-    made.held.release()
+    made.lease.release()
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tasks, "run_ahead", lambda _: None)

@@ -26,7 +26,7 @@ def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     committed.run_suffix = SUFFIX
     committed.commit(1, {"first": [("1", 1)], "second": [("1", 1)]})
     committed.publish(1)
-    committed.held.release()
+    committed.lease.release()
     for name, value in committed.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tasks, "run_ahead", lambda _: None)
@@ -114,9 +114,9 @@ def test_operator_that_clears_an_old_run_fails(committed: Committed) -> None:
 def test_cleared_failed_operator_run_continues(committed: Committed) -> None:
     from tidegate_airflow import tasks
 
-    committed.held = committed.app.ledger.acquire(committed.stream, "test")
+    committed.lease = committed.app.ledger.acquire(committed.stream, "test")
     committed.compute(2, {"first": [], "second": []})
-    committed.held.release()
+    committed.lease.release()
     again = context(run_type="operator_triggered", clear_number=1)
     again["dag_run"].run_id = "run-2"
     assert tasks.plan("visitors", again)

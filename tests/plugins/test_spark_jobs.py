@@ -31,9 +31,9 @@ def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     for name, value in committed.environment.items():
         monkeypatch.setenv(name, value)
     plan = committed.compute(1, ROWS)
-    committed.held.drop_plan()
-    committed.held.add_plan(plan)
-    committed.held.release()
+    committed.lease.drop_plan()
+    committed.lease.add_plan(plan)
+    committed.lease.release()
     return committed
 
 
@@ -165,7 +165,7 @@ def test_computed_batch_needs_no_lease_or_spark(batches: Committed, spark_submit
     ran = spark_submit(0)
     batches.app.ledger.acquire(batches.stream, "test").drop_plan()
     batches.compute(1, ROWS)
-    batches.held.release()
+    batches.lease.release()
     batches.app.ledger.acquire(batches.stream, "run-2")
     assert execute("run-1") == (
         f"batch 1 was computed before: {batches.attempt_name(1)}; nothing is computed again"

@@ -25,7 +25,7 @@ def test_publishing_finds_its_database_in_airflow(tmp_path: Path, monkeypatch: p
     sinks = "  - {kind: sql, table: seconds, connection: reports}"
     committed = Committed(tmp_path, sinks, f"sqlite:///{tmp_path / 'reports.db'}")
     committed.commit(1, {"first": [], "second": [("1", 11)]})
-    committed.held.release()
+    committed.lease.release()
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_LEDGER", f"sqlite:///{tmp_path}/l.db")
     monkeypatch.setenv("TIDEGATE_SQL_REPORTS", "")
