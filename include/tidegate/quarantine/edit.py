@@ -133,6 +133,8 @@ def _evaluated(connection: DuckDBPyConnection, inputs: pa.Table, name: str, text
             result = result.project(f"{_NUMBER}, CAST({document} AS VARCHAR) AS result")
     except duckdb.Error as error:
         raise SettingsInvalid(f"DuckDB cannot evaluate `{text}`: {_first_line(error)}", _EXAMPLE) from error
+    if not inputs.num_rows:
+        return []
     try:
         fetched = result.order(_NUMBER).fetchall()
     except duckdb.Error as error:

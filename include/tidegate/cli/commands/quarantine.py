@@ -1,15 +1,46 @@
-"""quarantine list, count, export, history, replay, discard: input that could not be used."""
+"""`tidegate quarantine`: list, count, export, history, replay and discard input that could not be used."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import click
 
-from tidegate.cli.options import as_json, generation, instant, pipeline_argument
+from tidegate.cli.options import (
+    RunOptions,
+    as_json,
+    epoch_ms,
+    first_and_last,
+    generation,
+    instant,
+    login_name,
+    open_stream,
+    pipeline_argument,
+)
+from tidegate.cli.output import say, show, show_cut, show_lines
+from tidegate.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+    from tidegate.quarantine import Decision, QuarantineFilter
+
+    Rows = Callable[[], Iterator[pa.Table]]
 
 _BY = ("reason", "topic", "batch")
+_CUT = ("reason", "key", "value")
+_CUT_BYTES = 1000
+"""The bytes of a key or value that people see: more than a terminal is wide."""
+_POSITION = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)")
 _FILTERS = (
     pipeline_argument,
     click.option("--reason", "reasons", multiple=True, help="Only this one, such as malformed; repeatable."),
@@ -25,7 +56,7 @@ _FILTERS = (
 
 
 def filtered(command: Any) -> Any:
-    """PIPELINE, and the options that say which records of its quarantine are asked for."""
+    """Add PIPELINE, and the options that say which records of its quarantine are requested."""
     for option in reversed(_FILTERS):
         command = option(command)
     return command
@@ -51,9 +82,33 @@ def list_(limit: int, as_json: bool, **which: Any) -> None:
 
     For people one line each, cut to the terminal; with --json one object a line, as `export` writes it.
     """
-    from tidegate.cli import quarantine
+    from tidegate.quarantine import exported, exported_objects, list_quarantine, open_decisions
 
-    quarantine.show_list(limit, as_json, **which)
+    app, stream, where = _opened(**which)
+    records: list[dict[str, Any]] = []
+    with open_decisions(app, stream) as resolved:
+        for rows in list_quarantine(app, stream, where, limit, None if as_json else _CUT_BYTES):
+            decisions = resolved.decisions_on(rows)
+            if as_json:
+                pairs = zip(exported_objects(exported(rows)), decisions, strict=True)
+                show_lines(record | {"status": str(decision)} for record, decision in pairs)
+            else:
+                pairs = zip(rows.to_pylist(), decisions, strict=True)
+                records += [_row(record, decision) for record, decision in pairs]
+    if not as_json:
+        _say_expired(app, stream, where)
+        count = len(records)
+        show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
+
+
+def _row(record: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    """Return a record for people."""
+    return {
+        "batch": record["seq"],
+        "position": f"{record['topic']}/{record['partition']}/{record['offset']}",
+        "status": str(decision),
+        **{name: record[name] for name in ("reason", "key", "value", "timestamp")},
+    }
 
 
 @quarantine.command()
@@ -70,14 +125,28 @@ def count(by: tuple[Any, ...], as_json: bool, **which: Any) -> None:
 
     Neither keys nor values are read. By status: how many are open, replayed and discarded.
     """
-    from tidegate.cli import quarantine
+    from tidegate.quarantine import count_by_status, count_quarantine
 
+    if "status" in by and len(by) > 1:
+        raise click.UsageError("--by status stands alone")
+    app, stream, where = _opened(**which)
     if "status" in by:
-        if len(by) > 1:
-            raise click.UsageError("--by status stands alone")
-        quarantine.show_statuses(as_json, **which)
-    else:
-        quarantine.show_counts(by, as_json, **which)
+        statuses = count_by_status(app, stream, where)
+        show([{"status": status.value, "records": n} for status, n in statuses.items()], as_json)
+        return
+    by = by or ("reason",)
+    counts = [vars(counted) for counted in count_quarantine(app, stream, where, by)]
+    if not as_json:
+        _say_expired(app, stream, where)
+    unused = set(_BY) - set(by)
+    show([{name: value for name, value in row.items() if name not in unused} for row in counts], as_json)
+
+
+def _say_expired(app: App, stream: Stream, where: QuarantineFilter) -> None:
+    """Print a note if batches are requested whose quarantine has expired."""
+    expired = app.ledger.expired_quarantine(stream).seq
+    if (where.first_batch or 1) <= expired:
+        say(f"The quarantine of batches up to {expired} has expired.")
 
 
 @quarantine.command()
@@ -94,9 +163,11 @@ def count(by: tuple[Any, ...], as_json: bool, **which: Any) -> None:
 @click.option("--open", "open_only", is_flag=True, help="Without what was replayed or discarded.")
 def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
     """Write records in quarantine of PIPELINE to a file, whole, as JSON lines or Parquet."""
-    from tidegate.cli import quarantine
+    from tidegate.quarantine import export_quarantine
 
-    quarantine.export(path, force, open_only, **which)
+    app, stream, where = _opened(**which)
+    written = export_quarantine(app, stream, path, where, force, open_only)
+    say(f"{written} records of {stream} are in {path}")
 
 
 @quarantine.command()
@@ -106,9 +177,23 @@ def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
 @as_json
 def history(pipeline: str, position: str, generation: int | None, as_json: bool) -> None:
     """Show what became of a record of PIPELINE: quarantined, replayed, discarded, when, by whom and why."""
-    from tidegate.cli import quarantine
+    from tidegate.quarantine import record_history
 
-    quarantine.show_history(pipeline, generation, position, as_json)
+    match = _POSITION.fullmatch(position)
+    if match is None:
+        raise SettingsInvalid(
+            f"{position} is not a position", "Give TOPIC/PARTITION/OFFSET, such as stock/0/17."
+        )
+    app, stream = open_stream(pipeline, generation)
+    place = match["topic"], int(match["partition"]), int(match["offset"])
+    events = [vars(event) for event in record_history(app, stream, *place)]
+    if not as_json:
+        events = [
+            {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
+        ]
+    expired = app.ledger.expired_quarantine(stream).seq
+    but = f" since batch {expired + 1}; earlier quarantine has expired" if expired else ""
+    show(events, as_json, empty=f"{position} was never in quarantine of {stream}{but}.")
 
 
 _FROM = click.option(
@@ -126,13 +211,13 @@ _BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: y
 @_FROM
 @click.option(
     "--set",
-    "value_edit",
+    "new_value",
     metavar="SQL",
     help="A SQL expression of DuckDB over each record's `value` (JSON), which gives another value.",
 )
 @click.option(
     "--set-key",
-    "key_edit",
+    "new_key",
     metavar="SQL",
     help="A SQL expression over each record's `value` (JSON) and `key` (BLOB), which gives another key.",
 )
@@ -141,11 +226,13 @@ _BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: y
 @as_json
 def replay(
     file: Path | None,
-    value_edit: str | None,
-    key_edit: str | None,
+    new_value: str | None,
+    new_key: str | None,
     by: str | None,
     why: str,
     as_json: bool,
+    pipeline: str,
+    generation: int | None,
     **which: Any,
 ) -> None:
     """Let open records of PIPELINE come in again, as they are or edited, in a batch of their own.
@@ -155,9 +242,38 @@ def replay(
 
     Correct a field, for example: --set "json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)})".
     """
-    from tidegate.cli import quarantine_work
+    from tidegate.app import App, stream_of
+    from tidegate.cli.batch import report_object, run_trigger, trigger_now
+    from tidegate.quality import CheckBeside
+    from tidegate.quarantine import RecordEdit, ReplayedRecords
 
-    quarantine_work.replay(file, (value_edit, key_edit), by, why, as_json, **which)
+    app = App.from_environment()
+    loaded = app.pipeline(pipeline)
+    stream = stream_of(loaded)
+    if generation not in (None, stream.generation):
+        raise SettingsInvalid(
+            f"The file of {loaded.pipeline} is of generation {stream.generation}",
+            "A batch can only be made of the generation that its file has.",
+        )
+    rows, edit = _requested(app, stream, file, which), RecordEdit(new_value, new_key)
+    request = ReplayedRecords(lambda: map(edit.apply, rows()), by or login_name(), why, file is not None)
+    while True:
+        run_id = f"replay__{uuid4().hex[:12]}"
+        trigger = trigger_now(run_id, RunOptions(), replay=request)
+        with CheckBeside() as quality:
+            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+        # the batch of another run had been planned before, and went first
+        if report is None or report.plan.run_id == run_id:
+            break
+    if as_json:
+        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
+        return
+    note = f"{outcome.note[0].upper()}{outcome.note[1:]}"
+    if report is None:
+        say(f"{note}.")
+    else:
+        used, again, emitted = (report.counts.get(name, 0) for name in ("used", "quarantined", "emitted"))
+        say(f"{note}: {used:.0f} used, {again:.0f} in quarantine again, {emitted:.0f} emitted.")
 
 
 @quarantine.command()
@@ -166,8 +282,64 @@ def replay(
 @_BY_WHOM
 @click.option("--because", "why", required=True, metavar="TEXT", help="Why, for the history.")
 @as_json
-def discard(file: Path | None, by: str | None, why: str, as_json: bool, **which: Any) -> None:
+def discard(
+    file: Path | None,
+    by: str | None,
+    why: str,
+    as_json: bool,
+    pipeline: str,
+    generation: int | None,
+    **which: Any,
+) -> None:
     """Note that nobody will use open records of PIPELINE, by whom and why. Nothing is deleted."""
-    from tidegate.cli import quarantine_work
+    from tidegate.app import App
+    from tidegate.quarantine import ResolutionRequest, discard_records
 
-    quarantine_work.discard(file, by, why, as_json=as_json, **which)
+    app = App.from_environment()
+    _, stream = open_stream(pipeline, generation)
+    rows = _requested(app, stream, file, which)
+    request = ResolutionRequest(rows, by or login_name(), why, file is not None)
+    number, skipped = discard_records(app, stream, request)
+    if as_json:
+        print(json.dumps({"discarded": number, "resolved_before": skipped.resolved}))
+    else:
+        say(f"{number} records of {stream} are discarded{skipped}.")
+
+
+def _requested(app: App, stream: Stream, file: Path | None, which: dict[str, Any]) -> Rows:
+    """Return the records of a file, or the open records of the filters.
+
+    Raises SettingsInvalid if filters are given beside a file.
+    """
+    from tidegate.quarantine import QuarantineFilter, iter_exported, iter_open
+
+    where = _filter(**which)
+    if file is None:
+        return partial(iter_open, app, stream, where)
+    if where != QuarantineFilter((), (), ()):
+        raise SettingsInvalid(
+            "A file says itself which records are meant", "Give filters to `export`, or none beside --from."
+        )
+    return partial(iter_exported, file)
+
+
+def _opened(pipeline: str, generation: int | None, **which: Any) -> tuple[App, Stream, QuarantineFilter]:
+    """Return the app for reading, the stream, and the filter of its records. Raises SettingsInvalid."""
+    app, stream = open_stream(pipeline, generation)
+    return app, stream, _filter(**which)
+
+
+def _filter(
+    reasons: Collection[str],
+    topics: Collection[str],
+    partitions: Collection[int],
+    batches: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> QuarantineFilter:
+    """Return the filter that the options describe. Raises SettingsInvalid if an option cannot be used."""
+    from tidegate.quarantine import QuarantineFilter
+
+    first, last = first_and_last(batches)
+    since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
+    return QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
