@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.test_cases import CASES
 from tests.engine.played import Played, by_place
+from tidegate.engine.case_outcome import Emitted, Outcome
 from tidegate.engine.cases import against_expectation
-from tidegate.engine.replay_outcome import Emitted, Outcome
 from tidegate.errors import TidegateError
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
 from tidegate.spec.exact import read_exactly

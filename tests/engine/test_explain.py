@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.played import GivenRecords, Played
 from tests.engine.stages import CHANGES, COUNTED
+from tidegate.engine.case_run import CaseRun
 from tidegate.engine.explain import TraceEvent, explain_batch
-from tidegate.engine.replay import Replay
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -76,6 +76,6 @@ def test_explained_record_counts_as_one(spark: SparkSession) -> None:
     source = {"topics": ["in"], "format": "json", "columns": "v int"}
     pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "case")
     record = CaseRecord("k", b'{"v": 7}', 1, "in", offset=0)
-    (fate,) = Replay(spark, pipeline, [record], trace=True).run().fates
+    (fate,) = CaseRun(spark, pipeline, [record], trace=True).run().fates
     assert fate.value == {"n": 1, "total": 7}
     assert not isinstance(fate.value["n"], bool)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.engine.case_outcome import Outcome
 from tidegate.engine.cases import against_expectation
-from tidegate.engine.replay_outcome import Outcome
 from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro_write import avro_writer
 from tidegate.schemas.avro import parse_avro

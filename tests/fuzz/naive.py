@@ -14,7 +14,7 @@ from tests.core.model import Batch, BufferFull, Emission, Model, Record
 from tests.core.model.chain import Serial, as_records
 from tests.core.model.grammar import Condition
 from tidegate.core.json_text import encoder
-from tidegate.engine.given import CaseInput
+from tidegate.engine.case_input import CaseInput
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.emitted import value_schema
 from tidegate.spec.exact import read_exactly

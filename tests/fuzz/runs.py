@@ -14,8 +14,8 @@ from tests.engine.played import Played
 from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
-from tidegate.engine.replay import Replay
-from tidegate.engine.replay_outcome import Outcome
+from tidegate.engine.case_outcome import Outcome
+from tidegate.engine.case_run import CaseRun
 from tidegate.errors import BufferFull, TidegateError, Transient
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.exact import read_exactly
@@ -70,7 +70,7 @@ def _replayed(
     spark: SparkSession, pipeline: Pipeline, records: Sequence[Input], cuts: Sequence[Sequence[int]]
 ) -> list[Outcome]:
     try:
-        return Replay(spark, pipeline, records).run_all([[], *cuts])
+        return CaseRun(spark, pipeline, records).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidegate.engine.replay import Replay
-from tidegate.engine.replay_outcome import Emitted, Outcome
+from tidegate.engine.case_outcome import Emitted, Outcome
+from tidegate.engine.case_run import CaseRun
 from tidegate.errors import TidegateError
 from tidegate.spec import Case, Pipeline, suite_text, with_suites
 from tidegate.spec.exact import exact_text
@@ -39,10 +39,10 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
         cuts: Also cut the case after each record, and at so many random places.
         seed: The seed of the random places.
     """
-    replay = Replay(spark, case.pipeline, case.input, case.tables)
-    places = list(_cut_places(replay, cuts, seed))
+    run = CaseRun(spark, case.pipeline, case.input, case.tables)
+    places = list(_cut_places(run, cuts, seed))
     try:
-        uncut, *cut = replay.run_all([[], *places])
+        uncut, *cut = run.run_all([[], *places])
     except TidegateError as error:
         uncut, cut = Outcome(error=error), []
     if uncut.error is not None or case.expect.error:
@@ -65,10 +65,10 @@ def _against_error(case: Case, uncut: Outcome, cut: Sequence[Outcome]) -> list[s
     return [] if expected == name else [f"it failed with {name}: {uncut.error}"]
 
 
-def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
+def _cut_places(run: CaseRun, cuts: int, seed: int) -> Iterator[list[int]]:
     """Yield the places of cuts: after each record, then random ones. Ticks already end batches."""
-    places = range(1, len(replay.input.records))
-    if cuts and not replay.input.ticks and places:
+    places = range(1, len(run.input.records))
+    if cuts and not run.input.ticks and places:
         yield list(places)
         draw = random.Random(seed)
         for _ in range(cuts):

@@ -14,8 +14,8 @@ from tests.quarantines import HEADERS, Quarantined, quarantined
 from tidegate.broker.messages import Message, chunks, messages_of, sizes_of
 from tidegate.formats import EMISSION
 from tidegate.lake.quarantine_files import QUARANTINE
-from tidegate.sinks.kafka import letters as module
-from tidegate.sinks.kafka.letters import letters
+from tidegate.sinks.kafka import dead_letters as module
+from tidegate.sinks.kafka.dead_letters import letters
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import TimestampBounds
 

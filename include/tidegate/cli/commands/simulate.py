@@ -14,7 +14,7 @@ from tidegate.cli.output import err, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.engine.replay_outcome import Emitted, Fate
+    from tidegate.engine.case_outcome import Emitted, Fate
 
 
 @click.command()
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
+    from tidegate.engine.case_run import CaseRun
     from tidegate.engine.cases import with_quarantine_suites
-    from tidegate.engine.replay import Replay
     from tidegate.engine.session import open_session
     from tidegate.settings import Settings
     from tidegate.spec import load_pipeline, parse_input
@@ -42,7 +42,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
         spark = open_session(settings.spark_master, settings.spark_memory)
-        outcome = Replay(spark, loaded, case_input, trace=explain).run()
+        outcome = CaseRun(spark, loaded, case_input, trace=explain).run()
     _print_lines(map(_fate_line, outcome.fates))
     if outcome.error is not None:
         raise outcome.error

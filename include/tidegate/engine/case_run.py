@@ -21,12 +21,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import core
 from tidegate.engine.arrow_source import spark_types
 from tidegate.engine.canonical import KeyTypes
+from tidegate.engine.case_input import CaseInput, Cut, Span
+from tidegate.engine.case_outcome import Outcome
 from tidegate.engine.emissions import emission_frame, forwarded_schema
 from tidegate.engine.errors import translated
-from tidegate.engine.given import CaseInput, Cut, Span
 from tidegate.engine.key_types import require_usable_key
 from tidegate.engine.lookups import joined
-from tidegate.engine.replay_outcome import Outcome
 from tidegate.engine.rows import Shape, kernel_schema, record_rows
 from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.session import changed, prepare
@@ -104,10 +104,10 @@ class _Decided:
         return [table for tables in self.emissions for table in tables]
 
 
-class Replay:
+class CaseRun:
     """A pipeline with its input, to be run under any cut into batches. `tables`: rows of lookup tables.
 
-    Example: `Replay(spark, pipeline, inputs).run([2])` ends a batch before record 2.
+    Example: `CaseRun(spark, pipeline, inputs).run([2])` ends a batch before record 2.
     """
 
     def __init__(
