@@ -30,7 +30,7 @@ _SETTINGS = {
 }
 
 
-class Database:
+class DuckDatabase:
     """A database for the queries of one command. Tables that do not fit into memory spill to a folder."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
@@ -68,7 +68,7 @@ class Database:
 
 
 @contextmanager
-def open_database() -> Iterator[Database]:
+def open_database() -> Iterator[DuckDatabase]:
     """Open an empty database; it spills to a temporary folder, which is removed at the end."""
     import duckdb  # late: loading its library takes longer than most commands
 
@@ -77,4 +77,4 @@ def open_database() -> Iterator[Database]:
         duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as connection,
     ):
         connection.execute("SET lock_configuration = true")
-        yield Database(connection)
+        yield DuckDatabase(connection)

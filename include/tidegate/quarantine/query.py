@@ -16,7 +16,7 @@ from tidegate.lake.manifest import DataFile
 from tidegate.lake.quarantine_files import IDENTITY, POSITION, RowGroup, read_group, row_groups
 from tidegate.lake.store import Store
 from tidegate.ledger import Stream
-from tidegate.quarantine.database import Database, open_database
+from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.quarantine.resolved import RESOLUTION, Decision, ResolvedRecords, Status
 from tidegate.quarantine.store import (
     ALL,
@@ -61,7 +61,7 @@ def list_quarantine(
 
 
 def _first_rows(
-    database: Database,
+    database: DuckDatabase,
     store: Store,
     files: Sequence[DataFile],
     where: QuarantineFilter,

@@ -23,7 +23,7 @@ from tidegate.lake.manifest import manifest_of
 from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.lake.writer import RowWriter
 from tidegate.ledger import LeasedLedger, Resolution, Stream
-from tidegate.quarantine.database import Database, open_database
+from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.quarantine.resolved import OPEN, ResolvedRecords
 from tidegate.quarantine.store import rows_at
 
@@ -153,7 +153,7 @@ def _unknown(rows: pa.Table, numbers: pa.Int64Array, expired: int) -> SettingsIn
     )
 
 
-def sorted_by_position(database: Database, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def sorted_by_position(database: DuckDatabase, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield all rows, sorted by `IDENTITY`; rows with one identity in the order in which they came.
 
     DuckDB sorts the positions. The rows wait in a file that the system maps into memory: keys and values can

@@ -14,7 +14,7 @@ from tidegate.app.root import App
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.quarantine_files import IDENTITY, RowBounds, row_groups
 from tidegate.ledger import LedgerReader, Resolution, Stream
-from tidegate.quarantine.database import Database, open_database
+from tidegate.quarantine.database import DuckDatabase, open_database
 
 OPEN = 0
 """The number of an open record, in place of that of a resolution."""
@@ -64,7 +64,7 @@ class ResolvedRecords:
     """
 
     def __init__(
-        self, app: App, stream: Stream, database: Database, ledger: LedgerReader | None = None
+        self, app: App, stream: Stream, database: DuckDatabase, ledger: LedgerReader | None = None
     ) -> None:
         ledger = ledger or app.ledger
         self._app, self._stream, self._database = app, stream, database
