@@ -31,8 +31,7 @@ def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
     """Return the last batch of each stream such that both have read the same in every partition that both
     read.
 
-    Offsets only rise from batch to batch, so the stream that is ahead goes back until they meet. Raises
-    Halted if no two batches that the ledger still has end at the same offsets.
+    Raises Halted if no two batches that the ledger still has end at the same offsets.
     """
     heads = app.ledger.head(old), app.ledger.head(new)
     shared = _shared_partitions(*heads)
@@ -44,6 +43,7 @@ def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
         first, second = ends
         if first == second:
             return seqs[0], seqs[1]
+        # Offsets only rise from batch to batch, so the stream that is ahead goes back.
         behind = sum((first or {}).values()) < sum((second or {}).values())
         seqs[1 if behind else 0] -= 1
     raise Halted(

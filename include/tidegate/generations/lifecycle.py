@@ -148,6 +148,7 @@ def _folded_state(app: App, origin: Stream, seq: int, stream: Stream, name: str)
     """Yield files with the state, folded, of the new generation's first batch."""
     lake, store = app.lake(stream), app.lake(origin).store
     rules, first = state_stages(planned_pipelines(app.ledger, origin)), partial(of_batch, seq=FIRST)
+    # Folded into files of its own: the origin may be compacted, cleaned or dropped from then on.
     with needed_by(state_named(origin, seq)):
         for stage, files in state_after(app, origin, app.ledger.state_manifests(origin, seq)).items():
             folder = lake.files("state", stage, name)
@@ -157,17 +158,18 @@ def _folded_state(app: App, origin: Stream, seq: int, stream: Stream, name: str)
 
 
 def drop_generation(app: App, stream: Stream, run_id: str) -> int:
-    """Forget a generation that is not in charge, and remove its files. Returns how many those were.
+    """Forget a generation that is not in charge, remove its files, and return their number.
 
-    What it has published stays where it is, also in a table of its own, and so do the marks of its folder.
-    One that dies on the way is done again: what the ledger has forgotten, nobody reads. Raises LeaseHeld;
-    Halted where it publishes; LedgerMismatch where its folder is another ledger's; SettingsInvalid for one
-    that there never was; LakeUnavailable.
+    Published records stay where they are, also in a table of its own, and so do the marks of its folder. If
+    the process is killed, the next call removes the rest. Raises LeaseHeld; Halted if the generation
+    publishes; LedgerMismatch if its folder belongs to another ledger; SettingsInvalid if it never existed;
+    LakeUnavailable.
     """
     if not app.ledger.is_dropped(stream):
         _require_droppable(app, stream)
         with leased(app, stream, run_id) as lease:
             lease.drop()
+    # The mark makes an older copy of the ledger halt. The files come last: nobody reads them any more.
     mark_dropped(app, stream)
     return remove_files(app, stream)
 

@@ -128,6 +128,7 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
             "Promote it without --net, or let it emit something first.",
         )
     entries = difference(old, new)
+    # With another form of messages every entry has to be sent, not only the entries that differ.
     is_written_otherwise = any(feed.with_key != sink.with_key for feed in feeds)
     to_send = live(new) if is_written_otherwise else _of_entries(new, [entries.added, entries.changed])
     _require_payloads(pipeline, stage, to_send)

@@ -193,6 +193,7 @@ def _folded(tables: Iterable[pa.Table]) -> pa.Table:
     for table in tables:
         gathered.append(table)
         if len(gathered) > 1 and sum(part.num_rows for part in gathered[1:]) > _FOLDED_AT:
+            # Fold early: memory is for keys, not for the history of a key.
             gathered = [_newest(joined(gathered))]
     return _newest(joined(gathered)) if gathered else pa.table({})
 

@@ -1,10 +1,10 @@
 """Generations side by side: one is in charge and publishes, the others withhold what they decide.
 
 Promotion is one compare-and-set in the ledger (`LeasedLedger.promote`), made under the leases of both
-generations, and only when all that the one before has decided is out. A publisher of it that sleeps until
-later finds each sink at its last batch, and is fenced there; and what that generation decides afterwards is
-withheld, since its batch comes after the last that the promotion names. What the new one has withheld goes
-out next, by whoever comes first: this process, or the generation's next run.
+generations, and only when all batches of the replaced one are published. A publisher of the replaced
+generation that sleeps until later finds each sink at its last batch, and is fenced there. Batches that it
+decides afterwards are withheld, since they come after the last one that the promotion names. The batches that
+the new generation has withheld are published next, by this process or the generation's next run.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ def _put_in_charge(app: App, switch: _Switch) -> Promoted:
             _decide(app, lease, switch)
         publish_decided(app, lease)
         lease.release()
+    # The Delta tables follow without a lease: any later run brings them up to the head, too.
     plan = head_plan(app, app.ledger.head(stream))
     if plan is not None:
         catch_up_tables(app, stream, [planned_pipeline(plan)])
@@ -207,7 +208,9 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
     """Decide the promotion under both leases. `lease` is that of the generation that takes charge."""
     charge, stream = switch.charge, switch.stream
     assert charge.generation is not None, "there is one to replace"
+    # Both leases: nobody decides a batch of either generation while its last batch is read here.
     with leased(app, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:
+        # Consumers get all that the replaced generation has decided before anything of the new one.
         publish_decided(app, replaced)
         last, head = replaced.head(replaced.stream), lease.head(stream)
         require_ready(app, head, last, may_be_behind=switch.is_rollback and not switch.is_net)
@@ -216,6 +219,7 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
             pipeline=stream.pipeline,
             number=len(charge.promotions) + 1,
             generation=stream.generation,
+            # Net differences are the next batch of the generation, and replace all that it has withheld.
             first_seq=(head.seq if switch.is_net else charge.released(stream.generation)) + 1,
             replaced_seq=last.seq,
             is_net=switch.is_net,
