@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tidegate.core.aggregates import FUNCTIONS
 from tidegate.core.compare import equal
 from tidegate.core.identity import identity
-from tidegate.core.reduce.functions import FUNCTIONS
 
 DISTINCT = FUNCTIONS["collect_set"]
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.core.aggregates import FUNCTIONS
 from tidegate.engine.case_outcome import Outcome
 from tidegate.engine.cases import against_expectation
 from tidegate.formats.avro import AvroDecoder

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, LATEST, made, refused
-from tidegate.spec import Aggregate, Stage
-from tidegate.spec.reduce import FUNCTIONS
+from tidegate.core import Aggregate
+from tidegate.core.aggregates import FUNCTIONS
+from tidegate.spec import Stage
 
 
 def stage(text: str) -> Stage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -422,7 +423,7 @@ def test_ambiguous_aggregate_is_compared_as_text() -> None:
     def summed(argument: str) -> Pipeline:
         (aggregate,) = pipeline.stages[0].reduce
         assert not isinstance(aggregate, str)
-        return planned(pipeline, {"reduce": (aggregate.model_copy(update={"argument": argument}),)})
+        return planned(pipeline, {"reduce": (replace(aggregate, argument=argument),)})
 
     pipeline = made({"reduce": {"n": "sum(price)"}})
     assert incompatible_changes(summed(UNREADABLE), summed(UNREADABLE)) == []

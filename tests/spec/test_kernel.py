@@ -48,9 +48,9 @@ ALL = ("price", "ok", "name")
             {"reduce": {"n": "count(*)", "m": "count(ok)", "all": "collect_set(id)"}},
             core.Aggregates(
                 (
-                    core.Aggregate("n", "count_all"),
-                    core.Aggregate("m", "count"),
-                    core.Aggregate("all", "collect_set"),
+                    core.Aggregate("n", "count"),
+                    core.Aggregate("m", "count", "ok"),
+                    core.Aggregate("all", "collect_set", "id"),
                 )
             ),
         ),

@@ -7,7 +7,6 @@ import tidegate.spec
 
 def test_the_public_names_are_these() -> None:
     assert sorted(tidegate.spec.__all__) == [
-        "Aggregate",
         "AirflowSettings",
         "AssetSchedule",
         "BY_REGISTRY",

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.core import Aggregate
+from tidegate.core.aggregates import FUNCTIONS
 from tidegate.core.widening import fits, keeps_text
 from tidegate.spec import lexis
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.change import Change, change_of
 from tidegate.spec.columns import BadType, parse_type
-from tidegate.spec.reduce import Aggregate
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 

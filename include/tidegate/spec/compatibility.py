@@ -22,7 +22,6 @@ from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import python_functions
-from tidegate.spec.reduce import Aggregate
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
@@ -175,7 +174,7 @@ def _aggregates(stage: Stage) -> Any:
     return stage.reduce if isinstance(stage.reduce, str) else [*map(_aggregate, stage.reduce)]
 
 
-def _aggregate(aggregate: Aggregate) -> str:
+def _aggregate(aggregate: core.Aggregate) -> str:
     return f"{aggregate.name}: {aggregate.function}({aggregate.argument or '*'})"
 
 

@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tidegate.core import STRATEGIES, Amount, Bound, FinalBound, RowExpectation, Unchanged
+from tidegate.core import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
 from tidegate.core.condition import Condition
 from tidegate.core.equivalence import EQUIVALENCES
 from tidegate.core.windows import WINDOWS
@@ -35,7 +35,6 @@ from tidegate.spec.payload import SinkRegistry
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import LateRule, QuarantineRule, RecordBound
-from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
 from tidegate.spec.sequence import Sequence

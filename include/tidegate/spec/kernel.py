@@ -18,7 +18,6 @@ from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
-from tidegate.spec.reduce import Aggregate
 from tidegate.spec.row_expectations import with_column_types
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 
@@ -156,12 +155,7 @@ def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
 def _reduce(stage: Stage) -> core.Latest | core.Collect | core.Aggregates:
     if isinstance(stage.reduce, str):
         return core.Latest() if stage.reduce == "latest" else core.Collect()
-    aggregates = (core.Aggregate(aggregate.name, _function(aggregate)) for aggregate in stage.reduce)
-    return core.Aggregates(tuple(aggregates))
-
-
-def _function(aggregate: Aggregate) -> str:
-    return "count_all" if aggregate.argument is None else aggregate.function
+    return core.Aggregates(stage.reduce)
 
 
 def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope | None:

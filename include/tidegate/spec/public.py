@@ -38,7 +38,6 @@ from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import DeadLetterTopic
-from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sequence import Sequence
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
@@ -58,7 +57,6 @@ __all__ = [
     "Sequence",
     "Lookup",
     "Stage",
-    "Aggregate",
     "Sink",
     "SinkModel",
     "MessageRules",

@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 from pydantic import ValidationInfo as Info
 
+from tidegate.core import Aggregate
+from tidegate.core.aggregates import FUNCTIONS
 from tidegate.spec import lexis, names
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type
 from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import BIGINT, DOUBLE, INTEGERS, Typed, decimal, digits, group
 from tidegate.spec.mistakes import Fault, as_mistake, did_you_mean, listed, mistake
-from tidegate.spec.scope import Model, scope_of
+from tidegate.spec.scope import scope_of
 from tidegate.spec.sql import check_expression
 
-FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
 _EXAMPLE = f"Write `count(*)`, or one of {listed(FUNCTIONS)} of one expression: `sum(quantity)`."
 _REFUSED = {
     "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`."),
     "filter": Fault("`filter` is not used here", "Write `sum(if(condition, x, null))`: nulls are ignored."),
 }
 _DISTINCT = Fault("`distinct` is not used here", "Use `collect_set(x)`, which keeps each value once.")
-
-
-class Aggregate(Model):
-    """A named aggregate. `argument` is the expression that Spark computes per record; None for `count(*)`."""
-
-    name: str
-    function: str
-    argument: str | None = None
 
 
 def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, str | None], list[Fault]]:
@@ -101,10 +94,11 @@ def _argument_faults(
     if faults := check_expression(argument, columns):
         return faults
     type_ = expression_type(argument, columns)
-    if function in ("sum", "avg") and group(type_) not in ("number", None):
+    takes = FUNCTIONS[function].takes
+    if takes == "numbers" and group(type_) not in ("number", None):
         fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
         return [Fault(f"`{function}` takes numbers, not {type_ and type_.text}", fix)]
-    if function in ("min", "max") and group(type_) == "nested":
+    if takes == "single values" and group(type_) == "nested":
         return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
 
@@ -179,7 +173,7 @@ def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate
     aggregates = []
     for name, text in written.items():
         (function, argument), _ = parse_aggregate(text, stage.columns)
-        aggregates.append(Aggregate(name=name, function=function, argument=argument))
+        aggregates.append(Aggregate(name, function, argument))
     stage.emitted = {
         aggregate.name: result_type(aggregate.function, aggregate.argument, stage.columns)
         for aggregate in aggregates

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.aggregates import FUNCTIONS
+from tidegate.core.aggregates.function import ColumnRule
 from tidegate.core.columnar.keys import Keys, Mask
 from tidegate.core.json_text import encoder
-from tidegate.core.reduce import running
-from tidegate.core.reduce.functions import FUNCTIONS
 from tidegate.core.values import Reduce
 from tidegate.errors import RecordFailed
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate function over the record column of the same name."""
+    """An aggregate function over the record column of the same name.
+
+    `argument` is the expression that Spark computes per record for that column; None for `count(*)`.
+    """
 
     name: str
     function: str
+    argument: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,35 @@ class Aggregates(Reduce):
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
         """Return whether all functions are exact on columns of these types."""
-        return running.suits(self, value)
+        for aggregate in self:
+            rule = FUNCTIONS[aggregate.function].columns
+            if rule is None or not rule.suits(value.field(aggregate.name).type):
+                return False
+        return True
 
     def may_overflow(self, keys: Keys) -> Mask:
         """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
-        return running.may_overflow(self, keys)
+        rows = np.zeros(keys.rows.num_rows, np.bool_)
+        for aggregate, rule in self._column_rules():
+            if (large := rule.may_overflow(aggregate.name, keys)) is not None:
+                rows |= large
+        return rows
 
     def running(self, keys: Keys, type_: pa.StructType) -> pa.StructArray:
         """Return the results after each row; a state row counts as its stored accumulator."""
-        return running.folded(self, keys, type_)
+        columns = [
+            rule.running(aggregate.name, keys).cast(type_.field(aggregate.name).type)
+            for aggregate, rule in self._column_rules()
+        ]
+        return pa.StructArray.from_arrays(columns, names=[aggregate.name for aggregate in self])
 
-    def __iter__(self) -> Any:
+    def _column_rules(self) -> Iterator[tuple[Aggregate, ColumnRule]]:
+        for aggregate in self:
+            rule = FUNCTIONS[aggregate.function].columns
+            assert rule is not None, "`runs_on_columns` is asked before"
+            yield aggregate, rule
+
+    def __iter__(self) -> Iterator[Aggregate]:
         return iter(self.aggregates)
 
 

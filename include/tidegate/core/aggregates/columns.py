@@ -1,0 +1,36 @@
+"""What the column rules of several aggregates need: running sums, and results that begin with null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.keys import Ints, Keys, Mask, mask
+
+Numbers = npt.NDArray[np.generic]
+
+
+def arguments(name: str, keys: Keys, number: Callable[[pa.Array], Numbers]) -> tuple[Numbers, Mask]:
+    """Return per row the record's argument, or the state row's stored accumulator; and whether it has one."""
+    argument = pc.struct_field(keys.column("value"), name)
+    stored = pc.struct_field(keys.column("accumulator"), name)
+    numbers = np.where(keys.is_state, number(stored), number(argument))
+    return numbers, np.where(keys.is_state, mask(stored.is_valid()), mask(argument.is_valid()))
+
+
+def running_sum(numbers: Ints, keys: Keys) -> Ints:
+    """Return sums from each key's first row on. The sum over all rows may wrap around; differences stay
+    right.
+    """
+    sums = np.cumsum(numbers)
+    before = (sums - numbers)[keys.first]
+    return sums - before[keys.number]
+
+
+def null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.Array:
+    """Return the results, null before a key's first argument that is not null."""
+    return pa.array(result, mask=running_sum(has_argument.astype(np.int64), keys) == 0)

@@ -1,0 +1,37 @@
+"""`min(x)`: as in Spark, NaN is larger than every number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.core.aggregates.columns import arguments, null_until_argument
+from tidegate.core.aggregates.function import ColumnRule, Function, either, same_type
+from tidegate.core.columnar.keys import Keys, accumulated, ints
+
+
+def _smaller(accumulator: Any, value: Any) -> Any:
+    if accumulator is None or accumulator != accumulator:
+        return value
+    return accumulator if value != value or accumulator <= value else value
+
+
+def _running(name: str, keys: Keys) -> pa.Array:
+    numbers, has_argument = arguments(name, keys, ints)
+    return null_until_argument(
+        accumulated(np.minimum, np.where(has_argument, numbers, np.iinfo(np.int64).max), keys),
+        has_argument,
+        keys,
+    )
+
+
+FUNCTION = Function(
+    _smaller,
+    either(_smaller),
+    same_type,
+    same_type,
+    takes="single values",
+    columns=ColumnRule(pa.types.is_integer, _running),
+)
