@@ -122,7 +122,8 @@ def test_command_edits_replays_and_reports(world: World) -> None:
     lease.release()
     call = "from tidegate.cli import main; main()"
     command = [sys.executable, "-c", call, "quarantine", "replay", "availability"]
-    options = ["--set", "$.quantity = integer($.quantity)", "--by", "ada"]
+    edit = "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)})"
+    options = ["--set", edit, "--by", "ada"]
     environment = {**os.environ, **world.environment}
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
