@@ -24,6 +24,7 @@ def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
     `leased` takes the lease.
     """
     holder = ledger.lease_holder(stream)
+    # The run's own lease from an earlier step is not in its way.
     if holder not in (None, run_id):
         raise lease_held(stream, holder)
 
@@ -46,6 +47,7 @@ def leased(app: App, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
     """
     lease = app.ledger.acquire(stream, run_id)
     stop = threading.Event()
+    # A step can outlast the lease, and calls of Spark and Kafka block this thread: another one renews it.
     keeper = threading.Thread(target=_keep, args=(lease, stop), daemon=True)
     keeper.start()
     try:
@@ -96,6 +98,7 @@ def leased_for(app: App, plan: Plan, run_id: str, step: str) -> Iterator[LeasedL
 
 
 def _keep(lease: LeasedLedger, stop: threading.Event) -> None:
+    # Several times per lease, so that a ledger that fails for a moment does not cost the lease.
     while not stop.wait(LEASE_SECONDS / 4):
         try:
             lease.renew()
@@ -129,6 +132,7 @@ def failures_noted(lease: LeasedLedger, seq: int, step: str) -> Iterator[None]:
         raise  # the ledger cannot store the failure either
     except TidegateError as raised:
         error = raised
+        # After the commit no plan can be dropped, so the advice would be wrong.
         if step in _BEFORE_COMMIT and isinstance(raised, Permanent) and raised.resolved_by_edit:
             raised.fix = f"{raised.fix} {_plan_advice(lease.stream, seq)}".strip()
         if isinstance(raised, LakeDamaged):

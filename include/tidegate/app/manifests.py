@@ -84,4 +84,5 @@ def aliases_of(ledger: LedgerReader, stream: Stream, seq: int, stage: str) -> Al
     """
     plan = ledger.plan(stream, seq)
     stages = planned_pipeline(plan).stages if plan is not None else ()
+    # A stage that the plan no longer has keeps the names that its files have.
     return next((state_aliases(candidate) for candidate in stages if candidate.name == stage), NO_ALIASES)

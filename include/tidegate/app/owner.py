@@ -73,6 +73,7 @@ def _missing_promotion(app: App, pipeline: str, newest: LedgerMark | None) -> Le
     has all.
     """
     charge = app.ledger.charge(pipeline)
+    # Most pipelines have no promotion: then no second query is needed.
     if newest is None and not charge.promotions:
         return None
     own = _committed_mark(app, Stream(pipeline, 0), 0)
@@ -129,6 +130,7 @@ def adopt_folder(app: App, stream: Stream) -> None:
     Raises LedgerMismatch if the folder belongs to another ledger; LakeDamaged, LakeUnavailable,
     LedgerUnavailable.
     """
+    # From the newest down, until one is a batch that this ledger has committed.
     while (unknown := unknown_mark(app, stream)) is not None:
         app.marks(stream).remove(unknown.number)
     claim_folder(app, stream)
@@ -139,6 +141,7 @@ def forget_promotions(app: App, pipeline: str) -> None:
     LakeUnavailable.
     """
     marks = app.promotion_marks(pipeline)
+    # The newest first: a process that is killed leaves marks without a hole.
     while (newest := marks.newest()) is not None:
         marks.remove(newest.number)
 
@@ -170,6 +173,7 @@ def mark_dropped(app: App, stream: Stream) -> None:
     newest, own = marks.newest(), _committed_mark(app, stream, 0)
     assert own is not None, "batch 0 is committed in every ledger"
     if newest is None or newest.name != DROPPED:
+        # The highest number, so that this mark is the newest one for every later reader.
         number = 1 if newest is None else newest.number + 1
         marks.put(LedgerMark(own.ledger, number, DROPPED))
 

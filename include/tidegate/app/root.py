@@ -123,6 +123,7 @@ class App:
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         """Return the emissions of a stage in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
         emitted = core.outgoing(attempt.stage_counts(stage.name))
+        # Most batches of a quiet stage emit nothing: that costs no read.
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
         files = manifest.files_of("outbox", stage.name) if manifest is not None else ()
         return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
@@ -165,6 +166,7 @@ class App:
         pipeline = planned_pipeline(plan)
         records = self.records(plan, pipeline)
         require_trusted(python_functions(pipeline))
+        # Only now: opening a session takes seconds, and the checks above need none.
         with failpoint("compute.session"):
             session = open_session(plan.most_records)
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
@@ -220,6 +222,7 @@ def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan |
     stream = Stream(pipeline, generation)
     run = app.ledger.run(stream, run_id)
     plan = app.ledger.plan(stream, run.seq) if run is not None and run.seq is not None else None
+    # Maintenance removes plans of old batches, so a cleared old task may find none.
     if plan is None and run is not None and is_long_done(app.ledger, stream, run):
         return None
     if plan is None:
@@ -243,6 +246,7 @@ def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -
     Fenced if the head is a later batch: the step was overtaken, and its batch has left the ledger meanwhile.
     Halted if the batch is still the head: the ledger has lost rows.
     """
+    # The head can have moved since the caller read it; only rows of the present head must exist.
     if ledger.head(stream).seq > seq:
         return Fenced(
             f"Batch {seq} of {stream} is published, and later ones are committed",

@@ -50,6 +50,7 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
     Raises Fenced if a table is ahead of the ledger; LakeDamaged if a table was not made by tidegate;
     LedgerMismatch, SchemaChanged, LakeUnavailable, LedgerUnavailable.
     """
+    # Halts a ledger that was restored from a backup: its next batches are not those of the tables.
     claim_folder(app, stream)
     batches = _Batches(app, stream)
     for kind, stage in _tables_of(pipelines):

@@ -27,6 +27,7 @@ def commit_batch(app: App, plan: Plan, run_id: str) -> str:
                 f"Clear `{step}`, if that was only marked as a success; or trigger a new run, which goes on "
                 "with the batch.",
             )
+        # Right before the commit: no transaction spans Kafka and the ledger. The next plan checks again.
         check_source(app, plan)
         lease.commit(plan, attempt)
     return f"batch {plan.seq} is committed as {attempt.name}"

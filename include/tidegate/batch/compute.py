@@ -47,6 +47,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
             check_tables(app, plan.stream, planned_pipeline(plan))
         # 2. One Spark job: it reads, decodes, decides, and writes files under the attempt's own name, so that
         #    a try that was overtaken overwrites nothing.
+        #    Compaction comes first, so that `left_before` lists few files of state.
         compact_overdue(app, plan.stream)
         name = attempt_name(plan.seq, lease.lease.epoch)
         before = left_before(app, lease, plan)
@@ -99,5 +100,6 @@ def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: B
         metrics = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
             files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
+            # Changelogs add up until a compaction folds them, so this can exceed the size of the live rows.
             metrics["state-bytes"] = sum(file.bytes for file in files)
         lease.set_metrics(plan.seq, stage, metrics)

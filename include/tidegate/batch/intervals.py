@@ -91,6 +91,7 @@ def _goes_on(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted: list
 
 def _trigger_of_batch(ledger: LedgerReader, stream: Stream, trigger: Trigger, before: list[Run]) -> Trigger:
     """Return the trigger of the batch after these."""
+    # Only the first own plan asks Kafka for the interval's end: a later answer would include newer records.
     own = next(_own_plans(ledger, stream, before), None)
     return replace(
         trigger,
@@ -140,8 +141,13 @@ def reading_batches(ledger: LedgerReader, head: Head, starts: Ends, ends: Ends) 
     """Return the first and the last batch that have read the records between these offsets; None: there are
     none.
 
-    A partition without a start has no record there; one without an end has them up to the head, at most. It
-    looks at few plans: it searches by halves.
+    It looks at few plans: it searches by halves.
+
+    Args:
+        ledger: the ledger.
+        head: the stream's head.
+        starts: where the records begin; a partition that is missing has no record there.
+        ends: where they end; a partition that is missing has them up to the head, at most.
     """
     read_spans = {at: (start, head.offsets[at]) for at, start in starts.items() if at in head.offsets}
     spans = {at: (start, min(ends.get(at, read), read)) for at, (start, read) in read_spans.items()}
@@ -165,4 +171,5 @@ def _first_batch(ledger: LedgerReader, head: Head, is_past: Callable[[Ends], boo
         plan = ledger.plan(head.stream, seq)
         return plan is not None and is_past(plan.ends)
 
+    # bisect needs a monotonic key: offsets only rise. An accepted gap can put the head beyond all plans.
     return min(bisect_left(range(1, head.seq + 1), True, key=after) + 1, head.seq)

@@ -56,6 +56,7 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
         state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
         aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])
         files = state.get(pin["stage"], ())
+        # The files declare the columns; only an empty state takes them from the plan.
         columns = pa.schema([]) if files else _value_columns(ledger, stream, pin)
         return StateVersion(app.lake(stream).store, files, aliases, columns)
 
@@ -78,6 +79,7 @@ def _pinned_table(path: str) -> dict[str, Any]:
             raise LookupMissing(
                 f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
             )
+        # The version alone does not identify a table: one that was created again counts from 0, too.
         return {"version": table.version(), "id": str(table.metadata().id)}
 
 
@@ -111,6 +113,7 @@ def _pinned_stage(
     assert lookup.state is not None, "only asked for states"
     pipeline, stage = lookup.state
     streams = _readable(ledger, pipeline, before.get("generation", 0))
+    # seq 0: the generation has a row in the ledger and no state yet.
     heads = [head for head in map(ledger.head, streams) if head.seq]
     if not heads:
         raise LookupMissing(
@@ -147,6 +150,7 @@ def _caught_up(heads: Sequence[Head], table: str) -> Head:
     """Return the newest generation that has read all that the older ones have: the state of others is
     partial.
     """
+    # Several heads only where none was ever promoted: the newest counts once it has caught up.
     newest_first = sorted(heads, key=lambda head: head.stream.generation, reverse=True)
     for number, head in enumerate(newest_first):
         ahead = [older for older in newest_first[number + 1 :] if head.unread_of(older)]

@@ -37,10 +37,13 @@ def plan_ranges(
         check_same_topic(head, view.topic, view.topic_id)
         for partition in sorted(view.starts):
             at = (view.topic, partition)
+            # From the head, never from a consumer group: its offsets would advance without the state.
             start = head.offsets.get(at, first_start(head, view, partition, first_starts))
             check_kept(head, view, partition, start)
             interval_end = min((upper or {}).get(at, view.ends[partition]), view.ends[partition])
+            # Timestamps need not rise with offsets: an interval's end below the head reads nothing.
             interval = OffsetRange(view.topic, partition, start, max(start, interval_end))
+            # From the last stable offset on, a transaction is open: its records may yet be aborted.
             ranges.append(interval.cut(view.stable_ends[partition]))
     return limit_span(ranges, max_records)
 
@@ -59,7 +62,9 @@ def first_start(head: Head, view: TopicView, partition: int, first_starts: Ends)
 def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
     """Return ranges that read nothing: each partition stays where the head has it.
 
-    `cut` are the partitions in which the head's batch left records of its interval. They are still left.
+    Args:
+        head: the last committed batch.
+        cut: the partitions in which the head's batch left records of its interval. They are still left.
     """
     return tuple(
         OffsetRange(*at, offset, offset, head.epochs.get(at), at in cut)
@@ -68,7 +73,11 @@ def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetR
 
 
 def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
-    """Raise OffsetsLost or LogTruncated unless the log has all records from `start` on."""
+    """Check that the log has all records from `start` on.
+
+    Raises OffsetsLost if retention deleted unread records, LogTruncated if the log ends before `start`.
+    """
+    # A topic that was never read has lost nothing: what retention left is its beginning.
     first, end = view.starts[partition], view.ends[partition]
     if start < first and head.has_read(view.topic):
         lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
@@ -88,6 +97,7 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
     raises.
     """
     starts = {(range_.topic, range_.partition): range_.start for range_ in plan.ranges if range_.span}
+    # The head as the plan saw it; an empty range is left out, since it needs no record.
     planned = Head(plan.stream, plan.seq - 1, starts, plan.topic_ids)
     by_topic = {view.topic: view for view in views}
     for range_ in plan.ranges:
@@ -106,7 +116,10 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
 
 
 def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, ...]:
-    """Cut the ranges at these offsets; where none is given, nothing is read."""
+    """Cut the ranges at these offsets; where none is given, nothing is read.
+
+    Example: with the end 7 for its partition, a range from 5 to 9 becomes 5 to 7.
+    """
     return tuple(range_.cut(ends.get((range_.topic, range_.partition), range_.start)) for range_ in ranges)
 
 
@@ -115,6 +128,8 @@ def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetR
 
     Each partition gets an equal share, and what a small one leaves of its share goes to the others: a busy
     partition cannot keep the records of small ones waiting.
+
+    Example: of the spans 2, 10 and 10, a limit of 12 reads 2, 5 and 5.
     """
     spans = [range_.span for range_ in ranges]
     if most is None or sum(spans) <= most:
@@ -127,6 +142,7 @@ def _equal_shares(spans: Sequence[int], most: int) -> list[int]:
     """Divide `most`, which is less than the sum of the spans; no share is larger than its span."""
     shares = [0] * len(spans)
     left = most
+    # Smallest first, so that `left` already contains what the small ones did not use of their shares.
     for served, index in enumerate(sorted(range(len(spans)), key=spans.__getitem__)):
         shares[index] = min(spans[index], left // (len(spans) - served))
         left -= shares[index]
@@ -157,9 +173,14 @@ def offsets_at(
 ) -> dict[tuple[str, int], int]:
     """Return the first offset of each partition from an instant on; none if it has no such record.
 
-    Timestamps need not rise with offsets, so this is only a hint for an interval's end. A record from after
-    `believed_until_ms` does not count: it would hold back all later records until its time has come. It is
-    read, and quarantined.
+    Timestamps need not rise with offsets, so this is only a hint for an interval's end.
+
+    Args:
+        log: the cluster's logs.
+        views: the topics.
+        timestamp_ms: the instant, epoch ms.
+        believed_until_ms: a record from after it does not count: it would hold back all later records until
+            its time has come. It is read, and quarantined.
     """
     return {
         (view.topic, partition): offset
@@ -172,7 +193,7 @@ def offsets_at(
 
 
 def check_partitions(views: Sequence[TopicView], offsets: Ends) -> None:
-    """Raise TriggerInvalid where offsets are given of partitions that are not there."""
+    """Check that offsets are given only of partitions that exist. Raises TriggerInvalid."""
     partitions = _all_partitions(views)
     unknown = ", ".join(f"{topic}[{number}]" for topic, number in sorted(offsets.keys() - set(partitions)))
     if unknown:
@@ -187,14 +208,17 @@ def _all_partitions(views: Sequence[TopicView]) -> list[tuple[str, int]]:
 
 
 def check_same_topic(head: Head, topic: str, topic_id: str) -> None:
-    """Raise TopicRecreated if a topic has another id than in the head, whose offsets mean nothing then."""
+    """Check that a topic has the same id as in the head: the head's offsets mean nothing in another topic.
+
+    Raises TopicRecreated.
+    """
     previous_id = head.topic_ids.get(topic)
     if previous_id is not None and previous_id != topic_id:
         raise TopicRecreated(_recreated(topic, previous_id, topic_id), _new_generation(head.stream))
 
 
 def check_planned_topic(plan: Plan, topic: str, topic_id: str) -> None:
-    """Raise TopicRecreated if a topic has another id than in the plan.
+    """Check that a topic has the same id as in the plan. Raises TopicRecreated.
 
     For the first batch the fix is to drop the plan, since there is no state yet.
     """

@@ -92,7 +92,14 @@ class Repetition(NamedTuple):
 
 
 def require_start_over(app: App, pipeline: Pipeline, head: Head, plan: Plan) -> None:
-    """Raise StartOverRefused if a batch would send again what another stream has sent."""
+    """Check that a batch does not send again what another stream has sent. Raises StartOverRefused.
+
+    Args:
+        app: the ledger and sinks.
+        pipeline: the pipeline of the batch.
+        head: the stream's head before it.
+        plan: the batch, not in the ledger yet.
+    """
     repetitions = list(_repetitions(app, pipeline, head, plan))
     if not repetitions:
         return
@@ -132,6 +139,7 @@ def _read_by(app: App, sender: Stream, head: Head, plan: Plan) -> tuple[OffsetRa
     if not any(part.span for part in parts):
         return ()
     read = _overlap(app.ledger.head(sender), plan, parts)
+    # What this stream never read is a repetition in any case; the rest only if the other went on later.
     if not read or set(read) & set(_overlap(app.ledger.head(sender), plan, new)):
         return read
     return read if _has_gone_on(app, sender, plan.stream) else ()
@@ -192,6 +200,7 @@ def _streams_without_pipeline(app: App) -> Iterator[tuple[Stream, str | None]]:
     named = {file: stream_in_broken_file(file) for file in (error.problems[0].file for error in errors)}
     for stream in app.ledger.streams():
         if stream not in owned:
+            # A broken file may not show its generation; then it counts as the file of any of them.
             names = ((stream.pipeline, stream.generation), (stream.pipeline, None))
             yield stream, next((file for file, name in named.items() if name in names), None)
 

@@ -83,12 +83,15 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
         return _outcome_of_run(app, stream, run)
     finish_orphaned_streams(app, pipeline, trigger.run_id)
     with leased(app, stream, trigger.run_id) as lease, app.clusters:
+        # No batch is planned before its predecessor is published: so at most one decided batch waits.
         publish_decided(app, lease)
         with failures_noted(lease, lease.head(stream).seq + 1, "plan"):
+            # An undecided plan goes first (decision 3): a new clock would change what its timers emit.
             open_plan = lease.open_plan(stream)
             if open_plan is not None:
                 return _adopt(lease, trigger, open_plan)
             for sink in app.sinks(stream, pipeline):
+                # Before the plan exists: later, each run would go on with the plan and halt at this sink.
                 sink.check_settings()
             return _plan_next(app, lease, pipeline, trigger)
 
@@ -239,12 +242,14 @@ def _view_source(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> 
             ranges = plan_ranges(head, views, first, upper, most)
         else:
             check_partitions(views, trigger.until_offsets)
+            # `max_records` last: partitions that the trigger leaves out must not use up a share of it.
             ranges = limit_ends(plan_ranges(head, views, first, upper, None), trigger.until_offsets)
             ranges = limit_span(ranges, most)
         check_head_epochs(log, head, views)
         ranges = with_epochs(log, views, ranges)
         stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
+    # Lag ends at the last stable offset, since no batch could read the records from there on.
     waiting = sum(max(0, ends[range_.topic, range_.partition] - range_.start) for range_ in ranges)
     topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
     for sink in app.sinks(head.stream, pipeline):
@@ -278,6 +283,7 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     That is so if a stage runs by it, has a buffered value or may have a heartbeat, and the clock advances in
     a partition that is not cut. `before` is the attempt of the previous batch.
     """
+    # A clock that advances in no partition has fired all its timers in an earlier batch.
     if plan.clocks_after == plan.clocks or not any(
         stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
     ):
@@ -323,6 +329,7 @@ def _log_what_is_unusual(
 
 def _age(lease: LeasedLedger, plan: Plan) -> dict[str, float]:
     """Return how far the newest record that was read is behind the clock; empty before the first batch."""
+    # -1: no time was applied to the partition yet.
     times = [at for stage in lease.times(plan.stream).values() for at in stage.values() if at >= 0]
     return {"age_seconds": (plan.clock_ms - max(times)) / 1000} if times else {}
 

@@ -60,6 +60,7 @@ def _catch_up(app: App, plan: Plan, run_id: str) -> None:
             lease.note_failure(lease.head(plan.stream).seq, "tables", error)
             lease.release()
         raise
+    # Read without the lease: almost always there is nothing to remove, and no run has to wait.
     noted = app.ledger.failure(plan.stream, app.ledger.head(plan.stream).seq)
     if noted is not None and noted.step == "tables":
         with suppress(LeaseHeld), leased(app, plan.stream, run_id) as lease:
@@ -92,6 +93,7 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
         if head.seq:
             logger.info("%s is not in charge: what it decides is withheld until it is promoted", stream)
         return
+    # Usually only the head's batch can lack a sink: then the loop reads a single plan.
     first = head.seq
     if charge.promotions:
         first = max(ledger.newest_publication(stream), charge.promotions[-1].first_seq)
@@ -116,12 +118,14 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan) -> None:
     for sink in app.sinks(plan.stream, planned_pipeline(plan)):
         if sink.name not in done:
             records = _publish_to(lease, sink, plan, attempt)
+            # Sink by sink: a try that dies here offers the batch again, and the sink's progress skips it.
             lease.add_publication(plan.seq, sink.name, records)
 
 
 def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
     try:
         outbox = sink.outbox(plan, attempt)
+        # A sink never sees an empty batch, so its progress may be at an older batch than the head.
         if outbox.emitted:
             sink.publish(lease, outbox, lease.last_published(plan.stream, sink.name))
     except SinkAhead:  # sinks get batches in order; one whom a newer try has overtaken cannot note it

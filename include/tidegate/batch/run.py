@@ -61,6 +61,7 @@ def connections(ledger: LedgerReader, stream: Stream, *more: Pipeline) -> set[Co
     If batches may have been withheld, those of all pipelines that batches were planned with.
     """
     head = ledger.head(stream).seq
+    # A plan keeps its own connections, whatever the file names now; head + 1 is the open plan.
     plans = [ledger.plan(stream, seq) for seq in (head, head + 1)]
     pipelines = [*more, *(planned_pipeline(plan) for plan in plans if plan is not None)]
     if ledger.charge(stream.pipeline).promotions:

@@ -71,6 +71,7 @@ def _planned_writers(schemas: SourceSchemas) -> PlannedWriters:
 
 
 def _versions(client: SchemaRegistry, subject: str, planned: PlannedWriters) -> list[WriterSchema]:
+    # A version that was deleted softly still has records in the topic.
     numbers = client.versions(subject, with_deleted=True)
     return [
         planned[subject, number]

@@ -71,6 +71,7 @@ def decide_still_batch(
         plan.stream, manifest_of(name, plan.seq, list(_changed_state(app, plan, change, name)))
     )
     times = last.times if times is None else times
+    # `validated`: it emits nothing, so no expectation and no sink has to see it.
     lease.decide(
         (plan, Attempt(plan.stream, plan.seq, manifest, running_counts(last), validated=True, times=times))
     )
@@ -84,6 +85,7 @@ def _changed_state(app: App, plan: Plan, change: Change, name: str) -> Iterator[
         for stage, files in state.items():
             changed = partial(_changed, plan.seq, partial(change, stage, stages[stage][-1]))
             folder, rule = lake.files("state", stage, name), FoldRule.for_stages(stages[stage])
+            # Not whole: only changed rows are written, a changelog beside the state of the batches before.
             yield from fold(lake.store, folder, files, rule, is_whole=False, change=changed)
 
 

@@ -118,6 +118,7 @@ def suite_parameters(app: App, plan: Plan, attempt: Attempt, stages: tuple[str, 
         if facts.attempt is not None
     ]
     for name in COUNTS if before else ():
+        # The ledger lists the newest batch first.
         numbers = [counts[name] for counts in before]
         values |= {
             f"previous_{name}": numbers[0],
@@ -185,6 +186,7 @@ def _outboxes_before(app: App, plan: Plan, stage: Stage, batches: int) -> Iterat
     """Yield the outbox files of the batches before this one, newest first."""
     if not batches:
         return
+    # `committed` lists what comes after a batch, in rising order; this batch may be listed, too.
     committed = app.ledger.committed(plan.stream, max(0, plan.seq - 1 - batches))
     for seq, manifest in reversed(committed):
         if seq < plan.seq:

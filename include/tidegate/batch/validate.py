@@ -162,6 +162,7 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
     """Return the number of records in quarantine by reason."""
     store, counts = app.lake(plan.stream).store, Counter[str]()
     for file in app.manifest(plan.stream, attempt.manifest).files_of("quarantine"):
+        # A row group at a time, and only its reasons: quarantine may be larger than memory.
         for group in row_groups(store, file, RowBounds()):
             codes = reason_codes(group.read(["reason"])["reason"])
             counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
@@ -171,6 +172,7 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
     pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
+    # `explode` makes several records of one, and each can be refused or late by itself.
     came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
     of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
     excesses = []
@@ -243,6 +245,7 @@ def _verdicts(
     app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
 ) -> list[Verdict]:
     """Return the verdict of each check. All verdicts are stored in one transaction, also failed ones."""
+    # A check imports these modules, which runs their code: so the settings have to allow them first.
     require_trusted_modules(module for check in pipeline.checks for module in check.modules)
     verdicts, results = [], []
     for prepared in prepared_checks(app, plan, pipeline, attempt):
@@ -304,6 +307,7 @@ def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     LakeUnavailable.
     """
     earlier = app.ledger.quality(plan.stream, plan.seq) if pipeline.checks else []
+    # Verdicts of earlier tries stay in the ledger, and each try has its own page.
     try_number = max((result.try_number for result in earlier), default=0) + 1
     for number, check in enumerate(pipeline.checks, start=1):
         yield _prepared(app, plan, pipeline, attempt, (number, check), earlier, try_number)

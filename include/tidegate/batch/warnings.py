@@ -32,6 +32,7 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
 
 def stalled_in(log: KafkaLog, views: Sequence[TopicView]) -> list[str]:
     """Return the messages for topics whose views are given. It asks Kafka only if a transaction is open."""
+    # The machine's clock: a transaction stays open in real time, whatever interval the batch is of.
     now_ms = time.time_ns() // 1_000_000
     return [
         _describe_transaction(txn, now_ms)
@@ -62,8 +63,14 @@ def old_record_warnings(
 ) -> list[str]:
     """Return a sentence for each sink to which emissions of these ranges may be too old.
 
-    `clock_ms` is the batch's clock; None: not known yet. A broker that does not answer gives a sentence, too:
-    it must not keep a batch from being planned.
+    A broker that does not answer gives a sentence, too: it must not keep a batch from being planned.
+
+    Args:
+        app: the settings and clusters.
+        stream: the stream.
+        pipeline: its pipeline.
+        ranges: the offsets that the batch reads.
+        clock_ms: the batch's clock, epoch ms; None: not known yet.
     """
     read = [planned for planned in ranges if planned.span]
     if not read:

@@ -93,6 +93,7 @@ def difference(old: pa.Table, new: pa.Table) -> Difference:
     both = _values(old, _OLD).join(_values(new, _NEW), keys=list(ENTRY), join_type="full outer")
     both = both.sort_by([(name, "ascending") for name in ENTRY])
     before, after = pc.is_valid(both[_OLD]), pc.is_valid(both[_NEW])
+    # Arrow compares with null as null: such a row is added or removed, and `changed` leaves it out below.
     differs = pc.fill_null(pc.not_equal(both[_OLD], both[_NEW]), True)
     changed = both.filter(pc.and_(pc.and_(before, after), differs))
     added, removed = both.filter(pc.invert(before)), both.filter(pc.invert(after))
@@ -101,6 +102,7 @@ def difference(old: pa.Table, new: pa.Table) -> Difference:
 
 def _values(rows: pa.Table, name: str) -> pa.Table:
     """Return the live entries, each with its value in the column `name`."""
+    # `consumed` has no column where nothing was emitted, and a join needs them.
     if not rows.num_columns:
         columns = dict.fromkeys(ENTRY[1:], pa.int64())
         return pa.schema([(ENTRY[0], pa.string()), *columns.items(), (name, pa.string())]).empty_table()
@@ -170,6 +172,7 @@ def compare_generations(app: App, old: Stream, new: Stream) -> GenerationDiffere
     common.
     """
     old_seq, new_seq = common_point(app, old, new)
+    # A sink that only one of them has is compared, too: consumers gain or lose all of it.
     names = dict.fromkeys([*_sinks(app, old), *_sinks(app, new)])
     return GenerationDifference(
         old,

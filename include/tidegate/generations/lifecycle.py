@@ -68,6 +68,7 @@ def _in_charge(app: App, stream: Stream) -> int:
         )
     *older, newest = siblings
     without_file = streams_without_file(app)
+    # Only the newest will publish on: what an older one has not sent yet would be withheld.
     still_open = [other for other in older if other not in without_file or _is_unpublished(app, other)]
     if still_open:
         raise SettingsInvalid(
@@ -89,6 +90,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     Raises LeaseHeld, Fenced, Halted if it has a batch; StateGivenUp; PipelineChanged where the file
     does not fit that state; LakeDamaged, LakeUnavailable. Then it is empty still.
     """
+    # Without the origin's lease: a committed batch and its state do not change any more.
     plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)
     if plan is None or last is None:
         raise missing_of_head(app.ledger, origin, seq, "plan")
@@ -106,6 +108,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
         manifest = app.write_manifest(lease.stream, manifest_of(name, FIRST, files))
         counts = running_counts(last)
         attempt = Attempt(lease.stream, FIRST, manifest, counts, validated=True, times=last.times)
+        # One transaction decides the batch and notes the origin: before it, the generation is empty.
         lease.begin_from((first, attempt), origin, seq)
         lease.release()
 
@@ -194,6 +197,7 @@ def require_not_looked_up(app: App, stream: Stream) -> None:
 def files_of(app: App, stream: Stream) -> list[Listed]:
     """Return the files of a stream, without marks and what is published. Raises LakeUnavailable."""
     lake = app.lake(stream)
+    # Marks stay, so that an older copy of the ledger halts; consumers read `published`.
     excluded = (f"{lake.base}/published/", lake.marks.folder)
     return [file for file in lake.store.listed(lake.base) if not file.path.startswith(excluded)]
 
@@ -201,6 +205,7 @@ def files_of(app: App, stream: Stream) -> list[Listed]:
 def remove_files(app: App, stream: Stream) -> int:
     """Delete the files of a stream that the ledger has forgotten, and return how many those were."""
     lake, files = app.lake(stream), files_of(app, stream)
+    # The order does not matter: the ledger does not know the stream any more, and a second call goes on.
     for file in files:
         with failpoint("drop.delete"):
             lake.store.delete(file.path)

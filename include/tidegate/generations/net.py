@@ -84,6 +84,7 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     attempt = Attempt(
         lease.stream, plan.seq, manifest, _emission_counts(last, outboxes), validated=True, times=last.times
     )
+    # This batch skips the validate step, and once it is decided a sink could only halt.
     check_outboxes(app, plan, pipeline, attempt)
     return plan, attempt
 
@@ -120,6 +121,7 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
     """
     sink, feeds = _consumed_by_all(app, charge, pipeline, stage, plan)
     old = consumed(app, feeds)
+    # Up to the batch before, since this one is not committed yet.
     new = whole_emissions(app, own_feeds(app, plan.stream, sink.name, plan.seq - 1))
     if not new.num_columns:
         raise Halted(
@@ -189,6 +191,7 @@ def _consumed_by_all(
 def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of some entries."""
     selected = pa.concat_tables([table.select(ENTRY) for table in entries])
+    # Arrow's join keeps no order and no structs: so row numbers are joined, and rows taken by them.
     numbers = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(
         numbers.join(selected, keys=list(ENTRY), join_type="inner")["row"].combine_chunks().sort()
@@ -218,6 +221,7 @@ def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
 
 def _numbered(rows: pa.Table, seq: int) -> pa.Table:
     """Return the rows sorted and numbered as an outbox of this batch; a missing window is null again."""
+    # By hash first, as in any outbox: readers skip row groups by their hashes.
     rows = rows.sort_by([(name, "ascending") for name in (HASH, *ENTRY)])
     for name in WINDOW:
         is_none = pc.equal(rows[name], NO_WINDOW)

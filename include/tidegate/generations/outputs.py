@@ -77,6 +77,7 @@ def consumed_feeds(app: App, charge: Charge, pipeline: str, sink: str) -> list[F
     do not count.
     """
     spans = list(charge.spans())
+    # Only from the last net promotion on: older generations may be dropped, and need not be read.
     first = max((number for number, span in enumerate(spans) if span.is_net), default=0)
     feeds: list[Feed] = []
     for span in spans[first:]:
@@ -100,6 +101,7 @@ def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:
             "Promote the new generation without --net: its whole stream goes out.",
         )
     ways = {_way(pipeline, sink) for pipeline in planned_pipelines(app.ledger, stream)}
+    # The sink then has another stage's values, or none, for a part of the batches.
     if len(ways) > 1:
         raise Halted(
             f"The sink {sink} was added or changed within {stream}, so what it has cannot be told",
@@ -201,5 +203,6 @@ def _folded(tables: Iterable[pa.Table]) -> pa.Table:
 def _newest(rows: pa.Table) -> pa.Table:
     """Return the last row of each entry."""
     numbered = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    # Rows come in the order in which they were sent, so the largest row number is the newest emission.
     last = numbered.group_by(list(ENTRY)).aggregate([("row", "max")])["row_max"].combine_chunks()
     return rows.take(last.sort())

@@ -48,6 +48,7 @@ def needs_approval(app: App, pipeline: str) -> bool:
     """
     folder = app.settings.pipelines
     defaults = load_defaults(folder).airflow
+    # Files, not plans: an approval is a rule of the project, and holds from the moment it is written.
     pipelines, errors = load_pipelines(folder)
     own = [pipeline_.airflow for pipeline_ in pipelines.values() if pipeline_.pipeline == pipeline]
     if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
@@ -227,6 +228,7 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
             is_rollback=switch.is_rollback,
             approved_by=switch.approved_by,
         )
+        # The ledger checks both epochs and the replaced head again: a lease may be lost meanwhile.
         lease.promote(promotion, replaced.lease, net)
         replaced.release()
     logger.info("%s is in charge, %s no longer", stream, replaced.stream)
@@ -249,6 +251,7 @@ def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) 
             f"{missing} of them in {topic}[{partition}]",
             "Run it until it has caught up, then promote it.",
         )
+    # Before the switch: afterwards consumers would get nothing from either generation.
     for sink in app.sinks(head.stream, planned_pipeline(plan)):
         sink.check_settings()
         sink.check_target()

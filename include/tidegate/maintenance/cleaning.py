@@ -84,6 +84,7 @@ def clean(
     unread = _unread(app, stream, now - safe_age.total_seconds())
     if not dry_run:
         catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
+        # After the tables are at the head: until then they may still name a file that is removed here.
         remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)
     expired = expire_quarantine(app, stream, now, safe_age, dry_run)
@@ -170,6 +171,7 @@ def oldest_needed(app: App, stream: Stream, now: float) -> int:
     `now`: epoch seconds. Raises LedgerUnavailable.
     """
     travel = max(app.settings.time_travel, _PLANNING)
+    # A lookup's pin counts even beyond time travel: its batch must see the same state in each try.
     needed = [app.ledger.head_at(stream, now - travel.total_seconds()), *_pinned(app, stream)]
     return min(needed)
 

@@ -94,6 +94,7 @@ def _why_not(head: int, base: int, manifests: Sequence[Manifest], only_if_due: b
     """
     if head == base:
         return "is compacted already" if head else "no batch is committed yet"
+    # `state_manifests` begins with the snapshot, if there is one.
     snapshot, changelogs = (manifests[0], manifests[1:]) if base else (None, manifests)
     if only_if_due and not is_due(snapshot, changelogs):
         changed, folded = _size_of(changelogs).rows, snapshot.rows if snapshot is not None else 0
@@ -131,6 +132,7 @@ def work_on_streams(
     for stream in streams:
         try:
             results.append(work(stream))
+        # One damaged stream must not keep the others from being compacted or cleaned.
         except TidegateError as error:
             errors[stream] = error
     return results, _combined(errors)

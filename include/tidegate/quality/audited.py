@@ -80,6 +80,7 @@ class AuditedRows:
         for file in self.files:
             with open_data(self.store, file) as parquet:
                 paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
+                # For each file anew: files of before an edit lack some of the columns.
                 stored = self._stored(paths, requested)
                 for group in range(parquet.num_row_groups):
                     with data_errors(self.store, file):
@@ -102,6 +103,7 @@ class AuditedRows:
         return list(dict.fromkeys(origins))
 
     def _shown(self, rows: pa.Table, requested: Sequence[str]) -> pa.Table:
+        # A deletion has no values: an expectation such as `not_be_null` would fail for each of them.
         if self.only_values:
             rows = rows.filter(pc.is_valid(rows[VALUE]))
         columns = {name: self._column(rows, name) for name in requested}

@@ -58,6 +58,7 @@ class CheckBeside:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
+            # The audit of a batch names its files and has no rows, so little goes through the pipe.
             pickle.dump(audit, process.stdin)
             process.stdin.flush()
             answer: Verdict | TidegateError = pickle.load(process.stdout)

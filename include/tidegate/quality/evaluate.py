@@ -54,6 +54,7 @@ def evaluate(
     # a stage without windows has columns of type null, which say nothing about the row
     shown = [name for name in (KEY, *WINDOW) if name in rows.schema.names and not _is_null(rows, name)]
     values = {**suite.parameters, **parameters}
+    # By the manifest's numbers of rows, so nothing is read to find out.
     fits_in_memory = parts.number <= part_rows
     typed = parts.whole() if fits_in_memory else parts.empty()
     measurements = [Measurement(spec, values, shown, typed) for spec in suite.expectations]
@@ -113,6 +114,7 @@ def _evaluated_in_parts(
     by_value: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
     for measurement in measurements:
         if measurement.split is Split.VALUES and measurement.is_evaluated:
+            # Rows are distributed by these columns: expectations on the same ones share that pass.
             by_value[measurement.spec.columns].append(measurement)
     for columns, group in by_value.items():
         results |= _by_value(columns, group, parts, shown)
@@ -164,6 +166,7 @@ def _whole(measurement: Measurement, parts: Parts, shown: Sequence[str]) -> Any:
     frame = Frame(parts.whole(measurement.columns, _makes_doubles(measurement, parts)))
     frame.measure([measurement])
     result = measurement.result(frame)
+    # Positions count from the first row of the first file, as `Parts.at` does.
     places = result.result.get("partial_unexpected_index_list") if result.result else None
     if places and all(isinstance(place, int) for place in places):
         columns = [*shown, *(name for name in measurement.spec.columns if name not in shown)]

@@ -42,6 +42,7 @@ class _SeldomUsed:
 @contextmanager
 def _lazily() -> Iterator[None]:
     finder: Any = _SeldomUsed()
+    # First, since the first finder that knows a module decides how it is loaded.
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -42,6 +42,7 @@ class Parts:
 
     def empty(self) -> pd.DataFrame:
         """Return a DataFrame without rows whose columns have the types that the parts have."""
+        # If all rows are one part, that part has its own types anyway, and no pass is needed.
         if self.number > self.most:
             self._find_nulls(self.rows.schema.names)
         return self._frame(self.rows.schema.empty_table())
@@ -90,6 +91,7 @@ class Parts:
             paths = [Path(folder, f"{part}.arrow") for part in range(parts)]
             writers = [open_files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
             for table in self._tables(columns):
+                # Equal values have equal hashes, so they meet in one part, whichever row group they are in.
                 places = pa.array(_hashes(self._frame(table.select(list(value_columns)))) % parts)
                 for part, writer in enumerate(writers):
                     rows = table.filter(pc.equal(places, part))
@@ -150,6 +152,7 @@ class Parts:
     def _frame(self, table: pa.Table) -> pd.DataFrame:
         frame: pd.DataFrame = table.to_pandas()
         for name in table.column_names:
+            # The part has no null, but the whole has: pandas would give this part another type.
             if self._nullable.get(name) and not table[name].null_count:
                 is_boolean = pa.types.is_boolean(table.schema.field(name).type)
                 frame[name] = frame[name].astype(object if is_boolean else np.float64)

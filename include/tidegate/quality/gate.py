@@ -33,6 +33,7 @@ def check(audit: Audit, part_rows: int = PART_ROWS) -> Verdict:
         verdict = check(Audit("orders on emissions", suite, rows))
         verdict.stops  # whether a critical expectation is not met
     """
+    # The import registers their types; the suite is evaluated with these by name.
     for module in audit.modules:
         _import(module)
     with provide_facts(audit.facts):

@@ -84,6 +84,7 @@ class Measurement:
         )
         self._expectation = self.configuration.to_domain_obj()
         self.is_readable = True
+        # The metrics depend on the types of columns, and not on rows: an empty table is enough.
         self._metrics = self._dependencies(_engine(typed))
         declared = getattr(type(self._expectation), "split", None)
         self.split = Split[declared.upper()] if isinstance(declared, str) else split_of(self._metrics)

@@ -55,6 +55,7 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is
 
     def __init__(self) -> None:
         super().__init__()
+        # Only the frame of the page is replaced; sections come from Great Expectations' own templates.
         self.env.loader = ChoiceLoader([DictLoader({"page.j2": _PAGE}), self.env.loader])
 
 
@@ -84,6 +85,7 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> 
         },
         meta={
             "great_expectations_version": gx.__version__,
+            # The day of the batch's clock, whenever the check runs: the page is filed under that day.
             "run_id": RunIdentifier(run_name=_run_name(place), run_time=_midnight(place)),
             "batch_spec": {"data_asset_name": audit.title},
         },

@@ -93,6 +93,7 @@ def propose_for_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_l
 def _share(type_: str, shares: Sequence[float]) -> Proposal:
     """Propose twice the largest share so far, at most 1 and at least one percent."""
     most = max(shares, default=0.0)
+    # Never below the largest share so far: the batches that it is learned from have to pass.
     bound = max(most, min(1.0, max(_rounded_up(2 * most), _LEAST_SHARE)))
     source = f"{most:.2%} at most, in {len(shares)} batches"
     return Proposal(type_, {"max_share": bound}, source, "warning")
@@ -113,6 +114,7 @@ def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
     """
     # smaller batches have shares that vary by chance; `emitted_share_as_before` skips them, too
     judged = [past for past in history if past.came_in >= 100]
+    # One batch more than the expectation needs, so that at least one is judged by the others.
     if len(judged) <= 5:
         return
     for slack in _SLACKS:
@@ -180,6 +182,7 @@ class _Column:
         if not self._all.null_count:
             yield Proposal(type_, column, f"none is null in {self._seen}", "warning")
             return
+        # The worst batch, and not the average: the expectation is evaluated batch by batch.
         least = min(1 - part.null_count / len(part) for part in self._parts)
         mostly = math.floor((least - _TENTH) * 100) / 100
         if mostly >= 0.5:

@@ -144,6 +144,7 @@ def _day_index(store: Store, place: PagePlace) -> str:
 
 def _write_indexes_above(store: Store, place: PagePlace) -> None:
     generation = f"{place.pipeline}/g{place.generation}"
+    # Folders are named by ISO dates, whose order as texts is that of time.
     days = sorted(_folders(store, generation), reverse=True)
     for day in days[MOST_DAYS:]:
         _remove(store, f"{generation}/{day}")
@@ -193,6 +194,7 @@ def read_page(root: str, path: str) -> bytes | None:
 
     Raises LakeUnavailable if the store does not answer.
     """
+    # An allow list: `..`, absolute paths and other files of a shared bucket match nothing.
     if not _READABLE.fullmatch(path):
         return None
     store = Store(root)

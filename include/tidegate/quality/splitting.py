@@ -114,6 +114,7 @@ def _more_common(left: tuple[int, list[Any]], right: tuple[int, list[Any]]) -> t
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def chosen(left: Any, right: Any) -> Any:
+        # A part without values has no extreme, and must not hide that of the other.
         if pd.isna(left) or pd.isna(right):
             return right if pd.isna(left) else left
         return choose(left, right)
@@ -159,6 +160,7 @@ def aggregate(metric: str) -> Aggregate | None:
 def split_of(metrics: Iterable[str]) -> Split:
     """Return the finest split that all of these metrics allow."""
     splits = {_split(metric) for metric in metrics}
+    # The coarsest split that one of them needs is the finest that all of them allow.
     return next((split for split in (Split.WHOLE, Split.VALUES) if split in splits), Split.ROWS)
 
 

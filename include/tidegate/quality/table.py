@@ -32,6 +32,7 @@ def verdict_table(verdict: Verdict, docs: str) -> str:
         cells = (mark, result.severity.value, result.type, columns, _observed(result))
         table.add_row(*(Text(cell) for cell in cells))
     text = StringIO()
+    # A fixed width and plain characters: a task's log has no terminal to ask.
     console = Console(file=text, width=_WIDTH, color_system=None, legacy_windows=False, force_terminal=False)
     console.print(table)
     lines = [line.rstrip() for line in text.getvalue().splitlines()]

@@ -52,6 +52,7 @@ class DuckDatabase:
             database.query("SELECT row FROM rows WHERE topic = ?", ["stock"], table)
         """
         if rows is not None:
+            # SQL has no order of its own: `row` leads from a result back to the rows of the table.
             numbers = pa.array(range(rows.num_rows), pa.int64())
             self.connection.register("rows", rows.append_column("row", numbers))
         try:
@@ -62,6 +63,7 @@ class DuckDatabase:
 
     def stream(self, sql: str, block_rows: int) -> Iterator[pa.Table]:
         """Yield the result of a query in blocks. Queries that run meanwhile do not disturb it."""
+        # A cursor has a result of its own; a second query on the connection would end this one.
         with self.connection.cursor() as cursor:
             for batch in cursor.execute(sql).to_arrow_reader(block_rows):
                 yield pa.table(batch)
@@ -76,5 +78,6 @@ def open_database() -> Iterator[DuckDatabase]:
         TemporaryDirectory(prefix="tidegate-duckdb-") as folder,
         duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as connection,
     ):
+        # Last: from here on no statement, and no expression of a user, can change the settings above.
         connection.execute("SET lock_configuration = true")
         yield DuckDatabase(connection)

@@ -73,6 +73,7 @@ class RecordEdit:
             except _Unfit as error:
                 raise _unfit(rows, len(values), error) from error
         inputs = _inputs(rows["key"].to_pylist(), values)
+        # Each expression reads `inputs`, never `edited`: both see the record as it was.
         edited = rows
         with open_database() as database:
             for name, text in self._expressions.items():
@@ -92,6 +93,7 @@ class RecordEdit:
         except _Unfit as error:
             if inputs.num_rows == 1:
                 raise _unfit(rows, inputs[_NUMBER][0].as_py(), error) from error
+        # DuckDB does not name the row that fails; halving finds the first one in few evaluations.
         middle = inputs.num_rows // 2
         parts = inputs.slice(0, middle), inputs.slice(middle)
         return [value for part in parts for value in self._column(connection, rows, part, name, text)]
@@ -140,6 +142,7 @@ def _evaluated(connection: DuckDBPyConnection, inputs: pa.Table, name: str, text
     except duckdb.Error as error:
         raise _Unfit(_first_line(error)) from error
     results = [value for _, value in fetched]
+    # An expression can return several rows for one, such as `unnest`.
     if [number for number, _ in fetched] != inputs[_NUMBER].to_pylist():
         raise _Unfit("it does not give one result")
     if None in results:
@@ -204,6 +207,7 @@ def _require_json(text: str) -> None:
 
 
 def _exact_float(text: str) -> float:
+    # `repr` of a double is its shortest text: if that is another number, digits were lost.
     number = float(text)
     if Decimal(text) != Decimal(repr(number)):
         raise _Unfit(f"DuckDB would round its number {text}")

@@ -80,7 +80,10 @@ def export_quarantine(
 
 
 def exported(rows: pa.Table) -> pa.Table:
-    """Return rows of a quarantine with the columns of `EXPORTED`."""
+    """Return rows of a quarantine with the columns of `EXPORTED`.
+
+    Example: the reason `malformed: no JSON` becomes the reason `malformed` and the detail `no JSON`.
+    """
     parts = {
         "batch": rows["seq"],
         "reason": reason_codes(rows["reason"]),
@@ -120,6 +123,7 @@ def _renamed_to(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file that is renamed to `path` if nothing fails, and removed
     otherwise.
     """
+    # In the same folder, since a rename to another file system would be a copy.
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
     try:
         yield partial
@@ -193,6 +197,7 @@ def iter_exported(path: Path) -> Iterator[pa.Table]:
 def _from_parquet(path: Path) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
+            # One thread and one row group at a time: values can be megabytes.
             rows = file.read_row_group(number, use_threads=False)
             missing = sorted({"batch", "topic", "partition", "offset", "part"} - set(rows.column_names))
             if missing:

@@ -32,7 +32,13 @@ _IDENTIFIED = pa.schema([QUARANTINE.field(name) for name in IDENTITY])
 
 @dataclass(frozen=True)
 class ReasonSummary:
-    """The number of records with a reason. `open` of them are neither replayed nor discarded."""
+    """The number of records with a reason.
+
+    Args:
+        reason: the reason without its detail.
+        records: the number of records with it.
+        open: how many of them are neither replayed nor discarded.
+    """
 
     reason: str
     records: int
@@ -71,6 +77,7 @@ def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> lis
     """
     try:
         files = [(seq, file) for seq, files in _quarantines(app, stream, entries) for file in files]
+        # The manifest has the number of rows, so a page that would take long is refused without reading.
         if sum(file.rows for _, file in files) > MOST_RECORDS:
             return None
         return _summary(app, stream, files)
@@ -124,6 +131,7 @@ def _quarantines(
     expired = app.ledger.expired_quarantine(stream).seq
     for entry in entries:
         quarantined = entry.report and entry.report.quarantined
+        # The report in the ledger says where there is nothing, so those manifests are not read.
         if entry.seq > expired and quarantined and entry.committed_at_ms is not None:
             attempt = app.ledger.attempt(stream, entry.seq)
             if attempt is not None:
@@ -137,7 +145,9 @@ def _first_rows(store: Store, files: Sequence[DataFile], limit: int) -> Iterator
         if limit <= 0:
             return
         with open_data(store, file) as parquet, data_errors(store, file):
+            # Older files lack columns that were added since.
             columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
+            # The batch size bounds what is decoded: a row group has many more rows than a page shows.
             for batch in parquet.iter_batches(batch_size=limit, columns=columns):
                 rows = batch.slice(0, limit).to_pylist()
                 limit -= len(rows)

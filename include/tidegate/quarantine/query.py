@@ -79,6 +79,7 @@ def _first_rows(
         narrow = group.read(list({*POSITION, *where.columns}))
         values = f'topic, "partition", "offset", {len(groups)}, row'
         database.run(f"INSERT INTO places SELECT {values} FROM rows WHERE {condition}", parameters, narrow)
+        # Only places stay in memory; row groups with a chosen record are read a second time.
         groups.append((file, group.number))
     order = 'topic, "partition", "offset", "group", row'
     places = database.query(f'SELECT "group", row FROM places ORDER BY {order} LIMIT ?', [limit])
@@ -161,7 +162,10 @@ def count_quarantine(
 
 
 def count_by_status(app: App, stream: Stream, where: QuarantineFilter) -> dict[Status, int]:
-    """Return the number of records of each status. Neither keys nor values are read."""
+    """Return the number of records of each status. Neither keys nor values are read.
+
+    Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
     condition, parameters = where.condition
     counts = dict.fromkeys(Status, 0)
     counted = (
@@ -219,6 +223,7 @@ def record_history(app: App, stream: Stream, topic: str, partition: int, offset:
 
 
 def _committed_at(app: App, stream: Stream, seq: int) -> float | None:
+    # The newest batch before `seq + 1`: it is another one if the ledger has removed this batch.
     batches = app.ledger.batches(stream, seq + 1, 1)
     return batches[0].committed_at if batches and batches[0].seq == seq else None
 

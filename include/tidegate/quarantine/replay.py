@@ -53,6 +53,7 @@ class ReplayedRecords(ResolutionRequest):
         resolution, skipped = written_resolution(app, lease, self, plan.seq, unfit)
         if resolution is None:
             return plan, None, str(skipped)
+        # A batch raises the clock of each partition that is not cut to its own: the least one raises none.
         applied = [clock for at, clock in plan.clocks.items() if at not in plan.cut_partitions]
         clock_ms = min(applied, default=plan.least_clock)
         return replace(plan, replay=resolution.manifest, clock_ms=clock_ms), resolution, str(skipped)

@@ -40,9 +40,13 @@ Unfit = Callable[[pa.Table], pa.ChunkedArray]
 class ResolutionRequest:
     """The records to replay or discard, by whom and why.
 
-    `rows` gives tables with the columns of `QUARANTINE`, in any order; a replay uses the rows
-    as they are. `is_listed`: a person has listed the records one by one, so each must be in quarantine, and
-    be listed once.
+    Args:
+        rows: returns tables with the columns of `QUARANTINE`, in any order; a replay uses the rows as they
+            are.
+        decided_by: the person who decides.
+        reason: why, for people.
+        is_listed: a person has listed the records one by one, so each must be in quarantine, and be listed
+            once.
     """
 
     rows: Callable[[], Iterator[pa.Table]]
@@ -86,6 +90,7 @@ def written_resolution(
     stream = lease.stream
     with open_database() as database:
         resolved = ResolvedRecords(app, stream, database, lease)
+        # The lease makes the number unique: resolutions are noted only under it.
         number = max(resolved.resolutions, default=0) + 1
         skipped, lake, name = Skipped(), app.lake(stream), resolution_name(number)
         chosen = _open_rows(resolved, request, unfit, skipped)
@@ -93,6 +98,7 @@ def written_resolution(
         batches: set[int] = set()
         with RowWriter(lake.store, path, "quarantine") as writer:
             for rows in _each_once(sorted_by_position(database, chosen), request.is_listed):
+                # The range of batches lets readers skip this file for records of other batches.
                 batches.update(pc.unique(rows["seq"]).to_pylist())
                 for batch in (
                     (rows if seq is not None else _positions_only(rows)).combine_chunks().to_batches()
@@ -124,6 +130,7 @@ def _open_rows(
     resolved: ResolvedRecords, request: ResolutionRequest, unfit: Unfit | None, skipped: Skipped
 ) -> Iterator[pa.Table]:
     for rows in request.rows():
+        # Null: no batch has put it into quarantine. A list of a person must not have such a record.
         numbers = resolved.numbers(rows)
         if numbers.null_count and request.is_listed:
             raise _unknown(rows, numbers, resolved.expired)
@@ -158,6 +165,10 @@ def sorted_by_position(database: DuckDatabase, tables: Iterable[pa.Table]) -> It
 
     DuckDB sorts the positions. The rows wait in a file that the system maps into memory: keys and values can
     be of any size, and DuckDB cannot sort many of a megabyte within a bound of memory.
+
+    Args:
+        database: gets the table `positions`.
+        tables: rows with the columns of `QUARANTINE`.
     """
     with TemporaryDirectory(prefix="tidegate-sort-") as folder:
         path = Path(folder) / "rows.arrow"
@@ -165,6 +176,7 @@ def sorted_by_position(database: DuckDatabase, tables: Iterable[pa.Table]) -> It
             'CREATE TABLE positions (topic VARCHAR, "partition" INT, "offset" INT8, part INT, seq INT8, '
             '"group" INT8, row INT8, bytes INT8)'
         )
+        # Blocks, not tables: a place names a block, which is later read by its number alone.
         with pa.ipc.new_file(path, QUARANTINE) as file:
             blocks = (block for rows in tables for block in rows.to_batches(max_chunksize=_BLOCK_ROWS))
             for number, block in enumerate(blocks):
@@ -185,6 +197,7 @@ def _bounded(places: pa.Table) -> Iterator[pa.Table]:
     """Cut a block of places into parts of at most 16 MiB of keys and values, or one row."""
     start = size = 0
     for row, length in enumerate(places["bytes"].to_pylist()):
+        # At least one row per part: a single record may be larger than the bound.
         if row > start and size + length > _BLOCK_BYTES:
             yield places.slice(start, row - start)
             start, size = row, 0
@@ -200,6 +213,7 @@ def _each_once(tables: Iterable[pa.Table], is_listed: bool) -> Iterator[pa.Table
     last: tuple[object, ...] | None = None
     for rows in tables:
         keys = [tuple(row.values()) for row in rows.select(IDENTITY).to_pylist()]
+        # Sorted input: a repeated record follows the first one, also across two tables.
         repeats = [key == before for key, before in zip(keys, [last, *keys], strict=False)]
         if any(repeats) and is_listed:
             topic, partition, offset, *_ = keys[repeats.index(True)]

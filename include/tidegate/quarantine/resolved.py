@@ -71,6 +71,7 @@ class ResolvedRecords:
         self.resolutions: dict[int, Resolution] = {made.number: made for made in ledger.resolutions(stream)}
         self.expired = ledger.expired_quarantine(stream).seq
         """Quarantine of batches up to this one is not read any more."""
+        # Only committed batches: rows of an attempt that was never committed are in no quarantine.
         self._committed = dict(ledger.committed(stream, self.expired))
         self._loaded: set[int] = set()
         self._loaded_batches: set[int] = set()
@@ -80,6 +81,7 @@ class ResolvedRecords:
     def load(self, seq: int) -> None:
         """Load the resolutions of records of a batch into the table `resolved`."""
         for number, resolution in self.resolutions.items() if seq > self.expired else ():
+            # One resolution may cover many batches; its file is loaded once, for all of them.
             is_affected = resolution.first_batch <= seq <= resolution.last_batch
             if is_affected and number not in self._loaded:
                 self._loaded.add(number)
@@ -125,6 +127,7 @@ class ResolvedRecords:
 
     def _insert(self, into: str, files: tuple[DataFile, ...]) -> None:
         for file in files:
+            # Positions only: keys and values of the records are never loaded here.
             for group in row_groups(self._app.lake(self._stream).store, file, RowBounds()):
                 self._database.run(f"INSERT INTO {into} FROM rows", rows=group.read(IDENTITY))
 

@@ -92,7 +92,10 @@ class QuarantineFilter:
         return RowBounds(*places, self.since_ms, self.until_ms, self.offset)
 
     def has_batch(self, seq: int) -> bool:
-        """Return whether the filter includes records of this batch."""
+        """Return whether the filter includes records of this batch.
+
+        Example: `QuarantineFilter(first_batch=3).has_batch(3)` is true.
+        """
         return (self.first_batch is None or seq >= self.first_batch) and (
             self.last_batch is None or seq <= self.last_batch
         )
@@ -120,6 +123,7 @@ def iter_quarantine(
         for group in matching_groups(app, stream, where):
             if resolved is not None:
                 resolved.load(group.seq)
+            # Narrow columns first: a row group whose records do not match costs no read of values.
             narrow = group.read({*where.columns, *IDENTITY})
             numbers = database.query(f"SELECT row FROM rows WHERE {test} ORDER BY row", parameters, narrow)
             if numbers.num_rows:
@@ -158,8 +162,12 @@ def matching_groups(app: App, stream: Stream, where: QuarantineFilter) -> Iterat
 def quarantine_batches(
     app: App, stream: Stream, where: QuarantineFilter, newest_first: bool = False
 ) -> Iterator[tuple[int, Sequence[DataFile]]]:
-    """Yield the matching batches whose quarantine exists and is not empty, with its files."""
+    """Yield the matching batches whose quarantine exists and is not empty, with its files.
+
+    Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
     expired = app.ledger.expired_quarantine(stream).seq
+    # `committed` excludes the batch that it is given, hence `- 1`.
     committed = app.ledger.committed(stream, max(expired, (where.first_batch or 1) - 1))
     for seq, manifest in reversed(committed) if newest_first else committed:
         if where.has_batch(seq):
@@ -175,8 +183,10 @@ def rows_at(places: pa.Table, read: Callable[[int], pa.Table]) -> pa.Table:
     Args:
         places: The columns `group`, which `read` takes, and `row`, the number of the row in the group.
     """
+    # An empty part first: without places, the result is an empty table with all columns.
     parts = [(QUARANTINE.empty_table(), pa.array([], pa.int64()))]
     order = pa.array(range(places.num_rows), pa.int64())
+    # Group by group, and not in the order of places, so that each group is read once.
     for group in pc.unique(places["group"]).to_pylist():
         chosen = pc.equal(places["group"], group)
         parts.append((read(group).take(places["row"].filter(chosen)), order.filter(chosen)))

@@ -35,6 +35,7 @@ class AcceptGap:
 def accept_gap(situation: Situation) -> tuple[str, ...]:
     """Move the head past the lost offsets, and return a sentence for each gap. Raises Halted, LeaseHeld."""
     with situation.leased() as lease:
+        # Under the lease everything is read anew: a run may have read the records since the proposal.
         head, plan = lease.head(lease.stream), lease.open_plan(lease.stream)
         gaps = _gaps(situation, head, plan)
         if not gaps:
@@ -55,6 +56,7 @@ def accept_gap(situation: Situation) -> tuple[str, ...]:
 def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRange]:
     """Return the offsets that the stream reads next and that Kafka does not have any more."""
     ranges = plan.ranges if plan else ()
+    # The head's offsets win; a plan's start counts only for partitions that the head does not have.
     next_offsets = {(planned.topic, planned.partition): planned.start for planned in ranges if planned.span}
     next_offsets.update(head.offsets)
     source_plan = plan or situation.ledger.plan(situation.stream, head.seq)
@@ -66,6 +68,7 @@ def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRan
         OffsetRange(view.topic, partition, first, start)
         for view in views
         for partition, start in view.starts.items()
+        # A partition that was added is read from 0 on: what retention has deleted of it since is a gap.
         if (first := next_offsets.get((view.topic, partition), first_start(head, view, partition, {})))
         < start
     ]

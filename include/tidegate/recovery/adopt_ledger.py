@@ -32,6 +32,7 @@ class AdoptLedger:
         Raises LedgerMismatch if the folder has a batch that this ledger does not have.
         """
         owner = _other_owner(situation)
+        # First the owner: promotions of another ledger mean nothing to this one.
         if owner is not None:
             return self._take_over(situation, owner)
         unknown = unknown_promotions(situation.app, situation.stream.pipeline)
@@ -58,6 +59,7 @@ def _other_owner(situation: Situation) -> str | None:
     one.
     """
     app, stream, own = situation.app, situation.stream, _identity(situation)
+    # The newest mark alone says who owns a folder: a take-over replaces it last.
     newest = (app.marks(stream).newest(), app.promotion_marks(stream.pipeline).newest())
     return next((mark.ledger for mark in newest if mark is not None and mark.ledger != own), None)
 
@@ -81,6 +83,7 @@ def _require_adoptable(situation: Situation, owner: str) -> None:
     promotions = [
         (made.number, str(made.stream)) for made in situation.ledger.charge(stream.pipeline).promotions
     ]
+    # An older copy lacks the newest batch or promotion, and would decide it a second time.
     is_promoted = promotion is None or (promotion.number, promotion.name) in promotions
     if not _has_batch(situation, mark) or not is_promoted:
         number = mark.number if mark is not None else 0
@@ -94,6 +97,7 @@ def _require_adoptable(situation: Situation, owner: str) -> None:
 def _has_batch(situation: Situation, mark: LedgerMark | None) -> bool:
     """Return whether the batch of the folder's newest mark is this ledger's, too."""
     if mark is None or not mark.number:
+        # Only the mark of batch 0, or none: the folder has nothing, so the ledger must have nothing, either.
         return not situation.head.seq
     committed = situation.ledger.committed_batch(situation.stream, mark.number)
     return committed is not None and committed.attempt == mark.name
@@ -167,11 +171,13 @@ def _lost_promotions(app: App, charge: Charge, unknown: Sequence[LedgerMark]) ->
     """Return the promotions of marks as this ledger has to note them."""
     first = len(charge.promotions) + 1
     decisions = [Promotion(**mark.decision) for mark in unknown if mark.decision is not None]
+    # A hole cannot be filled: nothing else says what that promotion has decided.
     if [made.number for made in decisions] != list(range(first, first + len(unknown))):
         raise LedgerMismatch(
             f"The marks of promotions from number {first} on are not all there",
             "Restore a newer backup of the ledger, or the pipeline's folder in the lake.",
         )
+    # Numbers begin at 1, so the promotion before `made` is at index `number - 2`.
     promotions = [*charge.promotions, *decisions]
     return [_as_far_as_known(app, made, promotions[made.number - 2]) for made in decisions]
 
@@ -183,6 +189,7 @@ def _as_far_as_known(app: App, made: Promotion, before: Promotion) -> Promotion:
     differences was decided with its promotion, so it is lost, too: the batches after the ledger's last one
     are published.
     """
+    # Batches beyond the restored head no longer exist: their numbers will be used again.
     replaced_seq = min(made.replaced_seq, app.ledger.head(before.stream).seq)
     if not made.is_net:
         return replace(made, replaced_seq=replaced_seq)

@@ -19,6 +19,7 @@ class DropPlan:
             return None
         start = f"batch {plan.seq} "
         causes = [cause.text for cause in situation.causes if cause.what.startswith(start)]
+        # A batch that is just at work is planned, too: without a failure only a person may drop it.
         if not causes and not situation.is_chosen(self.name):
             return None
         cause = causes[0] if causes else f"batch {plan.seq} is planned, and no step of it has failed"
@@ -30,7 +31,7 @@ class DropPlan:
 
 
 def drop_plan(situation: Situation) -> tuple[str, ...]:
-    """Drop the planned batch, and return a sentence about it."""
+    """Drop the planned batch, and return a sentence about it. Raises LeaseHeld while a run is at work."""
     with situation.leased() as lease:
         seq = lease.drop_plan()
     return (f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.",)

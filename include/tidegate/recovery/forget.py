@@ -53,6 +53,7 @@ def _left_streams(app: App, pipeline: str) -> list[Stream]:
     """Return the generations that have left the ledger but not the lake, since a process was killed in
     between.
     """
+    # Without a mark or with files, `_forget` was killed after the ledger's transaction.
     dropped = app.ledger.dropped_streams(pipeline)
     return [stream for stream in dropped if files_of(app, stream) or not is_marked_dropped(app, stream)]
 
@@ -83,6 +84,7 @@ def _forget(app: App, pipeline: str) -> tuple[str, ...]:
     """
     streams, run_id = _streams(app, pipeline), f"recover__{uuid4().hex[:8]}"
     with ExitStack() as stack:
+        # All leases at once: no generation plans a batch while the rows of the others go.
         leases = [stack.enter_context(leased(app, stream, run_id)).lease for stream in streams]
         for stream in streams:
             require_not_looked_up(app, stream)
@@ -90,6 +92,7 @@ def _forget(app: App, pipeline: str) -> tuple[str, ...]:
             app.ledger.forget(pipeline, leases)
     forget_promotions(app, pipeline)
     forgotten = app.ledger.dropped_streams(pipeline)
+    # Marks stay after the files: an older copy of the ledger must find them, and halt.
     for stream in forgotten:
         mark_dropped(app, stream)
     removed = sum(remove_files(app, stream) for stream in forgotten)

@@ -54,9 +54,11 @@ def _give_up(situation: Situation, seq: int) -> tuple[str, ...]:
     app, stream = situation.app, situation.stream
     with situation.leased() as lease, app.clusters:
         batch = first_unsent(app, lease, stream)
+        # A run may have published it since the proposal; the next batch was not shown to the person.
         if batch is None or batch.seq != seq:
             return (f"Batch {seq} is published now; nothing was given up.",)
         done = list(give_up_batch(app, lease, batch, situation.options.sinks))
+        # The batches after it have waited for it, and need no decision of a person.
         publish_decided(app, lease)
     return (*done, f"{stream} is published up to batch {lease.head(stream).seq}.")
 
@@ -64,6 +66,8 @@ def _give_up(situation: Situation, seq: int) -> tuple[str, ...]:
 def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
     """Publish all decided batches of a stream, and give up what a sink refuses. Returns a sentence for each
     refusal.
+
+    Raises what `give_up_batch` raises; then the batches before that one are done.
     """
     done: list[str] = []
     while (batch := first_unsent(app, lease, lease.stream)) is not None:
@@ -74,10 +78,18 @@ def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
 def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tuple[str, ...]) -> list[str]:
     """Publish a batch to the sinks that accept it, and give it up for those that do not: see `refusals`.
 
-    Returns a sentence for each sink that does not.
+    Returns a sentence for each sink that does not. Raises LakeUnavailable if its records cannot be exported,
+    and what `refusals` raises.
+
+    Args:
+        app: the settings: the export is below TIDEGATE_HOME.
+        lease: the stream's lease.
+        batch: the batch and the sinks that lack it.
+        named: sinks that a person has named: they are given up even if a retry could help.
     """
     done = []
     for sink, error in refusals(lease, batch, named):
+        # The order guards the records: export, then seal the sink, then the note that lets the stream go on.
         path, exported = export_records(app.settings.home / FOLDER, batch, sink)
         sent, note = _sealed(lease, sink, batch.seq)
         records = records_of(batch, sink)
@@ -96,5 +108,6 @@ def _sealed(lease: LeasedLedger, sink: OpenSink[Any], seq: int) -> tuple[int, st
     """
     try:
         return sink.seal(lease, seq), ""
+    # A sink that does not answer cannot be sealed (decision 65); the note says what is not known.
     except TidegateError as error:
         return 0, f" What it has of it is not known: {type(error).__name__}: {error.what.rstrip('.')}."

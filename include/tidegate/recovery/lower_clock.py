@@ -42,6 +42,7 @@ class LowerClock:
         """Propose the remedy if the clock of the head, or of the planned batch, is ahead of now."""
         now_ms, head, plan = _now_ms(), situation.head, situation.open_plan
         clock_ms = max(head.clocks.values(), default=-1)
+        # The open plan may be the one with the typo, while the head's clocks are still correct.
         planned_ms = plan.clock_ms if plan is not None else -1
         if max(clock_ms, planned_ms) <= now_ms + CLOCK_AHEAD_MS:
             return None
@@ -88,11 +89,13 @@ def _lowered(ledger: LedgerReader, head: Head, now_ms: int) -> _Lowered:
     """Return the clocks of the last batch before which no clock was ahead of the time of its planning."""
     last = ledger.attempt(head.stream, head.seq)
     times: Times = last.times if last is not None else {}
+    # Backwards to the newest batch with a clock that was no later than its own planning.
     for seq in range(head.seq, 0, -1):
         (batch, *_) = ledger.batches(head.stream, before=seq + 1, limit=1)
         if batch.plan is None or batch.planned_at is None:
             break
         latest_ms = min(batch.planned_at * 1000, now_ms) + CLOCK_AHEAD_MS  # both may be of a wrong clock
+        # Its clocks afterwards may be correct, or, if not, those with which it began.
         for clocks, first_seq in ((batch.plan.clocks_after, seq + 1), (batch.plan.clocks, seq)):
             if max(clocks.values(), default=-1) <= latest_ms:
                 before = ledger.attempt(head.stream, first_seq - 1)
@@ -107,6 +110,7 @@ def _lower_clocks(head: Head, right: Clocks) -> Clocks:
     """Return the head's clocks, no later than the correct ones. A newer partition gets the smallest of
     these.
     """
+    # Too early is safe: the next batches raise a clock; too late would drop records as late.
     least = min(right.values(), default=-1)
     return {place: min(clock, right.get(place, least)) for place, clock in head.clocks.items()}
 
@@ -126,6 +130,7 @@ def _lower_clock(situation: Situation) -> tuple[str, ...]:
     with situation.leased() as lease, app.clusters:
         publish_decided(app, lease)
         head, now_ms = lease.head(lease.stream), _now_ms()
+        # A plan is immutable and contains its clock, so it can only be dropped.
         if (dropped := lease.drop_plan()) is not None:
             done.append(f"Batch {dropped} is forgotten; the next run plans it anew.")
         if max(head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS:
@@ -141,6 +146,7 @@ def _decide(situation: Situation, lease: LeasedLedger, head: Head, lowered: _Low
     """Decide the batch that has the lowered clocks, times and state."""
     before = lease.plan(lease.stream, head.seq)
     assert before is not None, "the ledger has the head's plan"
+    # A plan raises each partition's clock to its own: so its clock must not be above any of them.
     floor = min(lowered.clocks.values())
     plan = replace(
         still_plan(head, before, lease.lease.holder),

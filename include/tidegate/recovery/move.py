@@ -36,7 +36,12 @@ Checkpoints = Mapping[tuple[int, int], int]
 class MovedPartition:
     """The offset at which reading continues in a partition, and the evidence for it.
 
-    `old_unread` and `new_unread` are the number of offsets from there to the end; None if unknown.
+    Args:
+        old_offset: the head's offset in the old topic.
+        new_offset: the offset of the same record in the new topic.
+        evidence: why these two are the same place, for people.
+        new_unread: the number of offsets from there to the end of the new partition.
+        old_unread: the same number in the old partition; None if unknown.
     """
 
     partition: int
@@ -51,7 +56,10 @@ class MovedPartition:
 class MovedTopic:
     """A topic of another cluster that replaces the one that was read.
 
-    `epochs` are the leader epochs of the records before the new offsets.
+    Args:
+        view: the new topic.
+        partitions: the place in each partition that was read.
+        epochs: (topic, partition) -> the leader epoch of the record before the new offset.
     """
 
     view: TopicView
@@ -165,6 +173,7 @@ def _at(
     place = (planned.topic, planned.partition)
     if place not in offsets:
         return planned
+    # start = end: the range reads nothing, and its end becomes the head's offset.
     return replace(planned, start=offsets[place], end=offsets[place], end_epoch=epochs.get(place))
 
 
@@ -173,8 +182,15 @@ def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> p
 
     They get the position before that offset. Otherwise the records that come there would count as
     repetitions.
+
+    Args:
+        rows: state rows with `topic`, `partition` and `offset`.
+        offsets: (topic, partition) -> the offset at which reading continues.
+
+    Example: if a partition continues at 7, a row with the offset 40 gets 6; one with 5 is left out.
     """
     places = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    # `deduplicate: offset` drops what is at or before the position of the key's row.
     last = pa.array([offsets[place] - 1 if place in offsets else None for place in places], pa.int64())
     is_ahead = pc.fill_null(pc.greater(rows["offset"], last), False)
     at = rows.schema.get_field_index("offset")
@@ -185,7 +201,9 @@ def _moved_topics(situation: Situation, head: Head) -> list[MovedTopic]:
     """Return the topics of the source that have another id now, with the place in each partition."""
     pipeline = _pipeline(situation)
     with situation.app.log(pipeline.source.connection) as log:
+        # A topic that was never read has no offset to translate; it begins as the file says.
         views = [log.view(topic) for topic in pipeline.source.topics if head.has_read(topic)]
+        # Kafka gives each topic an id of its own, also a copy with the same name.
         replaced = [view for view in views if view.topic_id != head.topic_ids[view.topic]]
         return [_moved_topic(situation, head, log, view) for view in replaced]
 
@@ -221,12 +239,14 @@ def _moved_topic(situation: Situation, head: Head, log: KafkaLog, view: TopicVie
         else:
             assert place is not None, "one of both is given"
             moved.append(_by_records(log, view, (partition, offset), place))
+    # The epochs of the copy: the head's would not be found in its log, and halt the next plan.
     at = {(view.topic, place.partition): place.new_offset for place in moved}
     return MovedTopic(view, tuple(moved), log.epochs_before([view], at))
 
 
 def _require_same_partitions(view: TopicView, read: Mapping[int, int]) -> None:
     missing = sorted(read.keys() - view.starts.keys())
+    # Records in other partitions than before would lose their order by key.
     added = [number for number in sorted(view.starts.keys() - read.keys()) if view.ends[number] > 0]
     if missing or added:
         what = (
@@ -277,7 +297,9 @@ def _by_checkpoint(
             f"{view.ends[partition]}",
             "Correct the line; if records are not copied yet, wait for that.",
         )
+    # A checkpoint is a person's word: where the old cluster answers, the records must agree.
     here = place_at(log, view, partition, new)
+    # Without the old cluster, or without records there, only the file's word is left.
     if old is None or not (old.before or old.after):
         return MovedPartition(partition, offset, new, "by the checkpoints, not compared", here.unread)
     if not is_same_place(old, here):
@@ -292,6 +314,7 @@ def _by_checkpoint(
 def _by_records(log: KafkaLog, view: TopicView, read: tuple[int, int], old: Place) -> MovedPartition:
     partition, offset = read
     offsets = offsets_of_place(log, view, partition, old)
+    # Exactly one place: a guess would read records twice, or leave some out.
     if offsets is not None and len(offsets) == 1:
         here = place_at(log, view, partition, offsets[0])
         return MovedPartition(

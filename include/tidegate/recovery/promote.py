@@ -44,8 +44,10 @@ class Promote:
         def put_in_charge() -> tuple[str, ...]:
             by, run_id = situation.options.by, f"recover__{uuid4().hex[:8]}"
             approval = Approval(by, replaced.generation) if by is not None else None
+            # A rollback needs no approval: that generation was in charge before.
             if not is_back:
                 require_approval(app, other, charge, approval)
+            # Before anything is given up: no record may be lost for a promotion that is then refused.
             require_ready(app, app.ledger.head(other), app.ledger.head(replaced), may_be_behind=is_back)
             done = _give_up(app, replaced)
             if is_back:

@@ -28,7 +28,12 @@ REMEDIES: tuple[Remedy, ...] = (
 
 @dataclass(frozen=True)
 class UnknownCause:
-    """A remedy that cannot find out whether its cause applies, and the error that prevents it."""
+    """A remedy that cannot find out whether its cause applies.
+
+    Args:
+        remedy: the remedy's name.
+        error: why it cannot.
+    """
 
     remedy: str
     error: TidegateError
@@ -74,6 +79,7 @@ def find_proposals(
         except TidegateError as error:
             if situation.is_chosen(remedy.name):
                 raise
+            # One remedy's error, such as a broker that is down, must not hide the proposals of the others.
             yield UnknownCause(remedy.name, error)
         else:
             if proposal is not None:
@@ -89,6 +95,7 @@ def carry_out(situation: Situation, proposal: Proposal, by: str) -> tuple[str, .
     """
     ledger, stream = situation.app.ledger, situation.stream
     begun = Recovery(stream, proposal.remedy, proposal.cause, proposal.effects, by)
+    # Before the remedy: a command that is killed leaves the record of who has decided it.
     number = ledger.add_recovery(begun)
     try:
         done = proposal.carry_out()

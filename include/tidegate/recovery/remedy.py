@@ -20,10 +20,14 @@ from tidegate.ledger.stream_condition import Cause
 class Options:
     """The options of `tidegate recover`.
 
-    `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the first batch to send
-    again. `sinks` are those that the choice is for; empty: those that have its cause. `by` is the person who
-    decides. `progress` is sink -> the newest batch that it has completely. `checkpoints` is a file with
-    offsets of a topic that was moved, `old_connection` the cluster in which it was.
+    Args:
+        choice: the name of a remedy; None: none was chosen yet.
+        from_batch: the first batch to send again.
+        progress: sink -> the newest batch that it has completely.
+        sinks: the sinks that the choice is for; empty: those that have its cause.
+        by: the person who decides.
+        checkpoints: a file with offsets of a topic that was moved.
+        old_connection: the connection to the cluster in which that topic was.
     """
 
     choice: str | None = None
@@ -98,10 +102,14 @@ class Situation:
 class Proposal:
     """The effects that a remedy proposes for a cause.
 
-    `remedy` is the remedy's name, as in `--choose`. `cause` is a sentence, and `effects` has a sentence for
-    each effect. `action` causes the effects, and returns a sentence for each. Nothing is written before
-    `carry_out` is called. `stream` is the one that `--generation` has to name, if it is not the one of the
-    command.
+    Nothing is written before `carry_out` is called.
+
+    Args:
+        remedy: the remedy's name, as in `--choose`.
+        cause: a sentence.
+        effects: a sentence for each effect.
+        action: causes the effects, and returns a sentence for each.
+        stream: the stream that `--generation` has to name, if it is not the one of the command.
     """
 
     remedy: str

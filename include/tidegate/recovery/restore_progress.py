@@ -80,6 +80,7 @@ def _effects(situation: Situation, sink: OpenSink[Any], progress: Progress) -> I
 def _restore(situation: Situation) -> Iterator[str]:
     with situation.leased() as lease, situation.app.clusters:
         for sink in _sinks(situation):
+            # The sink looks again, after it has fenced other publishers: one may have sent more meanwhile.
             progress = sink.restore_progress(situation.options.progress.get(sink.name))
             if progress is None:
                 yield f"{sink.name}: its progress is intact, and was left as it is."
@@ -91,10 +92,12 @@ def _restore(situation: Situation) -> Iterator[str]:
 def _sent(situation: Situation, lease: LeasedLedger, sink: OpenSink[Any], progress: Progress) -> str:
     if situation.is_withheld:
         return f"{_WITHHELD}, so nothing was sent"
+    # The ledger may count these batches as published, so no run would send them.
     sent = sink.publish_again(lease, _missing(situation, progress))
     return f"sent again: {', '.join(map(str, sent))}" if sent else "nothing was missing"
 
 
 def _missing(situation: Situation, progress: Progress) -> range:
     """Return the batches that a sink lacks, as a whole or in part."""
+    # The batch at `next_seq` may be there in part; the progress record says how much of it.
     return range(progress.next_seq, situation.ledger.head(situation.stream).seq + 1)

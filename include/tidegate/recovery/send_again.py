@@ -96,6 +96,7 @@ def _restart(situation: Situation, sink: OpenSink[Any]) -> _Restart | None:
     next_seq = _next_seq(situation.ledger, situation.stream, sink.name)
     first = next_seq if options.from_batch is None else options.from_batch
     oldest = _oldest(situation)
+    # A later first batch would leave a hole: the sink would count as having what it never had.
     if not oldest <= first <= next_seq:
         raise SettingsInvalid(
             f"Batch {first} cannot be the first that is sent again to {sink.name}",
@@ -114,6 +115,7 @@ def _cause(situation: Situation, sink: OpenSink[Any]) -> str | None:
     except (Fenced, LedgerMismatch, TopicRecreated) as error:
         return _sentence(error)
     except ProgressLost as error:
+        # `restore-progress` loses and repeats nothing, so it goes first, unless a person names a batch.
         is_for_reconcile = sink.can_lose_progress and situation.options.from_batch is None
         return None if is_for_reconcile else _sentence(error)
     return None
@@ -172,6 +174,7 @@ def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ..
     again.
     """
     stream, done = situation.stream, []
+    # Before the lease, which refuses a folder with marks of batches that the ledger lacks.
     adopt_folder(situation.app, stream)
     with situation.leased() as lease, situation.app.clusters:
         for restart in restarts:
@@ -179,6 +182,7 @@ def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ..
             if name not in situation.options.sinks and _cause(situation, restart.sink) is None:
                 done.append(f"{name} needs it no longer, and was left as it is.")
                 continue
+            # The sink first (decision 64): with the ledger first, a run in between would take them for sent.
             identity = restart.sink.restart_after(lease, restart.first - 1)
             lease.send_again(name, restart.first, identity)
             done.append(f"{name} is published to from batch {restart.first} on.")

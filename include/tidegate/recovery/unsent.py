@@ -44,9 +44,13 @@ _COLUMNS = (KEY, *WINDOW, TIMESTAMP, REASON, SOURCE)
 
 @dataclass(frozen=True)
 class UnsentBatch:
-    """A committed batch that must be published, and the sinks that lack it.
+    """A committed batch that must be published.
 
-    `failure` is that of the last try to publish it; None: no try has failed.
+    Args:
+        plan: the batch.
+        attempt: the attempt that was committed.
+        sinks: the sinks that lack it.
+        failure: the failure of the last try to publish it; None: no try has failed.
     """
 
     plan: Plan
@@ -68,6 +72,7 @@ class UnsentBatch:
         """
         if self.failure is None:
             return False
+        # The ledger has the error's class name; another version of tidegate may have had other classes.
         error = getattr(errors, self.failure.error, Permanent)
         return issubclass(error, Permanent) and not issubclass(
             error, (LedgerMismatch, ProgressLost, TopicRecreated)
@@ -113,6 +118,7 @@ def refusals(
             outbox = sink.outbox(batch.plan, batch.attempt)
             if outbox.emitted:
                 sink.publish(lease, outbox, lease.last_published(lease.stream, sink.name))
+        # The sink may have the batch after all: giving it up now would be a false record.
         except (LedgerUnavailable, OutcomeUnknown):
             raise
         except TidegateError as error:
@@ -124,7 +130,7 @@ def refusals(
 
 
 def require_sinks(situation: Situation, existing: list[str]) -> None:
-    """Raise SettingsInvalid if `--sink` names a sink that does not exist."""
+    """Check that `--sink` names only sinks that exist. Raises SettingsInvalid."""
     unknown = sorted(set(situation.options.sinks) - set(existing))
     if unknown:
         raise SettingsInvalid(
@@ -139,6 +145,7 @@ def export_records(folder: Path, batch: UnsentBatch, sink: OpenSink[Any]) -> tup
     The first line says which batch it is, which offsets it has read, and which files could not be read: the
     records of those are not here. Each other line is a record. Raises LakeUnavailable.
     """
+    # The name of a sink, such as `table:out/stock`, has characters that a file name cannot have.
     name = f"batch-{batch.seq}-{sink.name}".replace(":", "-").replace("/", "-")
     path = folder / str(batch.plan.stream) / f"{name}.jsonl"
     rows, unreadable = _record_lines(batch, sink)
@@ -170,6 +177,7 @@ def _record_lines(batch: UnsentBatch, sink: OpenSink[Any]) -> tuple[list[str], l
         outbox = sink.outbox(batch.plan, batch.attempt)
     except LakeDamaged as error:
         return lines, [error.what]
+    # File by file: one that is damaged must not keep the records of the others from the export.
     for file in outbox.files:
         try:
             rows = read_files(outbox.store, [file])
@@ -184,6 +192,7 @@ def _emissions(rows: pa.Table) -> Iterator[str]:
     """Yield each emission as a JSON line, with the value as people see it everywhere; null for a deletion."""
     values = json_texts(rows[VALUE].combine_chunks()).to_pylist()
     for row, value in zip(rows.select(_COLUMNS).to_pylist(), values, strict=True):
+        # The value is JSON text already: it is inserted as it is, so that no number is written anew.
         yield f'{json.dumps(row)[:-1]}, "value": {value or "null"}}}'
 
 

@@ -27,6 +27,7 @@ def topic_dataset(servers: str, topic: str) -> Dataset:
     >>> topic_dataset("kafka-1,kafka-2:9093", "stock")
     Dataset(namespace='kafka://kafka-1:9092', name='stock')
     """
+    # OpenLineage names a cluster by one of its bootstrap servers.
     server = servers.split(",")[0].strip()
     host, _, port = server.partition(":")
     return Dataset(f"kafka://{host}:{port or _PORTS['kafka']}", topic)
@@ -38,8 +39,10 @@ def table_dataset(url: str, table: str) -> Dataset:
     >>> table_dataset("postgresql+psycopg://me:secret@db/shop", "reports.stock")
     Dataset(namespace='postgres://db:5432', name='shop.reports.stock')
     """
+    # Only parts of the URL go into the name: user and password stay out.
     database = make_url(url)
     kind = database.get_backend_name()
+    # SQLite has a file in place of a server.
     if database.host is None:
         return Dataset(f"{kind}://{database.database or ''}", table)
     schema = () if "." in table or kind != "postgresql" else ("public",)

@@ -94,6 +94,7 @@ class Outbox:
         self, file: DataFile, parquet: pq.ParquetFile, columns: list[str], skip: int
     ) -> Iterator[pa.RecordBatch]:
         for group in range(parquet.num_row_groups):
+            # The footer has the number of rows, so a row group that was sent already is not read.
             number = parquet.metadata.row_group(group).num_rows
             if skip < number:
                 with failpoint("outbox.read"), data_errors(self.store, file):

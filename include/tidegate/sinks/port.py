@@ -262,10 +262,12 @@ class OpenSink(ABC, Generic[Declared]):
         Raises Halted if the batch may have had something, but the ledger no longer has its plan.
         """
         ledger, stream = self.context.ledger, self.context.stream
+        # A withheld batch was never sent, so no trace of it has to be looked for.
         if not ledger.charge(stream.pipeline).goes_out(stream.generation, seq):
             return None
         if any((given_up.seq, given_up.sink) == (seq, self.name) for given_up in ledger.given_up(stream)):
             return None
+        # Maintenance removes plans of batches that are published and older than time travel goes.
         plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
         if plan is None or attempt is None:
             self._require_nothing_published(seq)
@@ -287,6 +289,7 @@ class OpenSink(ABC, Generic[Declared]):
 
         The sink must have all batches before `seqs`. Raises what `published` and `publish` raise.
         """
+        # `last` is what the sink must have at least: batches without emissions leave no trace in it.
         again, last = [], seqs.start - 1
         for seq in seqs:
             missing = self.published(seq)

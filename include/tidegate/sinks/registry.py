@@ -20,6 +20,7 @@ def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:
 
     No sink connects before one of its methods needs a connection.
     """
+    # Dead letters are no entry of `sinks:` in the file (decision 57), but published by the same steps.
     sinks = [KINDS[sink.kind](sink, pipeline, context) for sink in pipeline.sinks]
     dead_letters = pipeline.dead_letters
     return sinks if dead_letters is None else [*sinks, OpenDeadLetters(dead_letters, pipeline, context)]

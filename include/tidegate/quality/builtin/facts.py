@@ -148,6 +148,7 @@ def row_groups(
     Raises LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not answer.
     """
     for file in files:
+        # The manifest has each file's bounds, so a file without these hashes is not opened.
         if hashes is not None and not _overlap((file.least_hash, file.most_hash), hashes):
             continue
         with open_data(store, file) as parquet:

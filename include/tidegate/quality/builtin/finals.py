@@ -49,6 +49,7 @@ def _whole_keys(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
         rows = rows if rest is None else pa.concat_tables([rest, rows])
         if not rows.num_rows:
             continue
+        # The last key may go on in the next part: its rows wait for that part.
         is_last = pc.equal(rows[KEY], rows[KEY][-1])
         rest = rows.filter(is_last)
         if rest.num_rows < rows.num_rows:
@@ -63,6 +64,7 @@ def _repeated(rows: pa.Table, before: Before | None) -> pa.Table:
     extra = pc.subtract(entries["count"], 1)
     if before is not None:
         least, most = pc.min_max(rows[HASH]).values()
+        # The outbox is sorted by hash, so the bounds of a part exclude most of the earlier files.
         earlier = [_entries(part) for part in before(least.as_py(), most.as_py())]
         extra = pc.add(extra, pc.cast(_is_among(entries, earlier), pa.int64()))
     return pa.table({KEY: entries[KEY], "unexpected": extra}).filter(pc.greater(extra, 0))

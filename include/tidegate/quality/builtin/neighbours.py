@@ -90,6 +90,7 @@ class _Walk:
         begins = _begins(rows, _ENTRY)
         is_end = np.append(begins[1:], True)
         of_last_key = pc.equal(rows[KEY], self._key).to_numpy()
+        # Only the last key can continue, and of its entries only the last rows are compared again.
         carried = rows.filter(pa.array(is_end & of_last_key))
         self._last = carried.set_column(
             carried.column_names.index(_IS_NEW), _IS_NEW, pa.repeat(False, carried.num_rows)
@@ -120,6 +121,7 @@ def _same_as_neighbour(rows: pa.Table, emit: core.Emit) -> pa.BooleanArray:
     if rows.num_rows > 1:
         lacking = _numbers(rows, _LACKING)
         candidate = ~_begins(rows, _ENTRY) & _numbers(rows, _IS_NEW) & _has_to_differ(rows)
+        # Between two rows with different numbers an emission is in quarantine, so they are no neighbours.
         candidate[1:] &= np.diff(lacking) == 0
         places = np.flatnonzero(candidate)
         old, new = rows.take(pa.array(places - 1)), rows.take(pa.array(places))

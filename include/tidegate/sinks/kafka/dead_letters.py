@@ -88,6 +88,7 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         This also checks the topic before a batch is planned, since a batch cannot use another one later.
         """
         with self.log() as log:
+            # A compacted topic refuses letters without a key; a decided batch could then never be published.
             self.check_target()
             limits = log.timestamp_limits(self.declared.topic)
         return {self.declared.target: letter_bounds(limits)}
@@ -115,6 +116,7 @@ def letters(outbox: Outbox, bounds: TimestampBounds, skip: int = 0) -> Iterator[
 
     Raises LakeDamaged, LakeUnavailable.
     """
+    # The same bytes at each try: the bounds come from the plan, and never from the topic as it is now.
     return map(partial(_letters, outbox.plan, bounds), outbox.batches(_COLUMNS, skip))
 
 
@@ -122,6 +124,7 @@ def _letters(plan: Plan, bounds: TimestampBounds, rows: pa.RecordBatch) -> pa.Re
     topic, partition, offset = (rows.column(name) for name in POSITION)
     place = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "/")
     part, is_emission = rows.column("part"), pc.equal(rows.column("part"), EMISSION)
+    # `recorded` is Kafka's timestamp of the record; files from before that column have null there.
     original = pc.coalesce(rows.column("recorded"), rows.column("timestamp"))
     facts = {
         "reason": rows.column("reason"),
@@ -149,6 +152,7 @@ def _taken(timestamps: pa.Int64Array, bounds: TimestampBounds, clock_ms: int) ->
 
     Kafka accepts no timestamp before 1970.
     """
+    # A letter is never refused for its timestamp: quarantine is the last place for it.
     earliest, latest = bounds
     taken = pc.max_element_wise(pc.fill_null(timestamps, clock_ms), max(earliest or 0, 0))
     return taken if latest is None else pc.min_element_wise(taken, latest)

@@ -22,6 +22,7 @@ def wide_threshold(stage: Stage, topic: str, largest: int | None) -> str | None:
     Args:
         largest: The largest record that the topic accepts, in bytes; None if it is unknown.
     """
+    # Two limits: tidegate's own for any record, and `max.message.bytes` of the topic.
     takes = min(MAX_RECORD_BYTES, largest or MAX_RECORD_BYTES)
     most = stage.emit.max_text_bytes
     if most is None or most <= takes - _BESIDE_BYTES:

@@ -27,6 +27,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     columns = (key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
     batch = f"{outbox.plan.stream}/{outbox.plan.seq}"
     if not sink.payload.enveloped:
+        # One emission is one message here, so the outbox itself skips, without reading row groups.
         messages: Iterator[pa.RecordBatch] = map(partial(_messages, batch), outbox.batches(columns, skip))
     else:
         # messages, not emissions, are counted in the progress record, so all emissions are read to skip some
@@ -48,6 +49,7 @@ def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
     key, payload, timestamp, source, *rest = emissions.columns
     window, reason = rest[: len(WINDOW)], rest[len(WINDOW) :]
     columns = {
+        # `view` copies nothing: Arrow's text is UTF-8 bytes already.
         "key": key.view(pa.binary()),
         "value": payload.view(pa.binary()),
         "timestamp_ms": timestamp,
@@ -62,6 +64,7 @@ def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
 
 def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
     """Return `start/end`; null if there is no window."""
+    # A stage without windows has none at all, so the text is not built for each row.
     if start.null_count == len(start):
         return pa.nulls(len(start), pa.binary())
     return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())
@@ -74,6 +77,7 @@ def _with_tombstones(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
     if not deletes.any():
         return messages
     rows = np.repeat(np.arange(len(deletes)), np.where(deletes, 2, 1))
+    # The second of two equal row numbers is the tombstone.
     follows = np.concatenate([[False], rows[1:] == rows[:-1]])
     doubled = messages.take(pa.array(rows))
     values = pc.if_else(pa.array(follows), pa.scalar(None, pa.binary()), doubled.column("value"))

@@ -73,6 +73,7 @@ def _previous_schema(
         return None
     old, name = (before.key, before.key_subject) if payload.is_key else (before.payload, before.subject)
     connection = (before.registry.connection, sink.registry.connection)
+    # The id of one registry, or of one subject, says nothing in another.
     if old is None or (old.format, name) != (payload.format, subject) or connection[0] != connection[1]:
         return None
     return old.schema
@@ -84,6 +85,7 @@ def _planned_schema(
     assert part.sink.registry is not None, "a sink with a schema has one"
     schema, previous = _schema(pipeline, part, registry), part.previous
     if previous is not None and (previous.text, previous.imports) == (schema.text, schema.imports):
+        # An id never changes its meaning, so an unchanged schema needs no registry that is up.
         return replace(schema, id=previous.id)
     kind: SchemaKind = "AVRO" if part.payload.format == "avro" else "PROTOBUF"
     record = RecordSchema(kind, schema.text, dict(schema.imports))
@@ -95,6 +97,7 @@ def _planned_schema(
             f"Subject {part.subject} of {registry.config.url} does not have the schema of {part}",
             f"Register it, or write `register: true` at the sink: {schema.text[:_SHOWN]}",
         )
+    # A dry run changes nothing that others see; it only asks whether the registry would accept the schema.
     if may_register:
         return replace(schema, id=registry.register(part.subject, record))
     _require_compatible(part, record, registry)
@@ -115,6 +118,7 @@ def _schema(pipeline: Pipeline, part: MessagePart, registry: SchemaRegistry) -> 
     try:
         if part.payload.format == "avro":
             return SinkSchema(None, avro_schema(name, namespace, columns))
+        # Protobuf identifies fields by number: a field must keep the one that consumers know.
         earlier = part.previous.text if part.previous is not None else _latest(part.subject, registry)
         return SinkSchema(None, protobuf_schema(name, namespace, columns, numbers_of(earlier)))
     except Unwritable as error:

@@ -86,9 +86,11 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         Raises TimestampRefused, RecordTooLarge, and what the checks of any topic raise.
         """
         with self.log() as log:
+            # Inside of the block, so that all questions share one connection.
             super().check_outbox(outbox)
             topic = self.declared.topic
             limits, largest = log.timestamp_limits(topic), log.largest_bytes(topic)
+        # Timestamps first: they need the files' statistics only, sizes may need all messages.
         check_timestamps(self.declared, outbox, limits)
         check_sizes(topic, largest, self.messages(outbox))
 

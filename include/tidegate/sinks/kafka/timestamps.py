@@ -37,6 +37,7 @@ def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
     now_ms = _now_ms()
     earliest_ms, latest_ms = timestamp_bounds(limits)
     if limits.kept_ms is not None:
+        # A letter with its old timestamp would be deleted within minutes, before anyone reads it.
         earliest_ms = max(earliest_ms or 0, now_ms - limits.kept_ms // 2)
     return earliest_ms, latest_ms
 
@@ -47,6 +48,7 @@ def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -
     earliest_ms, latest_ms = limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
     if sink.timestamp == "clock":
         clock_ms = outbox.plan.clock_ms
+        # Every message has the batch's clock, so one comparison is enough.
         is_taken = (earliest_ms or 0) <= clock_ms <= (clock_ms if latest_ms is None else latest_ms)
         refused = None if is_taken else ("any", clock_ms)
     else:
@@ -72,6 +74,7 @@ def long_hold(sink: KafkaSink, stages: Sequence[Stage], limits: TimestampLimits)
     """Return a sentence on stages that hold values back for longer than the topic accepts or retains them,
     or None.
     """
+    # Whichever is the narrower: what the topic deletes, or what it refuses.
     taken_ms = limits.kept_ms if limits.deletes_first else limits.before_ms
     held_ms = sum(stage.longest_hold_ms for stage in stages)
     if sink.timestamp == "clock" or taken_ms is None or held_ms < taken_ms:

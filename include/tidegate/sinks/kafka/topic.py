@@ -80,6 +80,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         transactions.
         """
         with self.log() as log:
+            # A missing right halts the batch here; after the commit the stream would halt with it.
             log.require_write(self.declared.topic)
             if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
                 log.check_progress_topic()
@@ -109,6 +110,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         self._require_same_topic()
         publisher = self._publisher()
         with _recoverable(stream):
+            # It may have more than the ledger knows: a try may have sent that, and been killed.
             progress = publisher.check(publisher.progress(), ledger.last_published(stream, self.name))
             publisher.check_committed(progress)
 
@@ -125,12 +127,14 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
             return None
         self._require_same_topic()
+        # Read without fencing first: an intact record needs no new producer epoch.
         if not self._is_lost(self._publisher().progress()):
             return None
         with self.log() as log:
             log.ensure_progress_topic()
 
         def restored(record: Progress | None) -> Progress:
+            # A publisher may have gone on until this one fenced it; then its record is the truth.
             if record is not None and not self._is_lost(record):
                 return record
             return self._found_progress(stated, record)
@@ -168,6 +172,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return progress.sent if progress.seq == seq else 0
 
     def _sealed(self, seq: int, record: Progress | None) -> Progress:
+        # Nothing of the batch was sent, so the record counts no message.
         if record is None or record.seq < seq:
             return Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
         return replace(record, done=True) if record.seq == seq else record

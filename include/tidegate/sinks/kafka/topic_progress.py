@@ -40,6 +40,7 @@ def find_progress(sink: PublishedTopic[Any]) -> Progress:
 def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
     ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
     log = sink.context.log(sink.declared.connection)
+    # Messages of another stream could be taken for this one's, and batches would be left out.
     if sink.has_rivals:
         _check_rivals(sink)
     last = ledger.last_published(stream, sink.name)
@@ -51,6 +52,7 @@ def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
         batch_marks = _marks(sink, seq)
         if batch_marks is None:
             continue
+        # Oldest first: messages are compared in the order in which they were sent.
         batches.insert(0, (seq, batch_marks))
         if seq > last > 0:
             continue  # it may not be in the topic at all; only a published batch shows what is missing
@@ -59,9 +61,11 @@ def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
         sent = sent_of(marks, traces)
         if sent < len(marks):
             check_unsent(_next_missing(batches, sent), traces)
+        # The oldest batch so far is there as a whole, so all before it are, too: batches go out in order.
         if sent >= len(batches[0][1]):
             break
     progress = _progress(batches, sent)
+    # The record names the attempt (decision 12), so that another ledger does not go on from it.
     attempt = ledger.attempt(stream, progress.seq)
     return replace(progress, attempt=attempt.name) if attempt else progress
 

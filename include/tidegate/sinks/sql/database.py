@@ -124,6 +124,7 @@ class Database:
         try:
             yield
         except DBAPIError as error:
+            # The server has refused the commit, such as by a deferred constraint: nothing was written.
             if not _passes(error):
                 raise
             raise OutcomeUnknown(
@@ -194,10 +195,12 @@ def _make_sqlite_transactional(engine: Engine) -> None:
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
+        # Otherwise the driver begins transactions by itself, and not before DDL.
         connection.isolation_level = None
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
+        # A plain BEGIN takes the write lock late, and may then fail at once instead of waiting.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

@@ -160,12 +160,14 @@ def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
     parts: dict[str, Part] = {}
     for struct in structs:
         for field in outbox.field(struct).type:
+            # Key columns come first, so `setdefault` prefers them: a deletion has a key and no value.
             parts.setdefault(field.name, Part(struct, field.name, field.type))
     return list(parts.values())
 
 
 def _check_names(target: Target, emitted: Sequence[str]) -> None:
     """Check that no emitted column has the name of a column of the table. Raises SinkRefused."""
+    # Some databases ignore case: `Batch` and `batch` would be one column there.
     taken = {name.lower(): name for name in target.own_columns}
     for name in emitted:
         if name.lower() in taken:
@@ -198,6 +200,7 @@ class _SqliteDecimal(UserDefinedType[Any]):
         return "NUMERIC" if self.precision <= 15 else "TEXT"
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        # As plain digits: the driver binds no Decimal, and its usual text can have an exponent.
         return lambda value: None if value is None else format(value, "f")
 
 

@@ -77,6 +77,7 @@ class SqlProgress:
         with self._database.transaction() as connection:
             newest, attempt = self._stored(connection)
             self.require(newest, attempt, last_published)
+            # The row is in a table of its own, so it survives a DROP of the emissions.
             if not exists(connection, self._target):
                 raise self.lost_error(f"the table {self._target.table} does not exist", last_published)
 
@@ -108,6 +109,7 @@ class SqlProgress:
             progress.create(connection, checkfirst=True)
             newest = self._lost_in(connection, last_published, head, stated)
             if newest is not None:
+                # `advance` inserts without a previous row; 0 stands for no row at all.
                 connection.execute(delete(progress).where(self._own_row))
                 if newest:
                     self.advance(connection, None, newest, attempt_of(newest))
@@ -164,6 +166,7 @@ class SqlProgress:
         batch as an attempt that the ledger has not committed.
         """
         if newest is not None:
+            # The attempt is null if it is unknown, as in a row that was restored; it then fits any.
             self._require_committed(newest, lambda name: attempt in (None, name))
         if (newest or 0) < last_published:
             says = "there is no progress row" if newest is None else f"the progress row says batch {newest}"
@@ -207,11 +210,13 @@ class SqlProgress:
         """
         if shown is not None and (newest or 0) >= max(last_published, shown):
             return None
+        # Without a table nothing is there, whatever the row says.
         has = 0 if shown is None else max(newest or 0, shown)
         self._require_committed(has, lambda _: True)
         if stated is not None:
             self._check_stated(stated, has, 0 if shown is None else head)
             return stated
+        # A table shows only batches that still have rows: a batch of deletions leaves none in mode `upsert`.
         if newest is None and shown is not None and shown < last_published:
             raise self._unclear(shown, last_published)
         return has

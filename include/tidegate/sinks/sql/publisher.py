@@ -52,10 +52,12 @@ class SqlPublisher:
         committed; Fenced if a newer publisher went ahead, SinkAhead if the table has a later batch;
         SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
+        # A transaction of its own: all publishers to the database wait for its lock, and rows take long.
         self._prepare(last_published)
         with self._database.transaction() as connection:
             newest, newest_attempt = self._progress.read(connection)
             self._check(newest, newest_attempt, seq, attempt, last_published)
+            # An earlier try has committed, and died before the ledger knew: nothing is left to do.
             if newest == seq:
                 return 0
             # before the rows: a second publisher waits here for the lock of the progress row
@@ -69,6 +71,7 @@ class SqlPublisher:
                 sent += len(rows)
             own_row = progress.c.shard == self._shard.name
             with failpoint("sql.count"):
+                # Known only now; `seal` reads it to say how much of a given-up batch is in the table.
                 connection.execute(update(progress).where(own_row).values(rows=sent))
         return sent
 
@@ -78,6 +81,7 @@ class SqlPublisher:
             progress.create(connection, checkfirst=True)
             if last_published and not exists(connection, self._layout.target):
                 says = f"the table {self._layout.target.table} does not exist"
+                # A new, empty table would hide that what was published is lost.
                 raise self._progress.lost_error(says, last_published)
             make_or_extend(connection, self._layout)
 

@@ -52,6 +52,7 @@ def _arrow_type(type_: TypeEngine[Any]) -> pa.DataType | None:
     """Return the type whose values fit into a column of numbers; None for other columns, or if all numbers
     fit.
     """
+    # SmallInteger and BigInteger are subclasses of Integer, so Integer comes last.
     sizes = ((SmallInteger, pa.int16()), (BigInteger, pa.int64()), (Integer, pa.int32()))
     if isinstance(type_, Integer):
         return next(arrow for kind, arrow in sizes if isinstance(type_, kind))

@@ -50,6 +50,7 @@ def lock_for_changes(connection: Connection) -> None:
     it.
     """
     if connection.dialect.name == "postgresql":
+        # The number is tidegate's own; SQLite needs none, since BEGIN IMMEDIATE lets in one writer.
         connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
 
 
@@ -148,6 +149,7 @@ def _check_names(layout: Layout) -> None:
 def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> None:
     if _has_time(values.type):
         try:
+            # `Layout.rows` converts in the same way, and would fail after the decision.
             values.to_pylist()
         except (OverflowError, ValueError):
             raise _refused(layout, f"its column {name} holds a time outside of the years 1 to 9999") from None

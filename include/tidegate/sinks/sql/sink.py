@@ -38,6 +38,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
         """Check that the database is set, and that an existing table has the key. Raises SettingsInvalid,
         SinkRefused.
         """
+        # No outbox exists yet, so only the sink's own columns and the key can be checked.
         nothing_emitted = pa.schema([(KEY_COLUMNS, pa.struct([])), (VALUE, pa.struct([]))])
         self._check_table(Layout(self.target, nothing_emitted))
 
@@ -56,6 +57,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
         database is back.
         """
         with self.database() as database, suppress(SinkUnavailable):
+            # Connecting would create the SQLite file, and a check writes nothing.
             if not database.is_missing:
                 with database.reading() as connection:
                     check_table(connection, layout)
@@ -82,6 +84,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
         last, head = ledger.last_published(stream, self.name), ledger.head(stream).seq
         with self.database() as database:
             newest = self._progress(database).lost(last, head, stated)
+            # The table is ahead of the ledger: it may have rows of another ledger's batch with that number.
             if newest is not None and newest > last and stated is None:
                 self._check_same_batch(self._progress(database), newest)
         return None if newest is None else Progress(newest, 0, done=True)

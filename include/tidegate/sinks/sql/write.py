@@ -24,11 +24,13 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
         _insert(connection, layout, insert(layout.table), rows)
         return
     key = [layout.keys[name] for name in layout.target.key]
+    # Later rows replace earlier ones of the same key: one statement must not touch a row twice.
     newest = {
         tuple(row[column] for column in key): (row, is_deleted)
         for row, is_deleted in zip(rows, deleted, strict=True)
     }
     live = [row for row, is_deleted in newest.values() if not is_deleted]
+    # Other dialects have no portable upsert: the old row is deleted first, in the same transaction.
     replaces = connection.dialect.name not in _INSERT
     removed = [row for row, is_deleted in newest.values() if is_deleted or replaces]
     if removed:

@@ -65,6 +65,7 @@ def append_batch(
         DeltaTable.create(
             path,
             rows.schema,
+            # Two that create the table at once must not replace each other's.
             mode="ignore",
             configuration=_PROPERTIES,
             storage_options=storage_options(path),
@@ -122,12 +123,14 @@ def number_of(attempt: str) -> int:
     """Return a number that stands for an attempt's name, since a Delta log's application versions are
     numbers.
     """
+    # Six bytes: a version in a Delta log is a signed number of 64 bits.
     return int.from_bytes(hashlib.sha256(attempt.encode()).digest()[:6], "big")
 
 
 def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: CommitProperties) -> None:
     try:
         with failpoint("table.append"):
+            # The table as it was read, so that a commit of another publisher since then is a conflict.
             write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=batch)
     except CommitFailedError as error:
         raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error

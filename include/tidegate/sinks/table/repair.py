@@ -63,6 +63,7 @@ def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed
 def _files_after(table: DeltaTable, path: str, application: str, seq: int) -> dict[str, int]:
     """Return path and bytes of each current file of the table that a batch after `seq` has added."""
     added: set[str] = set()
+    # Newest first, down to the commit of a batch that stays: older commits have none of later batches.
     for version in range(table.version(), -1, -1):
         actions = log_entry(Store(path), version)
         batches = [action["txn"]["version"] for action in actions if _is_of(action, application)]
@@ -70,6 +71,7 @@ def _files_after(table: DeltaTable, path: str, application: str, seq: int) -> di
             break
         if batches:
             added |= {action["add"]["path"] for action in actions if "add" in action}
+    # Another program may have rewritten files since: only files that the table still has can be removed.
     current = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     return {file["path"]: file["size_bytes"] for file in current if file["path"] in added}
 

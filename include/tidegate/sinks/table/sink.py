@@ -34,6 +34,7 @@ class OpenDeltaTable(OpenSink[TableSink]):
     def check_settings(self) -> None:
         """Check that the table's folder and the folder of any pipeline do not overlap. Raises SinkRefused."""
         lake, ledger = self.context.lake, self.context.ledger
+        # Its place is `published` in the stream's own folder, which nothing else uses.
         if self.declared.path is None:
             return
         table = _place(lake.table_sink(self.declared.path))
@@ -113,5 +114,6 @@ def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
         parts |= {name: emissions.column(name) for name in (TIMESTAMP, REASON, SEQ)}
         return pa.RecordBatch.from_pydict(parts)
 
+    # A reader needs its schema before its first batch: no row has the same columns as all rows.
     none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
     return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
