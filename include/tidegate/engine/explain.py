@@ -148,7 +148,7 @@ def pipeline_terms(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]
     """Return stage, key and value of a traced record in the words of the pipeline file.
 
     Args:
-        pass_name: the name of a pass; filters have the name of the source's field.
+        pass_name: the name of a pass; a filter becomes the name of the source's field, such as `deduplicate`.
         key: the key in the pass, such as the repeated values.
         value: the traced value; None for a deletion.
     """

@@ -17,11 +17,8 @@ from tidegate.lake.writer import RowWriter
 
 @dataclass(frozen=True)
 class AttemptFiles:
-    """The place of an attempt's files: folders of its name, which nothing reads before a manifest names them.
-
-    Args:
-        lake: the files of the stream.
-        attempt: the name of the attempt.
+    """The place of an attempt's files: folders of its name, which nothing reads before a manifest
+    names them.
     """
 
     lake: Lake

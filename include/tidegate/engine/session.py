@@ -230,8 +230,9 @@ def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings for a while, and restore them. Sessions of Spark Connect have no `newSession`.
 
     Example::
+
         with changed(spark, {"spark.sql.shuffle.partitions": "1"}):
-        frame.collect()
+            frame.collect()
     """
     before = {name: spark.conf.get(name, None) for name in settings}
     try:

@@ -76,12 +76,7 @@ class RecordSlice(Protocol):
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Planned ranges of Kafka's topics, which librdkafka reads in the workers.
-
-    Args:
-        kafka: the properties of the cluster.
-        ranges: the ranges of the plan.
-    """
+    """Planned ranges of Kafka's topics, which librdkafka reads in the workers."""
 
     kafka: KafkaConfig
     ranges: tuple[OffsetRange, ...]
@@ -163,7 +158,7 @@ class SliceReader:
                 for rows in decoder.decode(block):
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
                     yield _as(schema, rows, tally.before)
-            # Only now the end of time is known. The shuffle sorts the report before all rows all the same.
+            # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
             yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
 
 

@@ -60,7 +60,7 @@ class StageRun:
             elif kind == core.TRACE:
                 self.traces += decided.select(_TRACE).to_pylist()
         self._state = newest_rows(pa.concat_tables(states), entry_columns(self._logic.bound is not None))
-        # A clock never goes back, as those of a head: a later batch without a clock has at least this one.
+        # As in a head, a clock never goes back: a later batch without a clock has at least this one.
         self._floor = max(self._floor, -1 if clock is None else clock)
         return self._in_order(pa.concat_tables(emitted))
 
