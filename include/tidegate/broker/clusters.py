@@ -32,6 +32,7 @@ class KafkaClusters:
         """
         if connection not in self._logs:
             log = self._logs[connection] = KafkaLog(self._config_of(connection))
+            # A cluster that is first used inside of the block shares its connection there, too.
             if self._users:
                 self._entered.enter_context(log)
         return self._logs[connection]

@@ -37,8 +37,12 @@ _DELIVERY_SHARE = 2 / 3
 
 @dataclass(frozen=True)
 class Transactions:
-    """The limits of a publication's transactions: the timeout of a transaction, the time for the delivery of
-    its messages (both in milliseconds), and its largest size in bytes.
+    """The limits of a publication's transactions.
+
+    Args:
+        timeout_ms: after this time the broker aborts a transaction.
+        delivery_ms: the time for the delivery of a transaction's messages.
+        most_bytes: the largest size of a transaction.
     """
 
     timeout_ms: int

@@ -57,6 +57,7 @@ def _request(epochs: Mapping[Partition, int]) -> Any:
     topics: dict[str, list[Any]] = {}
     for (topic, partition), epoch in epochs.items():
         topics.setdefault(topic, []).append(
+            # -1: the leader does not compare its own epoch with one that this client has.
             _Partition(partition=partition, current_leader_epoch=-1, leader_epoch=epoch)
         )
     return OffsetForLeaderEpochRequest(
@@ -82,13 +83,19 @@ def epochs_before(
     """Return the leader epoch of the record before each offset, for partitions whose log still has that
     record.
 
-    `newest` are the epochs of the partitions' present leaders. Most partitions have that epoch, which one
-    request shows; a partition that is far behind needs one more request for each leader that has written
-    since.
+    Most partitions have the epoch of their present leader, which one request shows; a partition that is far
+    behind needs one more request for each leader that has written since.
+
+    Args:
+        ask: asks the leaders where an epoch of each partition ends.
+        offsets: (topic, partition) -> the offset.
+        newest: the epochs of the partitions' present leaders.
     """
+    # Under its first leader a log has no other epoch, so nobody has to be asked.
     epochs = {at: 0 for at, epoch in newest.items() if epoch == 0}
     begins: dict[Partition, int] = {}
     candidates = {at: epoch for at, epoch in newest.items() if epoch > 0}
+    # Invariant: the record before the offset is of the candidate's epoch, or of an older one.
     while candidates:
         before = ask({at: epoch - 1 for at, epoch in candidates.items()})
         older = {}

@@ -37,9 +37,12 @@ class Mark(NamedTuple):
 class Traces:
     """The messages that a search found in a topic.
 
-    `times` is the number of occurrences of each identity. `cut` has the partitions without any of the
-    messages from which records were deleted. `later_keys` has the keys of all other records after the last of
-    the messages in their partition; it is only filled for a compacted topic.
+    Args:
+        compacted: whether the topic is compacted.
+        times: the number of occurrences of each identity.
+        cut: the partitions without any of the messages from which records were deleted.
+        later_keys: the keys of all other records after the last of the messages in their partition; it is
+            only filled for a compacted topic.
     """
 
     compacted: bool
@@ -75,6 +78,7 @@ def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) 
             consumer.seek(at, start)
             records = read_until(consumer, at, end, settled_seconds(log.config))
             seen = _look_among(records, identities, traces)
+            # Where none is left, the deleted records may have been the messages.
             if start > 0 and not seen:
                 traces.cut.append(partition)
     return traces
@@ -148,6 +152,7 @@ def _mark(
 ) -> Mark:
     digest = blake2b(digest_size=16)
     named = (part for name, content in headers for part in (name.encode(), content))
+    # Each length goes before its part, so that no two messages have the same bytes in a row.
     for part in (key, value, *named):
         digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
     return Mark(digest.digest(), key, value is None, size)

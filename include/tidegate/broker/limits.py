@@ -22,8 +22,10 @@ _UNLIMITED = 10**15
 class TimestampLimits:
     """The limits of a topic on timestamps, in milliseconds; None: no limit.
 
-    `before_ms` and `after_ms` are how much a timestamp may be behind and ahead of the broker's clock when the
-    record arrives. `kept_ms` is how long the topic keeps a record after its timestamp.
+    Args:
+        before_ms: how much a timestamp may be behind the broker's clock when the record arrives.
+        after_ms: how much it may be ahead.
+        kept_ms: how long the topic keeps a record after its timestamp.
     """
 
     before_ms: int | None = None
@@ -52,6 +54,8 @@ class TimestampLimits:
     def earliest_ms(self, now_ms: int) -> int | None:
         """Return the earliest timestamp (epoch ms) that the topic accepts at an instant and does not delete
         at once.
+
+        Example: `TimestampLimits(before_ms=1_000).earliest_ms(5_000)` is 4,000.
         """
         behind_ms = self.kept_ms if self.deletes_first else self.before_ms
         return None if behind_ms is None else now_ms - behind_ms
@@ -73,5 +77,6 @@ def hidden_settings(topic: str) -> str:
 
 
 def _smallest(settings: Mapping[str, str], *names: str) -> int | None:
+    # Kafka writes "no limit" as -1, or as the largest number.
     given = [int(settings[name]) for name in names if name in settings]
     return min((limit for limit in given if 0 <= limit < _UNLIMITED), default=None)

@@ -40,10 +40,16 @@ _NO_SUCH_TOPIC = (UnknownTopicOrPartitionError, InvalidTopicError)
 
 @dataclass(frozen=True)
 class TopicView:
-    """The state of a topic: its id, and per partition the first offset that is kept, the last stable offset,
-    the high watermark, and the epoch of the leader (missing if the broker does not report it).
+    """The state of a topic.
 
     The last stable offset is smaller than the high watermark only while a transaction is open.
+
+    Args:
+        topic_id: Kafka's id, which changes if the topic is deleted and created again.
+        starts: partition -> the first offset that is kept.
+        stable_ends: partition -> the last stable offset.
+        ends: partition -> the high watermark.
+        leader_epochs: partition -> the epoch of its leader; missing if the broker does not report it.
     """
 
     topic: str
@@ -231,17 +237,23 @@ class KafkaLog:
         return epochs_before(self.epoch_ends, offsets, newest)
 
     def end(self, topic: str, partition: int) -> int:
-        """Return the high watermark: the offset after the last record, also if its transaction is open."""
+        """Return the high watermark: the offset after the last record, also if its transaction is open.
+
+        Raises BrokerUnavailable.
+        """
         with self._admin() as admin:
             return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.LATEST)[partition]
 
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
         """Return partition -> (offset, timestamp) of the first record at or after an instant, if such a
         record exists.
+
+        Raises BrokerUnavailable.
         """
         with self._admin() as admin:
             instants = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
             with failpoint("kafka.offsets_at"):
+                # The broker answers -1 for a partition without a record at or after the instant.
                 first_records = admin.list_partition_offsets(instants)
             return {
                 at.partition: (record.offset, record.timestamp)
@@ -296,6 +308,7 @@ class KafkaLog:
             self._describe(admin, topic)
             with failpoint("kafka.configs"):
                 requested = ConfigResource(ConfigResourceType.TOPIC, topic, list(names))
+                # kafka-python leaves out the broker's defaults otherwise, which limit records, too.
                 configs = admin.describe_configs([requested], config_filter="all")["topic"][topic]
             return {name: str(configs[name]["value"]) for name in names if name in configs}
 
@@ -337,6 +350,7 @@ class KafkaLog:
             self._create_progress_topic(validate_only=True)
 
     def _create_progress_topic(self, **options: bool) -> None:
+        # Replication factor -1: the default of the broker.
         topic = NewTopic(PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs=dict(SETTINGS))
         with self._admin() as admin:
             try:

@@ -109,11 +109,15 @@ def _brought_sizes(headers: pa.ListArray) -> np.ndarray[Any, np.dtype[np.int64]]
 def chunks(
     batches: Iterable[pa.RecordBatch], records: int, size: Callable[[], int]
 ) -> Iterator[tuple[list[pa.RecordBatch], bool]]:
-    """Yield chunks of at most `records` messages and `size()` bytes, each with whether it is the last; at
-    least one.
+    """Yield chunks of messages, each with whether it is the last; at least one.
 
-    `size` is called when a chunk begins, because the pace of the broker changes. A message that is larger
-    than that is a chunk by itself.
+    A message that is larger than a chunk is a chunk by itself.
+
+    Args:
+        batches: the messages, in their order.
+        records: the largest number of messages of a chunk.
+        size: the largest number of bytes; it is called when a chunk begins, because the pace of the broker
+            changes.
     """
     chunk: list[pa.RecordBatch] = []
     rows_left, bytes_left = records, size()
@@ -122,12 +126,14 @@ def chunks(
         start = 0
         while start < batch.num_rows:
             before = ends[start - 1] if start else 0
+            # `ends` are running sums: a binary search finds what fits, without a loop over messages.
             fitting = int(np.searchsorted(ends, before + bytes_left, side="right")) - start
             count = min(rows_left, fitting, batch.num_rows - start)
             if count <= 0 and chunk:
                 yield chunk, False
                 chunk, rows_left, bytes_left = [], records, size()
                 continue
+            # A message that is larger than a chunk goes alone: only the topic decides what is too large.
             count = max(count, 1)
             chunk.append(batch.slice(start, count))
             start += count

@@ -51,6 +51,7 @@ def place_at(log: KafkaLog, view: TopicView, partition: int, offset: int) -> Pla
     start, end = view.starts[partition], view.stable_ends[partition]
     before: list[SeenRecord] = []
     reach = AROUND
+    # Markers and compaction leave gaps: look ten times as far back until enough records are there.
     while len(before) < AROUND and reach < 1_000 * AROUND and offset - reach // 10 > start:
         before = _read(log, view.topic, partition, max(start, offset - reach), min(offset, end))
         reach *= 10
@@ -68,6 +69,7 @@ def offsets_of_place(log: KafkaLog, view: TopicView, partition: int, place: Plac
     start, end = view.starts[partition], view.stable_ends[partition]
     if not around:
         return [end] if start == end else []
+    # A copy keeps the timestamps, so it has none of the records before the oldest instant.
     oldest_ms = min(record.timestamp_ms for record in around)
     first = log.offsets_at(view.topic, [partition], oldest_ms).get(partition, (end, 0))[0]
     if end - first > MOST_SCANNED:

@@ -14,6 +14,10 @@ class Pace:
 
     It begins small, doubles while the broker is quick, and shrinks when it is slow. A fixed size would be too
     large for some produce quota or network.
+
+    Args:
+        most_bytes: the largest size that it ever has.
+        delivery_seconds: the time in which a transaction must be delivered.
     """
 
     def __init__(self, most_bytes: int, delivery_seconds: float) -> None:
@@ -37,5 +41,6 @@ class Pace:
         """Adapt to a transaction that was not delivered in time. Return whether a smaller size is left to
         try.
         """
+        # Each try that is too large costs a whole timeout, so the size falls faster than it rises.
         before, self._bytes = self._bytes, max(self._bytes // 4, LEAST_CHUNK_BYTES)
         return self._bytes < before

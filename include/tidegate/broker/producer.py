@@ -152,6 +152,7 @@ class TransactionalProducer:
 
     def _cause(self, error: KafkaException) -> KafkaException:
         """Return the error because of which the client accepts no more records."""
+        # `produce` only says that something has failed before; the commit says what it was.
         if error_of(error).code() in _NO_MORE:
             try:
                 self._client.commit_transaction(_ABORT_SECONDS)

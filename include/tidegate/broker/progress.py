@@ -34,9 +34,13 @@ def settled_seconds(config: KafkaConfig) -> float:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a shard: `sent` records of batch `seq`, and whether these were all of them.
+    """The progress of a shard.
 
-    `attempt` is the name of the attempt that computed them; "" if nothing was sent yet.
+    Args:
+        seq: the batch.
+        sent: the number of its records that are sent.
+        done: whether these were all of them.
+        attempt: the name of the attempt that computed them; "" if nothing was sent yet.
     """
 
     seq: int
@@ -79,7 +83,10 @@ class Progress:
         return f"batches up to {self.seq}{partly}"
 
     def lacks(self, seq: int) -> bool:
-        """Return whether some record of batch `seq` is not sent yet."""
+        """Return whether some record of batch `seq` is not sent yet.
+
+        Example: `Progress(3, 10, False).lacks(3)` is True, and `Progress(3, 10, True).lacks(3)` is False.
+        """
         return self.seq < seq or (self.seq == seq and not self.done)
 
 
@@ -156,6 +163,7 @@ def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.
         records = consumer.poll(timeout_ms=500).get(at, [])
         if records:
             deadline = time.monotonic() + seconds
+        # Only silence counts: a long partition may take longer than `seconds`.
         elif time.monotonic() > deadline:
             raise KafkaError(f"{at.topic}[{at.partition}] gives no records before offset {end}")
         yield from (record for record in records if record.offset < end)

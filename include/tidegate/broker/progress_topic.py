@@ -36,6 +36,13 @@ def newest_record(consumer: Any, at: TopicPartition, key: bytes, end: int, read_
     since the record, and not on the age of the topic. The windows have no gap between them, and each is read
     to its end, so the first one with a record has the newest. A window can begin inside of a transaction:
     with each fetch the broker lists the aborted transactions in it, no matter where they began.
+
+    Args:
+        consumer: a consumer of kafka-python.
+        at: the partition.
+        key: the shard, as bytes.
+        end: the high watermark of the partition.
+        read_until: yields the records up to an offset.
     """
     start: int = consumer.beginning_offsets([at])[at]
     upper, window = end, FIRST_WINDOW

@@ -101,6 +101,7 @@ class KafkaPublisher:
                     if begun is not None:
                         record = self._begin(producer, seq, record)
                         begun()
+                        # The record exists now: if the loop tries again, the shard has begun.
                         begun = None
                     return self._publish(producer, record, unsent, messages, last_published)
             except RecordTooLarge:  # perhaps only the client's batch of records is too large
@@ -199,6 +200,7 @@ class KafkaPublisher:
             raise self._ahead(unsent.seq, progress, SinkAhead)
         if not progress.lacks(unsent.seq):
             return 0
+        # A part of the batch is out: the messages have a fixed order, so the rest begins behind it.
         already = progress.sent if progress.seq == unsent.seq else 0
         sent = already
         for chunk, is_last in chunks(messages(already), self._chunk_records, lambda: self._pace.bytes):

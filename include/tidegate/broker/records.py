@@ -42,7 +42,10 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets of a topic-partition, from `start` (inclusive) to `end` (exclusive), which one task reads."""
+    """Offsets of a topic-partition, from `start` (inclusive) to `end` (exclusive), which one task reads.
+
+    Example: `str(Slice("events", 0, 100, 200))` is `events[0] offsets 100 to 199`.
+    """
 
     topic: str
     partition: int
@@ -144,6 +147,7 @@ def _blocks(
             position, deadline = reached, time.monotonic() + silent_seconds
         elif time.monotonic() > deadline:
             raise _silent(consumer, slice_, position, silent_seconds, errors)
+        # In a log with gaps, as many records can reach beyond the slice: they belong to the next one.
         if position > slice_.end:
             block = [message for message in block if _offset(message) < slice_.end]
         if block:
@@ -153,6 +157,7 @@ def _blocks(
 
 def _next_size(block: Sequence[Message]) -> int:
     """Return the number of records to request, so that a block of such records takes about `_BLOCK_BYTES`."""
+    # A few small records say little of those behind them, so the number at most quadruples.
     size = sum(map(len, block)) + 1
     return max(1, min(MOST_RECORDS, _BLOCK_BYTES * len(block) // size, 4 * len(block) + _FIRST_RECORDS))
 

@@ -145,6 +145,7 @@ class SchemaRegistry:
     def _follow(self, references: list[Any], imports: dict[str, str]) -> None:
         """Collect the schemas that `references` refer to, each after the ones that it refers to itself."""
         for reference in references:
+            # Schemas can share an import; each is needed once, before the first schema that refers to it.
             if reference.name not in imports:
                 schema = self._client.get_version(reference.subject, reference.version).schema
                 self._follow(schema.references or [], imports)
@@ -159,6 +160,7 @@ class SchemaRegistry:
         references: list[SchemaReference] = []
         for name, text in schema.imports.items():
             imported = Schema(text, schema.kind, list(references))
+            # An import must have a version of its own before a schema can refer to it.
             if register:
                 self._client.register_schema(name, imported)
             number = self._client.lookup_schema(name, imported).version

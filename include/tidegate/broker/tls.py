@@ -71,6 +71,7 @@ def _readable(text: str) -> Iterator[str]:
     """
     reader, writer = os.pipe()
     try:
+        # Nobody reads the pipe yet: a blocking write of a long text would never return.
         os.set_blocking(writer, False)
         with os.fdopen(writer, "wb", buffering=0) as pipe:
             if pipe.write(text.encode()) != len(text):

@@ -50,6 +50,7 @@ class TokenSource:
         """
         with self._lock:
             if self._token is None or time.time() > self._renewed_after:
+                # Before the call: a slow function must not make the token look younger than it is.
                 began = time.time()
                 self._token = self._next()
                 self._renewed_after = began + _USED_UP * (self._token.expires - began)

@@ -90,5 +90,6 @@ def _refusal(config: KafkaConfig) -> str | None:
         client.list_topics(timeout=_LOOK_SECONDS)
     except ck.KafkaException as error:
         errors.append(error.args[0])
+    # The client calls `error_cb` only from within `poll` and the like.
     client.poll(0)
     return next((error.name() for error in errors if error.code() in refusals), None)

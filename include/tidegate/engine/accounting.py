@@ -13,7 +13,12 @@ _SOURCE_COUNTS = ("quarantined", "deduplicated", "expired-window-record-drop")
 
 
 def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, core.Counts]:
-    """Return the counts of all tasks of each stage together."""
+    """Return the counts of all tasks of each stage together.
+
+    Args:
+        reports: the reports of all tasks; only those of stages have counts.
+        stages: the names of all passes, also of those without a report.
+    """
     counts = {stage: core.Counts() for stage in stages}
     for report in reports:
         if isinstance(report, TaskReport):
@@ -37,6 +42,7 @@ def account_for(
     records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
     empty = sum(slice_.empty for slice_ in slices)
     batch_counts = core.Counts({"read": records, "exploded": rows - records, "nothing-to-explode": empty})
+    # Rows of empty arrays only carry their count: the source drops them before the first pass.
     input_rows, deletions = rows - empty, 0
     unkeyed = sum(slice_.unkeyed for slice_ in slices)
     source_passes = passes[: 2 if passes[0].is_filter else 1]
@@ -49,6 +55,7 @@ def account_for(
         _require_equal(pass_, input_rows - bypassing, counted)
         if pass_ in source_passes:
             batch_counts.include({name: counted[name] for name in _SOURCE_COUNTS})
+        # The invariant: what a pass emits, and what went around it, is the input of the next pass.
         input_rows = counted["emitted"] + bypassing
         deletions = counted["emitted-tombstones"]
     return batch_counts

@@ -31,7 +31,10 @@ class _ReadParts:
 
 
 def spark_types(schema: pa.Schema) -> StructType:
-    """Return Arrow's columns as Spark's; a timestamp without a zone keeps that type."""
+    """Return Arrow's columns as Spark's; a timestamp without a zone keeps that type.
+
+    Example: `timestamp[us, tz=UTC]` becomes `timestamp`, and `timestamp[us]` becomes `timestamp_ntz`.
+    """
     types: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     return types
 
@@ -40,6 +43,12 @@ def frame_of(spark: SparkSession, schema: pa.Schema, parts: Sequence[ReadPart]) 
     """Return a frame with one partition per part, each read by one task.
 
     PySpark's data source API is not used: it starts three more Python daemons, only to plan (decision 23).
+
+    Args:
+        spark: the session of the batch.
+        schema: the columns of all batches that the parts yield.
+        parts: the functions that yield the rows; they are pickled.
     """
+    # One row per partition, so that Spark gives each part to a task of its own.
     numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
     return numbers.mapInArrow(_ReadParts(tuple(parts)), spark_types(schema))

@@ -62,9 +62,13 @@ from tidegate.spec import Pipeline
 
 @dataclass(frozen=True)
 class Before:
-    """The results of earlier batches: the files of each stage's state, stream times and counts per stage.
+    """The results of earlier batches.
 
-    `lookups`: the tables that the plan's lookups read.
+    Args:
+        state: stage -> the files of its state, those of the newest batch last.
+        times: stage -> its stream times at the head.
+        counts: stage -> its counts, from which running totals go on.
+        lookups: the tables that the plan's lookups read.
     """
 
     state: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
@@ -75,8 +79,12 @@ class Before:
 
 @dataclass(frozen=True)
 class Computed:
-    """The results of a computation: counts per stage ("" for the batch), stream times per stage, and the
-    files of the attempt.
+    """The results of a computation.
+
+    Args:
+        counts: stage -> its counts; the stage "" is the whole batch.
+        times: stage -> its stream times after the batch; empty if no stage keeps time.
+        manifest: the files of the attempt.
     """
 
     counts: Mapping[str, core.Counts]
@@ -131,6 +139,7 @@ class Computation:
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
         """Compute all passes, and return the reports of their tasks."""
+        # The driver gets only the output of tasks that count: lost or superseded tries report nothing.
         return [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
 
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
@@ -199,6 +208,7 @@ class Computation:
             for slice_ in records.slices(self._keeps_time, cores)
         ]
         frame = frame_of(self._spark, schema, readers_of_tasks(readers, cores))
+        # `__empty` is null in reports, and a filter drops rows whose condition is null.
         present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 
@@ -218,6 +228,7 @@ class Computation:
         if pass_.is_filter:
             frame = packed(frame, pass_, self._pipeline)
         else:
+            # A key of another type has other texts: its state would not be found, and nobody would notice.
             require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
             self._key_types[pass_.name] = key_types_text(keys)
         source_stages = self._reads_source(pass_)

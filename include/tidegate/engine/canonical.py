@@ -29,13 +29,18 @@ _TIMES = {
 
 
 def to_json(value: Column | str) -> Column:
-    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`."""
+    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`.
+
+    Example: a struct of `id` 7 and a null `note` is `{"id":7,"note":null}`.
+    """
     return F.to_json(value, _JSON)
 
 
 def canonical_key(parts: Mapping[str, Column]) -> Column:
     """Return the text of one column, or a JSON object of several, in their order; null if one of them is
     null.
+
+    Example: the column `id` with 7 is `7`; `id` with 7 and `region` with "eu" are `{"id":7,"region":"eu"}`.
     """
     if len(parts) == 1:
         return next(iter(parts.values())).cast("string")

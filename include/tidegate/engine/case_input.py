@@ -22,8 +22,11 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cut:
-    """One way to cut records into batches: the record numbers of each batch, and its clock in epoch ms or
-    None.
+    """One way to cut records into batches.
+
+    Args:
+        spans: the record numbers of each batch, in order and without gaps.
+        clocks: the clock of each batch, epoch ms; None: it has none.
     """
 
     spans: tuple[Span, ...]
@@ -52,7 +55,9 @@ class CaseInput:
         """
         number = len(self.records)
         ends: list[tuple[int, int | None]] = [(place, None) for place in places if 0 < place < number]
+        # The sort is stable: after a cut at the place of a tick, the tick ends a batch without records.
         ends = sorted([*ends, *self.ticks], key=lambda end: end[0])
+        # Records after the last tick are a batch, too; a case without any input has one empty batch.
         if not ends or ends[-1][0] < number:
             ends.append((number, None))
         starts = [0, *(end for end, _ in ends)]
@@ -66,11 +71,13 @@ class CaseInput:
         are.
         """
         layout = record_layout(source)
+        # `concat_batches` refuses an empty list, and a case may have no records.
         pieces = [pa.RecordBatch.from_pylist([], FrameDecoder(layout, None, keeps_input).schema)]
         for (believed_until_ms, topic, partition), numbers in self._numbers_by_origin().items():
             decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
             pieces += decoder.decode(self._numbered(topic, partition, numbers))
         rows = pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
+        # The decoder got record numbers in place of offsets; here the offsets of the case come back.
         offsets = pa.array([record.offset for record in self.records], pa.int64())
         place = rows.schema.get_field_index("__offset")
         return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))

@@ -19,8 +19,15 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Emitted:
-    """One emission: `value` as its JSON object, null for a deletion; `reason`, and when it happened (`at`,
-    epoch ms).
+    """One emission of the last stage.
+
+    Args:
+        value: the emitted columns as a JSON object; None: a deletion.
+        timestamp: of the emission, epoch ms.
+        window: start and end, epoch ms; None without a window.
+        reason: the reason that the strategy gives.
+        at: when it happened, epoch ms.
+        source: the position of the record that caused it.
     """
 
     key: str
@@ -36,8 +43,12 @@ class Emitted:
 class Fate:
     """The fate of a record in a pass.
 
-    `value` has the columns that the pass selects of the record; `previous` is the state before, as in
-    `TraceEvent`.
+    Args:
+        timestamp: of the record, epoch ms.
+        fate: what became of it.
+        at: when that happened, epoch ms.
+        value: the columns that the pass selects of the record.
+        previous: the state before, as in `TraceEvent`.
     """
 
     pass_name: str

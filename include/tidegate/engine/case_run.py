@@ -161,6 +161,7 @@ class CaseRun:
         if self._keeps_time:
             decoded = decoded.append_column("__time", StreamTimes().advance(arrivals))
         number = len(self.input.records)
+        # Each run has turns of its own, so that one frame of Spark evaluates the expressions of all runs.
         firsts = [run * number for run in range(len(cuts))]
         filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
         frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", first) for first in firsts]))
@@ -249,6 +250,7 @@ class CaseRun:
                     batch = batch if arrivals is not None else _with_time(batch, before)
                 emitted.append(stage.apply(batch, times.now, clock))
         except TidegateError as error:
+            # Only this run has failed. The others go on: every cut must fail in the same way.
             run.outcome.error = error
         run.outcome.include(pass_.name, stage)
         return emitted
@@ -314,6 +316,7 @@ def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    # `concat_batches` refuses an empty list, and a table without rows may have no batches.
     return pa.concat_batches([pa.RecordBatch.from_pylist([], rows.schema), *rows.to_batches()])
 
 

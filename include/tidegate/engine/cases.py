@@ -44,6 +44,7 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
     try:
         uncut, *cut = run.run_all([[], *places])
     except TidegateError as error:
+        # It is about the pipeline and no batch, such as an expression that Spark cannot analyse.
         uncut, cut = Outcome(error=error), []
     if uncut.error is not None or case.expect.error:
         return _against_error(case, uncut, cut)
@@ -69,6 +70,7 @@ def _cut_places(run: CaseRun, cuts: int, seed: int) -> Iterator[list[int]]:
     """Yield the places of cuts: after each record, then random ones. Ticks already end batches."""
     places = range(1, len(run.input.records))
     if cuts and not run.input.ticks and places:
+        # The hardest cut: no two records are decided in one batch, so all that they share is in the state.
         yield list(places)
         draw = random.Random(seed)
         for _ in range(cuts):

@@ -78,7 +78,10 @@ def connect(url: str, name: str | None = None) -> SparkSession:
 
 
 def names_session(url: str) -> bool:
-    """Return whether the URL itself names the session, which then outlives the process."""
+    """Return whether the URL itself names the session, which then outlives the process.
+
+    Example: `names_session("sc://host:15002/;session_id=8f3c…")` is True.
+    """
     return url.startswith(SCHEME) and _SESSION_ID in url
 
 
@@ -86,7 +89,11 @@ def named_url(url: str, name: str, number: int = 0) -> str:
     """Return the URL of a session with a name.
 
     A server never reopens a session that it has closed, as it closes sessions that nobody used for an hour.
-    `number` is the number of sessions of this name that it has closed.
+
+    Args:
+        url: the server, `sc://host:port`, with parameters that Spark supports.
+        name: the name; the same name gives the same URL in every process.
+        number: the number of sessions of this name that the server has closed.
     """
     base, _, parameters = url.removeprefix(SCHEME).partition("/")
     session_id = uuid5(NAMESPACE_URL, f"tidegate:{name}#{number}")
@@ -95,6 +102,7 @@ def named_url(url: str, name: str, number: int = 0) -> str:
 
 
 def _named_session(url: str, name: str) -> SparkSession:
+    # The server never reopens a closed session, so each number leads to the next id of this name.
     for number in range(_MOST_CLOSED):
         try:
             return _session(named_url(url, name, number))
@@ -155,6 +163,7 @@ def _answer(url: str, ask: Callable[[], Answer]) -> Answer:
         except Exception as error:
             errors.append(error)
 
+    # A daemon thread: a call that never returns must not keep the process from ending.
     thread = Thread(target=wait, name="ask Spark Connect", daemon=True)
     thread.start()
     thread.join(_ANSWER_SECONDS)
@@ -199,14 +208,18 @@ def _wait_listening(url: str) -> None:
     """
     deadline = time.monotonic() + _RESTART_SECONDS
     while (error := connection_error(url)) is not None:
+        # A refused connection can be a restart; an unknown host does not appear by waiting.
         if not isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
             raise _no_answer(url, error.strerror or str(error)) from error
         time.sleep(0.2)
 
 
 def connection_error(url: str, port: int = _PORT) -> OSError | None:
-    """Return why the server at a URL cannot be reached; None if it listens. `port` is used if the URL has
-    none.
+    """Return why the server at a URL cannot be reached; None if it listens.
+
+    Args:
+        url: the URL of a Spark Connect server, or of a standalone master.
+        port: the port, if the URL has none.
     """
     parts = urlsplit(url)
     try:

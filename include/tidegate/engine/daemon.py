@@ -27,6 +27,7 @@ def main() -> None:
     from tidegate.engine import arrow_source, kernel_task, source, time_task, written
 
     del arrow_source, kernel_task, source, time_task, written
+    # The collector does not touch frozen objects, so workers go on sharing their memory after the fork.
     gc.freeze()
     share_arenas()
     daemon.manager()
@@ -49,6 +50,7 @@ def prefer_installed_pyspark() -> None:
     zips = [path for path in sys.path if path.endswith(".zip") and home in Path(path).resolve().parents]
     sys.path[:] = [path for path in sys.path if path not in zips]
     installed = importlib.util.find_spec("pyspark")
+    # The zip file belongs to the running Spark: another installation must not take its place.
     if installed is None or Path(installed.origin or "").parent.resolve() != home:
         sys.path[:0] = zips
 

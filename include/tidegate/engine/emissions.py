@@ -28,8 +28,11 @@ REPORTS_ONLY = pa.schema(_REPORTS)
 
 
 def forwarded_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
-    """Return the output columns of tasks that forward emissions; `rows` is the schema of the
-    kernel's input.
+    """Return the output columns of tasks that forward emissions.
+
+    Args:
+        logic: the emitting stage.
+        rows: the schema of the kernel's input.
     """
     emitted = core.output_schema(logic, rows)
     return pa.schema([*(emitted.field(name) for name in _FORWARDED), *_REPORTS])
@@ -55,11 +58,13 @@ def emission_frame(
         turn: the column `__turn`.
     """
     if not takes_deletions:
+        # Reports have no value either, and must pass.
         emissions = emissions.where(F.col("value").isNotNull() | F.col(REPORT).isNotNull())
     value = emissions.schema["value"].dataType
     assert isinstance(value, StructType)
     emitted = {name: F.col("value")[name] for name in value.names}
     key_parts = key_columns(keys)
+    # A deletion emits no value, so the columns of its key come from the key itself.
     columns = emitted | {
         name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in key_parts.items()
     }

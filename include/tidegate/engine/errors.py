@@ -134,6 +134,7 @@ class _WorkerError(Exception):
     """A typed error on its way through Spark."""
 
 
+# Python prints an exception as `module.name: text`: these names make the mark of `_REPORTED`.
 _WorkerError.__module__, _WorkerError.__qualname__ = "tidegate", "reported"
 
 
@@ -219,7 +220,10 @@ def _server_lost(error: Exception, text: str) -> SparkLost | None:
 
 @dataclass(frozen=True)
 class GrpcStatus:
-    """The status of a call to a Spark Connect server: its name, and its details."""
+    """The status of a call to a Spark Connect server: its name, and its details.
+
+    Example: `GrpcStatus("UNAVAILABLE", "failed to connect to all addresses")`.
+    """
 
     name: str
     details: str

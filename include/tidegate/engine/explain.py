@@ -140,11 +140,18 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
     places = {record.source: place for place, record in enumerate(records)}
     events = list(enumerate(records))
     events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
+    # The sort is stable: a record stays before the emissions that it caused.
     return unusable + [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
 def pipeline_terms(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
-    """Return stage, key and value of a traced record in the words of the pipeline file."""
+    """Return stage, key and value of a traced record in the words of the pipeline file.
+
+    Args:
+        pass_name: the name of a pass; a filter becomes the name of the source's field, such as `deduplicate`.
+        key: the key in the pass, such as the repeated values.
+        value: the traced value; None for a deletion.
+    """
     if pass_name not in _FILTER_NAMES:
         return pass_name, key, value
     name = _FILTER_NAMES[pass_name]

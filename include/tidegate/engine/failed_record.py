@@ -19,8 +19,13 @@ def with_record(
 ) -> RecordFailed:
     """Return the error with the first record that fails; unchanged if it names one, or if none is found.
 
-    `fails`: whether the first stage's expressions fail on a source's records. An expression of a later stage
-    reads emissions, which no range of the source has alone, so none is found for it.
+    An expression of a later stage reads emissions, which no range of the source has alone, so none is found
+    for it.
+
+    Args:
+        error: the error of the batch.
+        source: the planned ranges.
+        fails: whether the first stage's expressions fail on a source's records; a job of Spark each time.
     """
     if not hides_its_record(error):
         return error

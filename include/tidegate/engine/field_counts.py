@@ -31,6 +31,7 @@ class FieldCounter:
     def __init__(self, layout: RecordLayout) -> None:
         self._columns = layout.columns.names
         self._is_sampled = layout.format == "json"
+        # Records from before a column was renamed have its older name, which is no typo.
         older = (name for names in layout.aliases.values() for name in names)
         self._declared = {*self._columns, *older}
         self.usable = self.sampled = 0

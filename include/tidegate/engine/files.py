@@ -37,6 +37,7 @@ class Writers:
 
     def __init__(self, attempt: AttemptFiles, stage: str, slot: int) -> None:
         self._attempt, self._stage, self._slot = attempt, stage, slot
+        # Spark can run two tries of one task at once: each writes under names of its own.
         self._try = uuid4().hex[:12]
         self._open = ExitStack()
         self._writers: dict[Kind, RowWriter] = {}
@@ -49,6 +50,7 @@ class Writers:
         self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
+            # With the error, the writers give up their files instead of completing them.
             self._open.__exit__(type_, error, trace)
             return
         with failpoint("compute.files"):

@@ -30,7 +30,10 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A `java` that starts: its feature version (8, 17, 21 …) and its home folder."""
+    """A `java` that starts: its feature version (8, 17, 21 …) and its home folder.
+
+    Example: `JavaRuntime(21, Path("/usr/lib/jvm/java-21"))`.
+    """
 
     version: int
     home: Path

@@ -62,6 +62,7 @@ def archive_path(java: Path) -> Path:
     The file may not exist yet.
     """
     program = java.resolve()
+    # The JVM refuses an archive of older files: after an update the name changes, and a new one is made.
     modified_ns = [path.stat().st_mtime_ns for path in (program, _spark_jar())]
     digest = hashlib.sha256(f"{program} {modified_ns} {version('pyspark')}".encode()).hexdigest()
     return Path(sys.prefix) / "share" / "tidegate" / f"spark-{digest[:16]}.jsa"

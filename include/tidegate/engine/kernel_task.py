@@ -23,8 +23,12 @@ from tidegate.failpoints import failpoint
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The rows that leave a task: in `schema`, with `emissions` or not, to the `slots` tasks of the next pass
-    (1 if the driver is next).
+    """The rows that leave a task.
+
+    Args:
+        schema: their columns.
+        emissions: whether emissions are among them; otherwise only reports leave.
+        slots: the number of tasks of the next pass; 1 if the driver is next.
     """
 
     schema: pa.Schema
@@ -60,7 +64,15 @@ class StageOutput(Protocol):
 class KernelTask:
     """A function for `mapInArrow`: rows of a stage, by their hash, in; emissions and reports out.
 
-    `batch` lacks the stream times, which reports bring. `rows` is the schema of the kernel's input.
+    Args:
+        name: the stage.
+        logic: its rules.
+        batch: the kernel's parameters without the stream times, which reports bring.
+        reads_source: whether its rows are records, whose time slices report.
+        rows: the schema of the kernel's input.
+        slots: the ranges of hashes of all tasks.
+        state: the files of its state before the batch.
+        output: takes what the kernel decides.
     """
 
     name: str
@@ -78,6 +90,7 @@ class KernelTask:
 
     def _run(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reports, rows = split_reports(batches)
+        # No row can be decided before all slices have reported how far time is: so reports come first.
         batch = replace(self.batch, times=end_times(self.name, self.reads_source, self.batch.times, reports))
         forwarding = self.output.forwarding
         bypass = Bypass(forwarding.schema)
@@ -90,10 +103,13 @@ class KernelTask:
             for decided in core.decide(self.logic, decidable, batch, prior):
                 if decided.num_rows:
                     yield from output.put(self._ranked(decided) if forwarding.emissions else decided)
+                # After each step of the kernel, so that the rows that go around it do not gather in memory.
                 yield from bypass.taken()
+        # Behind the block: only the end of the block completes the files, which the report names.
         yield from forwarded_reports(reports, output.report(), slot, forwarding)
 
     def _ranked(self, decided: pa.RecordBatch) -> pa.RecordBatch:
+        # The kernel yields rows of one kind at a time, so the first row is enough.
         is_emitted = decided.column("kind")[0].as_py() == core.EMISSION
         return core.ranked(decided, self.logic.bound is not None) if is_emitted else decided
 
@@ -126,5 +142,12 @@ def slot_of_task() -> int:
 def forwarded_reports(
     reports: Sequence[Report], own: Report, slot: int, forwarding: Forwarding
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a task's own report; from the first task also the reports that all tasks got."""
+    """Yield a task's own report; from the first task also the reports that all tasks got.
+
+    Args:
+        reports: the reports that came in; each task of this pass has all of them.
+        own: the report of this task.
+        slot: the number of this task.
+        forwarding: the form in which rows leave it.
+    """
     return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)

@@ -19,7 +19,10 @@ from tidegate.spec.kinds import INTEGERS
 
 
 def key_types_text(keys: KeyTypes) -> str | None:
-    """Return column -> Spark's type as JSON, as manifests have it; None if the key is the record's own."""
+    """Return column -> Spark's type as JSON, as manifests have it; None if the key is the record's own.
+
+    Example: a key of a column `id` of Spark's type `LongType` gives `{"id": "bigint"}`.
+    """
     return json.dumps(_names(keys)) if keys else None
 
 

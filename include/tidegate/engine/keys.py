@@ -28,7 +28,10 @@ class KeyColumns:
         return pa.struct(list(self.schema) if self.names else [pa.field("key", pa.string())])
 
     def parsed(self, keys: pa.StringArray) -> pa.StructArray:
-        """Return the columns of canonical keys: one column is the key's text, several are a JSON object."""
+        """Return the columns of canonical keys: one column is the key's text, several are a JSON object.
+
+        Example: for columns `id` and `region`, `{"id":7,"region":"eu"}` gives the struct with 7 and "eu".
+        """
         if not self.names:
             return pa.StructArray.from_arrays([keys], ["key"])
         if len(self.names) == 1:

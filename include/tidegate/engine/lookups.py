@@ -103,6 +103,7 @@ class StateVersion:
             self.store, self.files, schema, first_hash=hashes.first, aliases=self.aliases
         ) as state:
             for rows in state.scan():
+                # Rows come in the order of hashes: what follows the last hash belongs to other tasks.
                 end = int(np.searchsorted(rows[HASH].to_numpy(), hashes.last, side="right"))
                 yield from _value_columns(rows.slice(0, end))
                 if end < rows.num_rows:
@@ -183,6 +184,7 @@ def joined(
         fix = f"Its columns are {', '.join(table.columns)}."
         raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
     _require_same_kind(frame, lookup, table, pipeline)
+    # Other names than those of the records: Spark refuses an ambiguous column after the join.
     on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
     selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
     if not unique:
@@ -209,6 +211,7 @@ def _require_same_kind(frame: DataFrame, lookup: Lookup, table: DataFrame, pipel
 def _require_unique(table: DataFrame, lookup: Lookup) -> None:
     """Raise LookupAmbiguous if several rows have the same values in the columns `on`; this is a Spark job."""
     on = [f"__on_{name}" for name in lookup.on]
+    # A null equals nothing in a join, so rows with a null can never duplicate a record.
     complete = table.dropna(subset=on)
     duplicates = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()
     if duplicates:

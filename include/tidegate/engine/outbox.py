@@ -46,9 +46,11 @@ COUNTED = {
 class Limits:
     """The limits of those of a stage's sinks that send messages.
 
-    `too_large`: treatment of a message that is too large (`halt` or `quarantine`) -> the columns of such
-    sinks' payloads. `timestamps`: the earliest and the latest (epoch ms) that topics accept whose sinks
-    quarantine other timestamps; None: any.
+    Args:
+        too_large: treatment of a message that is too large (`halt` or `quarantine`) -> the columns of such
+            sinks' payloads.
+        timestamps: the earliest and the latest (epoch ms) that topics accept whose sinks quarantine other
+            timestamps; None: any.
     """
 
     too_large: Mapping[str, frozenset[str]]
@@ -57,7 +59,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class OutboxFormat:
-    """The outbox of one stage. `payloads`: the messages of its sinks."""
+    """The outbox of one stage.
+
+    Args:
+        keys: the columns of its key.
+        payloads: the messages of its sinks, in the order of their columns.
+        limits: what its sinks refuse.
+        seq: the batch.
+    """
 
     keys: KeyColumns
     payloads: tuple[MessageValues, ...]
@@ -86,6 +95,7 @@ class OutboxFormat:
 
     def _refused(self, rows: pa.RecordBatch) -> pa.StringArray:
         reason = pa.nulls(rows.num_rows, pa.string())
+        # Each message also has the key, and the source chain in a header.
         overhead = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
         for treatment, payloads in self.limits.too_large.items():
             lengths = [
@@ -97,6 +107,7 @@ class OutboxFormat:
             else:
                 reason = pc.if_else(pc.greater(sizes, MAX_RECORD_BYTES), str(Reason.TOO_LARGE), reason)
         outside = self._outside(rows.column(TIMESTAMP))
+        # An emission has one reason in quarantine, and its metric counts it once: size goes first.
         return pc.if_else(pc.and_(outside, reason.is_null()), str(Reason.REFUSED_TIMESTAMP), reason)
 
     def _outside(self, timestamps: pa.Int64Array) -> pa.BooleanArray:
@@ -137,7 +148,12 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
 
 
 def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
-    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`)."""
+    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`).
+
+    Args:
+        rows: rows of the outbox.
+        reasons: why each of them is not sent.
+    """
     columns = [
         rows.column(KEY).cast(pa.binary()),
         json_texts(rows.column(VALUE)).cast(pa.binary()),

@@ -27,8 +27,12 @@ from tidegate.schemas.protobuf import proto_from_json
 class MessageValues:
     """The values of one sink's messages, or their keys.
 
-    `columns` are the columns of its schema; None: it has no schema. `stream`, `stage` and `seq` name the
-    origin of the emissions.
+    Args:
+        payload: the form that the sink wants.
+        keys: the columns of the stage's key.
+        windowed: whether the stage has windows.
+        stream: with `stage` and `seq` the origin of the emissions, for envelopes.
+        columns: the columns of the sink's schema; None: it has none, and the values are JSON.
     """
 
     payload: Payload
@@ -73,6 +77,7 @@ class MessageValues:
             return value
         columns = parts_of(keys) if self.keys.names else {}
         columns |= {name: emissions.column(name) for name in window_columns(self.windowed)}
+        # A selected column hides a column of the key or the window with its name.
         own = parts_of(value)
         columns = {name: column for name, column in columns.items() if name not in own} | own
         return pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=pc.is_null(value))

@@ -24,7 +24,13 @@ _NO_TIMESTAMP = -1
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """A `RecordSource` of quarantine's rows, which batch `seq` replays."""
+    """A `RecordSource` of quarantine's rows.
+
+    Args:
+        store: the store of the lake.
+        files: the files with the records, whole.
+        seq: the batch that replays them.
+    """
 
     store: Store
     files: tuple[DataFile, ...]
@@ -44,6 +50,7 @@ class ReplaySource:
                 for place in places.to_pylist():
                     groups.setdefault((place["topic"], place["partition"]), []).append(group.number)
             for (topic, partition), numbers in sorted(groups.items()):
+                # Stream time passes from each row to the next, so a partition with time is one slice.
                 pieces = [tuple(numbers)] if timed else [(number,) for number in numbers]
                 slices += [
                     ReplaySlice(self.store, file, self.seq, topic, partition, piece) for piece in pieces

@@ -49,7 +49,12 @@ class SliceReport:
 
 @dataclass(frozen=True)
 class TimeReport:
-    """The stream time of a topic-partition after the emissions that a later stage reads."""
+    """The stream time of a topic-partition after the emissions that a later stage reads.
+
+    Args:
+        stage: the later stage.
+        time: epoch ms.
+    """
 
     stage: str
     topic: str
@@ -59,7 +64,13 @@ class TimeReport:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The counts and files of one task of a stage."""
+    """The counts and files of one task of a stage.
+
+    Args:
+        slot: the number of the task in its stage.
+        counts: metric -> number.
+        files: the files that it has completed.
+    """
 
     stage: str
     slot: int
@@ -86,7 +97,11 @@ def to_text(report: Report) -> str:
 
 
 def from_text(text: str) -> Report:
-    """Return the report of a JSON text, the inverse of `to_text`."""
+    """Return the report of a JSON text, the inverse of `to_text`.
+
+    Args:
+        text: a text of `to_text`, of the same version: reports are never stored.
+    """
     document: dict[str, Any] = json.loads(text)
     kind = _KINDS[document.pop("is")]
     if kind is TaskReport:
@@ -96,10 +111,17 @@ def from_text(text: str) -> Report:
 
 
 def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterator[pa.RecordBatch]:
-    """Yield reports as rows of `schema`, one for each task of the next pass."""
+    """Yield reports as rows, all of them for each task of the next pass.
+
+    Args:
+        reports: the reports; without any, nothing is yielded.
+        schema: the columns of the rows; all but those of reports are null.
+        copies: the number of tasks of the next pass.
+    """
     texts = [to_text(report) for report in reports]
     if not texts:
         return
+    # Each task of the next pass needs all stream times, so each gets all reports.
     number = len(texts) * copies
     columns = {
         REPORT: pa.array(texts * copies),
@@ -137,6 +159,12 @@ def end_times(
     """Return the stream time of topic-partitions after a stage's records: the time before, raised by reports.
 
     Slices report to the passes that read the source, a `TimeReport` to the later stage that it names.
+
+    Args:
+        stage: the stage.
+        reads_source: whether it reads records, or is a filter before such a stage.
+        times: (topic, partition) -> the time before the batch, epoch ms.
+        reports: all reports that its tasks got.
     """
     ends = dict(times)
     for report in reports:

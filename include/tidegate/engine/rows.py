@@ -31,8 +31,12 @@ INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["in
 
 @dataclass(frozen=True)
 class Shape:
-    """The optional columns of a pass's rows: `timed` their partition's time, `exploded` the part of a record,
-    `ranked` a turn that is not their offset.
+    """The optional columns of a pass's rows.
+
+    Args:
+        timed: whether they have the time of their partition.
+        exploded: whether they have the number of their element in an exploded list.
+        ranked: whether they have a turn that is not their offset.
     """
 
     timed: bool
@@ -52,6 +56,7 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     bypasses = "__bypasses" in internals
     valued = used & ~F.col("__tombstone")
     if bypasses:
+        # A deletion that goes around the pass has a value, too: its whole record.
         valued |= F.col("__bypasses")
     _require_functions_of_records(frame, list(pass_.values.values()), pipeline)
     selected = _selected(frame, pass_, valued)
@@ -95,6 +100,7 @@ def _selected(frame: DataFrame, pass_: KernelPass, valued: Column) -> DataFrame:
     record in quarantine or of a report, and Spark computes a column of a projection for each row.
     """
     internals = _internals(frame)
+    # Spark compares names without case: see `semantics.PINNED`.
     taken = {name.lower() for name in pass_.values} | {name.lower() for name in internals}
     unselected = [name for name in frame.columns if name.lower() not in taken]
     return frame.select(
@@ -131,14 +137,24 @@ def place_hash() -> Column:
 def key_hash(key: Column, *position: Column) -> Column:
     """Return the hash of keys. Rows without a key are spread by their position; reports have the
     least hash.
+
+    Args:
+        key: the key; null in reports, and in rows that go to quarantine.
+        position: topic, partition and offset, over which such rows are spread.
     """
+    # The least hash is that of reports, which must come before all other rows.
     elsewhere = F.greatest(F.xxhash64(F.concat_ws("/", *position)), F.lit(LEAST_HASH + 1))
     spread = F.when(F.col(REPORT).isNull(), elsewhere).otherwise(F.lit(LEAST_HASH))
     return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
 
 
 def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
-    """Return `core.input_schema` for such rows."""
+    """Return `core.input_schema` for such rows.
+
+    Args:
+        rows: rows of `record_rows`.
+        logic: the stage, which decides the types of accumulator and output.
+    """
     schema = to_arrow_schema(rows.schema)
     value, input_type = schema.field("value").type, schema.field("input").type
     return core.input_schema(

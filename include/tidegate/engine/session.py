@@ -86,6 +86,7 @@ def open_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options, records) if master else {"spark.log.level": "ERROR"}
+    # Under spark-submit the master is in its configuration.
     if (master or SparkConf().get("spark.master", "")).startswith("local"):
         own |= _LOCAL_WORKER_SETTINGS
     for name, value in (_NEW_SESSION_SETTINGS | own).items():
@@ -122,6 +123,7 @@ def _require_master(master: str) -> None:
     if master.startswith(_STANDALONE):
         places = master.removeprefix(_STANDALONE).split(",")
         errors = [connect.connection_error(f"{_STANDALONE}{place}", _MASTER_PORT) for place in places]
+        # Of several masters only one is active, so one that answers is enough.
         if all(errors):
             reasons = ", ".join(f"{place}: {error}" for place, error in zip(places, errors, strict=True))
             raise SparkLost(
@@ -135,6 +137,11 @@ class OwnSession:
     hold memory that later steps can use. A context manager.
 
     A session that existed before stays, and so does a session that a server keeps under a name.
+
+    Args:
+        master: as for `open_session`.
+        memory: as for `open_session`.
+        name: the name under which a Connect server keeps the session.
     """
 
     def __init__(self, master: str, memory: str | None, name: str | None = None) -> None:
@@ -156,6 +163,7 @@ class OwnSession:
 
     def open(self, records: int) -> SparkSession:
         """Return the session for a batch with this number of records. Raises as `open_session`."""
+        # A session of spark-submit or of a notebook is not ended here: others may use it.
         is_own = SparkSession.getActiveSession() is None
         session = open_session(self._master, self._memory, name=self._name, records=records)
         self._session = session if is_own and not self._stays_on_server() else None
@@ -206,7 +214,12 @@ def _collector(master: str) -> list[str]:
 
 
 def prepare(spark: SparkSession, records: int) -> None:
-    """Set the options of a session that make a batch with this number of records fast."""
+    """Set the options of a session that make a batch with this number of records fast.
+
+    Args:
+        spark: the session.
+        records: the size of the batch; up to a million, what goes to Python at once is bounded in bytes, too.
+    """
     at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
     for name, value in (SETTINGS | at_once).items():
         spark.conf.set(name, value)
@@ -214,7 +227,13 @@ def prepare(spark: SparkSession, records: int) -> None:
 
 @contextmanager
 def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings for a while, and restore them. Sessions of Spark Connect have no `newSession`."""
+    """Change settings for a while, and restore them. Sessions of Spark Connect have no `newSession`.
+
+    Example::
+
+        with changed(spark, {"spark.sql.shuffle.partitions": "1"}):
+            frame.collect()
+    """
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

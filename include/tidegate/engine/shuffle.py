@@ -27,7 +27,10 @@ class HashRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Slots:
-    """The tasks of a stage: `number` of them, each with the hashes of its range."""
+    """The tasks of a stage: `number` of them, each with the hashes of its range.
+
+    Example: `Slots(2).range(1)` has the hashes from 0 on.
+    """
 
     number: int
 
@@ -36,8 +39,15 @@ class Slots:
         """Return as many slots as a batch needs to fit in memory, and to give each core work if there is
         enough.
 
-        A small batch on a large state gets some, too: it may have to read all of the state. `state_bytes` is
-        the size on disk of the largest stage.
+        A small batch on a large state gets some, too: it may have to read all of the state.
+
+        Args:
+            records: the largest number of records that the batch can read.
+            cores: the number of tasks that run at once.
+            state_bytes: the size on disk of the largest stage.
+
+        Example: `Slots.of_batch(1_000, 8, 0)` is `Slots(1)`, and `Slots.of_batch(2_000_000, 2, 0)` is
+        `Slots(4)`.
         """
         for_records = math.ceil(records / _RECORDS_AT_MOST)
         for_cores = min(cores, math.ceil(records / _RECORDS_PER_CORE))
@@ -53,6 +63,7 @@ class Slots:
         return HashRange(self._first(slot), self._first(slot + 1) - 1)
 
     def _first(self, slot: int) -> int:
+        # Ceiling division: the first upper half that `slot_of` multiplies and shifts to this slot.
         return (-(-slot * 2 * _HALF // self.number) - _HALF) << 32
 
 
@@ -60,7 +71,14 @@ def arranged(frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[Colu
     """Return the rows of each slot in one partition, in order.
 
     Reports go to the slot that they name, and come first: their sort columns are null, or the least hash.
+
+    Args:
+        frame: rows, with reports among them.
+        slots: the tasks.
+        hash_: the hash that decides the slot of a row.
+        order: the order within a slot.
     """
+    # `repartition` would hash the number of the slot once more, and let slots share a partition.
     placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.slot_of(hash_)))
     return placed.sortWithinPartitions(*order).drop(SLOT)
 

@@ -37,7 +37,13 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Decoding:
-    """The parameters by which records become rows: see `FrameDecoder`."""
+    """The parameters by which records become rows: see `FrameDecoder`.
+
+    Args:
+        layout: the layout of the source's records.
+        believed_until_ms: a record with a later timestamp goes to quarantine, epoch ms.
+        keeps_input: whether a later pass can quarantine a record, so that it travels whole.
+    """
 
     layout: RecordLayout
     believed_until_ms: int
@@ -127,9 +133,13 @@ def _headers(message: Message) -> list[Header] | None:
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads a slice in a worker: its rows, and a report for each of the `slots` tasks of the first stage.
+    """Reads a slice in a worker: its rows, and a report for each task of the first stage.
 
-    `start_time` is the partition's stream time before the slice; None: time is not kept.
+    Args:
+        slice: the records.
+        decoding: how records become rows.
+        start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
+        slots: the number of tasks of the first stage.
     """
 
     slice: RecordSlice
@@ -148,6 +158,7 @@ class SliceReader:
                 for rows in decoder.decode(block):
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
                     yield _as(schema, rows, tally.before)
+            # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
             yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
 
 
@@ -186,6 +197,8 @@ def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> l
     """Return the slices to read side by side. If time is kept, each topic-partition is one slice.
 
     Otherwise large ranges are cut, so that each core has work.
+
+    Example: a range of 1,000,000 offsets and a parallelism of 4 give four slices of 250,000.
     """
     size = max(math.ceil(sum(range_.span for range_ in ranges) / max(parallelism, 1)), _LEAST_SLICE)
     slices = []

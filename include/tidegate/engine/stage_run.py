@@ -19,10 +19,14 @@ _TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "t
 
 
 class StageRun:
-    """One run of a stage. `rows` is the schema of the kernel's input.
+    """One run of a stage.
 
     `counts` and `traces` are those of all batches so far; a trace is a mapping of the kernel's trace row.
-    Without `trace` there are none.
+
+    Args:
+        logic: the stage.
+        rows: the schema of the kernel's input.
+        trace: whether the kernel traces its decisions; otherwise `traces` stays empty.
     """
 
     def __init__(self, logic: core.Stage, rows: pa.Schema, trace: bool) -> None:
@@ -56,6 +60,7 @@ class StageRun:
             elif kind == core.TRACE:
                 self.traces += decided.select(_TRACE).to_pylist()
         self._state = newest_rows(pa.concat_tables(states), entry_columns(self._logic.bound is not None))
+        # As in a head, a clock never goes back: a later batch without a clock has at least this one.
         self._floor = max(self._floor, -1 if clock is None else clock)
         return self._in_order(pa.concat_tables(emitted))
 

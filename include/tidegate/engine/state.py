@@ -22,7 +22,12 @@ _CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
 
 
 def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
-    """Return the columns of a stage's state files; `rows` is the schema of the kernel's input."""
+    """Return the columns of a stage's state files.
+
+    Args:
+        logic: the stage, which decides what it stores of a value.
+        rows: the schema of the kernel's input.
+    """
     values = [pa.field("value", rows.field("accumulator").type)] if logic.keeps_values else []
     if not logic.remembers_hashes:
         values.append(pa.field("emitted", rows.field("emitted").type))
@@ -51,6 +56,7 @@ def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
         if field.name in _CONSTANTS:
             return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), size)
         stored = _STORED_NAMES.get(field.name, field.name)
+        # The kernel calls the value of a record `value`; the value in the state is its `accumulator`.
         if field.name != "value" and stored in states.column_names:
             return states[stored].combine_chunks()
         return pa.nulls(size, field.type)

@@ -31,9 +31,14 @@ from tidegate.spec.kernel import (
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups its input.
+    """One pass through the kernel.
 
-    `takes_deletions`: deletions of the pass before reach it, see `Pipeline.takes_deletions`.
+    Args:
+        values: column -> the expression of its value, in Spark SQL.
+        where: a condition in Spark SQL on a value that is the record's own; None: all records.
+        key: the columns that regroup its input; None: it keeps the key.
+        stage: the stage of the pipeline; None for a filter before the stages.
+        takes_deletions: whether deletions of the pass before reach it, see `Pipeline.takes_deletions`.
     """
 
     name: str

@@ -26,6 +26,7 @@ def times_before(
     Example: timestamps 5, 3, 8, all usable, from -1 give `[-1, 5, 5]` and 8.
     """
     counted = pc.fill_null(pc.if_else(usable, timestamps, -1), -1)
+    # One number more than records: the time before each of them, and the time after all.
     reached = np.maximum.accumulate(np.append(np.int64(start), counted.to_numpy()))
     return reached[:-1], int(reached[-1])
 

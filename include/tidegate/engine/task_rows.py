@@ -26,6 +26,7 @@ def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if field.name in present:
             return rows.column(field.name)
         if field.name == "turn":
+            # A record of the source has its turn by its offset.
             return rows.column("offset")
         if field.name in _CONSTANTS:
             return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), rows.num_rows)
@@ -81,7 +82,10 @@ def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> p
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key."""
+    """Yield rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key.
+
+    Example: rows of the keys a, a, b get the ordinals 0, 1, 0.
+    """
     last, before = None, 0
     for rows in batches:
         if not rows.num_rows:
@@ -89,6 +93,7 @@ def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         keys = rows.column("key")
         is_first = np.ones(rows.num_rows, bool)
         is_first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, rows.num_rows - 1)).to_numpy(False)
+        # Batches cut the rows of a key anywhere: the numbers go on from the batch before.
         goes_on = keys[0].as_py() == last
         number = np.arange(rows.num_rows)
         first = np.maximum.accumulate(np.where(is_first, number, 0))

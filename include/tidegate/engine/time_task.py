@@ -29,8 +29,13 @@ class TimeTask:
     """A function for `mapInArrow`: a frame in `ORDER`, whole topic-partitions in one task.
 
     Sets `__turn`, the place in the partition, and `__time`, the largest timestamp before the row; quarantined
-    rows advance no time. `times` is that of the partitions before the batch; `schema` is that of what comes
-    out.
+    rows advance no time.
+
+    Args:
+        stage: the stage that reads its rows.
+        times: the time of the partitions before the batch, epoch ms.
+        schema: the columns of what comes out.
+        slots: the number of tasks of that stage.
     """
 
     stage: str
@@ -65,6 +70,7 @@ class Clock:
     def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
         place = (rows.column("__topic")[0].as_py(), rows.column("__partition")[0].as_py())
+        # Rows are sorted by place, so a place that was left never comes back.
         if place != self._place:
             self._place, self._turn = place, 0
             self.times[place] = self._starts.get(place, -1)

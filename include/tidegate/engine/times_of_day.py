@@ -27,6 +27,7 @@ _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPla
 _OPTIMIZED = re.compile(r"^== Optimized Logical Plan ==\n(.*?)^== Physical Plan ==", re.DOTALL | re.MULTILINE)
 _CONVERTED = re.compile(r" as (?:timestamp|[a-z]+<[^()]*\btimestamp\b[^()]*>)\)")
 _COLUMN = re.compile(r"([^(),\[\]]+)#\d+")
+# Values with a date of their own: a cast of them to a timestamp cannot take the date of today.
 _DATE_OPERAND = re.compile(
     r"(?:date_add|date_sub|add_months|last_day|next_day|make_date|trunc|date_from_unix_date)\(.*\)"
     r"|cast\(.* as (?:date|timestamp_ntz)\)",

@@ -32,10 +32,15 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class TracedOutput:
-    """A `StageOutput` that keeps the kernel's rows about `key`.
+    """A `StageOutput` that keeps the kernel's rows about a key.
 
-    Quarantined records have no key: records whose Kafka key is its text count. `packed`: the stage drops
-    repeated values; its keys are its own, and the record's key is within its value.
+    Args:
+        stage: the name of the pass.
+        key: the key. Quarantined records have none: records whose Kafka key is its text count.
+        packed: the stage drops repeated values; its keys are its own, and the record's key is within its
+            value.
+        forwarding: the rows that go on to the next pass.
+        emissions: whether emissions are kept, too.
     """
 
     stage: str
@@ -63,6 +68,7 @@ class TracedTask:
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Keep the rows about the key, and yield emissions for the next pass."""
+        # A `MergeTask` passes on emissions only, which have no column `kind` any more.
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
         if kind == core.TRACE:
             self._keep(kind, self._is_about_key(decided), decided)

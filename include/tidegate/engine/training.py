@@ -39,7 +39,11 @@ sinks:
 
 @dataclass(frozen=True)
 class TrainingRecords:
-    """Generated records in place of Kafka's: both a source and its only slice."""
+    """Generated records in place of Kafka's: both a source and its only slice.
+
+    Args:
+        range: the offsets; a record's number is its offset.
+    """
 
     range: Slice
 
@@ -73,6 +77,7 @@ def make_archive() -> Path:
                 f"{java} did not write a class archive: each start of Spark takes some seconds longer",
                 "Set JAVA_HOME to a JDK 17 or 21 that has class data sharing, and run `make setup`.",
             )
+        # Whole or not at all: another process may start a JVM with the archive at any time.
         draft.replace(archive)
     return archive
 

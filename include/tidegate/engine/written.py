@@ -22,8 +22,15 @@ from tidegate.formats.reasons import Reason
 
 @dataclass(frozen=True)
 class WrittenOutput:
-    """A `StageOutput` that writes files. `stored`: the columns of state files. `outbox`: how emissions are
-    written; None: no sink gets them, or a later task writes them.
+    """A `StageOutput` that writes files.
+
+    Args:
+        stage: the name of the pass.
+        seq: the batch.
+        files: the place of the attempt's files.
+        stored: the columns of state files.
+        outbox: how emissions are written; None: no sink gets them, or a later task writes them.
+        forwarding: the rows that go on to the next pass.
     """
 
     stage: str
@@ -73,6 +80,7 @@ class WrittenTask:
         """Write or count rows of one kind, and yield emissions for the next pass. Raises RecordTooLarge if a
         sink halts for an emission, LakeUnavailable, SchemaRefused.
         """
+        # A `MergeTask` passes on emissions only, which have no column `kind` any more.
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
         return self._handlers[kind](decided)
 
@@ -107,6 +115,7 @@ class WrittenTask:
                 rows = self._without_refused(emissions, rows, refused)
             self._writers.write("outbox", rows)
         if self._output.forwarding.emissions:
+            # The next stage also reads emissions that the sinks of this one would refuse.
             yield forwarded(emissions, self._output.forwarding.schema)
 
     def _without_refused(

@@ -121,6 +121,7 @@ def aliases_in(files: Sequence[DataFile], newest: Aliases = NO_ALIASES) -> Calla
     by_age = [(seq, Aliases.from_text(text)) for seq, text in sorted(declared)]
 
     def aliases_for(file: DataFile) -> Aliases:
+        # In most streams no column was ever renamed: then no name has to be parsed.
         if not by_age:
             return newest
         written = batch_of(file)

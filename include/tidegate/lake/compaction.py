@@ -177,6 +177,7 @@ def fold(
     with failpoint("compact.read"):
         schema = stored_schema(store, files)
     folded: list[DataFile] = []
+    # A key column of whole numbers may have been widened: the newest file has its type of today.
     key_types = next((file.key_types for file in reversed(files) if file.key_types is not None), None)
     # The new files replace these, so they must declare all that these declared.
     aliases = declared_aliases(files).text

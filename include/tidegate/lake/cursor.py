@@ -109,6 +109,7 @@ class Cursor:
         """
         for group in list(self._groups_up_to(up_to)) if hashes is None or len(hashes) else ():
             rows = self._rows_of(group, hashes, up_to)
+            # Read to its end: memory has at most one row group of a file at a time.
             if group.most <= up_to:
                 group.cached.clear()
             if rows is not None:
@@ -157,6 +158,7 @@ class Cursor:
             yield _RowGroup(number, hashes.min, hashes.max, earliest)
 
     def _fired_in(self, group: _RowGroup, due: DueRows) -> Hashes:
+        # No timer of this row group is due by then, so its rows are not read.
         if due.latest is not None and (group.earliest is None or group.earliest > due.latest):
             return _NO_HASHES
         if "fired" not in group.cached:

@@ -41,6 +41,7 @@ def _conformed_column(rows: pa.Table, field: pa.Field, aliases: Aliases) -> pa.C
     if field.name not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     stored = rows[field.name]
+    # Users can rename only what they have named: columns inside of a value.
     renames = aliases if field.name in VALUES else NO_ALIASES
     if stored.type == field.type and not renames.names:
         return stored

@@ -86,6 +86,7 @@ class Marks:
         The newest mark says which ledger owns the folder, so it is written last: until then the folder is not
         taken over, and a takeover that was killed begins again. Raises LakeDamaged, LakeUnavailable.
         """
+        # In ascending order: the newest mark is the last one.
         for mark in self.all():
             with failpoint("marks.adopt"):
                 self.store.replace(self.path(mark.number), _content(replace(mark, ledger=ledger)))

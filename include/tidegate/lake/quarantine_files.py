@@ -91,6 +91,7 @@ class RowGroup:
         """Return these columns of its rows; a column that the file does not have is null. Raises LakeDamaged,
         LakeUnavailable.
         """
+        # Older files lack newer columns; `conformed` fills them with nulls.
         stored = [name for name in columns if name in self.parquet.schema_arrow.names]
         with data_errors(self.store, self.file):
             rows = self.parquet.read_row_group(self.number, columns=stored, use_threads=False)

@@ -82,6 +82,7 @@ class StateReader:
         for cursor in self._cursors:
             hashes = cursor.fired(up_to, MOST_DUE_ROWS)
             if len(hashes) > MOST_DUE_ROWS:
+                # One file alone has too many up to here, so the others need not look further.
                 up_to = int(hashes[MOST_DUE_ROWS])
             fired.append(hashes)
         due_hashes = np.sort(np.concatenate([np.empty(0, np.int64), *fired]))
@@ -98,6 +99,7 @@ class StateReader:
         they are sorted by entry. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """
         fired = [cursor.fired(up_to) for cursor in self._cursors]
+        # Without timers, the hashes of the batch are sorted and distinct already.
         requested = np.unique(np.concatenate([hashes, *fired])) if any(map(len, fired)) else hashes
         return self._newest(cursor.rows(requested, up_to) for cursor in self._cursors)
 

@@ -71,6 +71,7 @@ class Sink:
         self._bytes = 0
         self._footer_start = 0
         self._footer_digest: Any = None
+        # Arrow reads this attribute of a Python file object.
         self.closed = False
 
     def begin_footer(self) -> None:
@@ -169,6 +170,7 @@ class Store:
         sink = Sink(stream)
         try:
             yield sink
+        # The incomplete file stays: no manifest will ever name it, and cleaning removes it.
         except BaseException:
             with store_errors(path):
                 stream.close()
@@ -193,6 +195,7 @@ class Store:
         draft = f"{path}.{uuid4().hex}.draft"
         self.write(draft, content)
         with store_errors(path):
+            # A rename in one folder is atomic: a reader finds the old file or the new one, whole.
             (folder / draft).replace(folder / path)
             _flush(folder, path)
 

@@ -132,6 +132,7 @@ class SharedTable:
             following = next_change(self._newest(table))
             flush_commits(self.store.uri(self.folder), table, next(iter(change.numbers)))
             tries = tries + 1 if following == change else 0
+            # Without an error only columns were changed, or another process was faster: look again.
             is_conflict = error is None or isinstance(error, CommitFailedError)
             if tries == _TRIES or (tries and not is_conflict):
                 raise table_unavailable(self.folder, error or DeltaError("a change is not kept")) from error
@@ -192,6 +193,7 @@ class SharedTable:
 
     def _added(self, file: DataFile, change: TableChange) -> AddAction:
         statistics = json.dumps(_statistics(file))
+        # `dataChange` is false if rows only moved: readers that follow changes skip such files.
         return AddAction(self._path(file.path), file.bytes, {}, 0, not change.is_rearranged, statistics)
 
     def _removed(self, path: str, size: int, change: TableChange) -> RemoveAction:
@@ -265,6 +267,7 @@ def _first_entry(columns: pa.Schema) -> bytes:
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
     }
     metadata = _metadata(str(uuid4()), Schema.from_arrow(columns), configuration, _now_ms())
+    # Low versions of the protocol, which every engine reads.
     return _entry("CREATE TABLE", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata)
 
 

@@ -60,6 +60,7 @@ class RowWriter:
         # Arrow raises errors of its own, for example for a full disk
         with store_errors(self._path):
             if self._sink is not None and self._writer is not None:
+                # All row groups are written: what Arrow writes from now on until it is closed is the footer.
                 self._sink.begin_footer()
                 self._writer.add_key_value_metadata({PATH: self._path})
             self._open.close()

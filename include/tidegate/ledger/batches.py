@@ -16,13 +16,21 @@ from tidegate.ledger.rows import attempt_in, failure_in, head_in, in_stream, par
 def newest_batches(
     connection: Connection, stream: Stream, before: int | None, limit: int
 ) -> list[BatchFacts]:
-    """Return at most `limit` batches before batch `before` (None: from the newest on), newest first.
+    """Return batches of a stream, newest first.
 
     The batch that is planned and not decided is included. Only rows of these batches are read, so the cost
     does not depend on the length of the history.
+
+    Args:
+        connection: an open transaction.
+        before: only batches before this one; None: from the newest on.
+        limit: the largest number of batches.
+
+    Raises Halted if the ledger lacks the pipeline that one of them was planned with.
     """
     committed = _committed(connection, stream, before, limit)
     plans = _plans(connection, stream, before, limit)
+    # Either can be missing: an open batch has no commit, and an old one has lost its plan.
     seqs = sorted({*committed, *plans}, reverse=True)[:limit]
     if not seqs:
         return []
@@ -149,6 +157,7 @@ def _status_query(streams: Sequence[Stream]) -> Select[Any]:
         _same_stream(heads, attempts), attempts.c.seq == heads.c.seq, attempts.c.name == commits.c.attempt
     )
     is_open = and_(_same_stream(heads, plans), plans.c.seq == heads.c.seq + 1)
+    # Outer joins: a stream can have no commit, no attempt or no open plan, and still has a status.
     tables = (
         heads.outerjoin(commits, is_head_commit)
         .outerjoin(attempts, is_committed_attempt)

@@ -35,6 +35,7 @@ def read_facts(ledger: LedgerReader, stream: Stream) -> StreamFacts:
     )
     try:
         return _with_plans(ledger, facts, status)
+    # A database that does not answer says nothing about the stream; all other errors are facts about it.
     except LedgerUnavailable:
         raise
     except TidegateError as error:
@@ -58,6 +59,7 @@ def _with_plans(ledger: LedgerReader, facts: StreamFacts, status: StreamStatus) 
 
 
 def _unpublished(ledger: LedgerReader, plan: Plan, owner: str) -> tuple[str, ...]:
+    # Counting decides the usual case without the grammar.
     if len(ledger.publications(plan.stream, plan.seq)) >= output_count(plan.spec_compiled, owner):
         return ()
     from tidegate.ledger.planned import lacking_sinks  # late: it reads the grammar

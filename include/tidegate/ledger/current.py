@@ -22,6 +22,7 @@ def current_ledger(url: str) -> Ledger:
 
 @lru_cache(maxsize=2)
 def _cached(url: str, _: tuple[int, int] | None) -> Ledger:
+    # The second argument is only part of the cache's key: another file at this URL is another ledger.
     ledger = Ledger.open_for_reading(url)
     if not ledger.is_stored:
         raise _NoTablesYet(ledger)  # lru_cache does not cache a call that raises

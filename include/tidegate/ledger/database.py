@@ -49,6 +49,7 @@ def open_database(url: str) -> Engine:
     with answering(engine.url):
         revision = schema_revision(for_reading(engine))
         if revision is None:
+            # Only an empty database is changed here: an older tidegate may still use its own tables.
             migrate(engine)
         else:
             require_current(engine, revision)
@@ -100,6 +101,7 @@ def database_clock(engine: Engine) -> Callable[[], float]:
 def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
+        # A restart of the server breaks pooled connections: each is checked before it is used.
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=connect_options(parsed))
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise SettingsInvalid(
@@ -193,11 +195,13 @@ def _make_sqlite_transactional(engine: Engine) -> None:
         connection.isolation_level = None  # turns off the driver's own BEGIN and COMMIT
         connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
         _write_ahead(connection)
+        # With a write-ahead log only FULL flushes every commit; NORMAL can lose the last ones.
         connection.execute("PRAGMA synchronous=FULL")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         reads = _reads(connection)
+        # A pooled connection serves readers and writers in turn, so each transaction sets it.
         connection.exec_driver_sql(f"PRAGMA query_only={reads:d}")
         # IMMEDIATE takes the write lock now. A plain BEGIN takes it at the first write, and SQLite refuses
         # that without waiting if another process has written since the first read.

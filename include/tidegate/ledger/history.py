@@ -17,11 +17,16 @@ _WITH_THE_PLAN = (
 
 
 def remove_batches(connection: Connection, stream: Stream, before: int, most: int) -> int:
-    """Remove plan, attempts, failures, metrics, publications and quality results of at most `most` batches.
+    """Remove plan, attempts, failures, metrics, publications and quality results of old batches.
 
     The oldest batches go first. A batch is removable if it is before `before`, before the newest state that
     was given up (so nobody can read or compute from it), and will not be published any more. Commit and run
     of all batches stay. Returns the number of batches that were removed; 0 means that none is left to remove.
+
+    Args:
+        connection: an open transaction that can write.
+        before: this batch and later ones stay in any case.
+        most: the largest number of batches that this call removes.
     """
     end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
     seqs = list(connection.execute(_removable(stream, end).limit(most)).scalars())
@@ -59,6 +64,7 @@ def _first_of_charge(connection: Connection, stream: Stream) -> int:
     """Return the first batch that may still have to be published, apart from batches that are sent again."""
     charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
     if charge.withholds(stream.generation):
+        # A promotion would publish all that comes after: these outboxes are still needed.
         return charge.released(stream.generation) + 1
     if charge.promotions:
         return max(newest_publication(connection, stream), charge.promotions[-1].first_seq)

@@ -69,6 +69,7 @@ class Ledger(LedgerReader):
                 row = connection.execute(select(table).where(in_stream(table, stream))).one()
             if row.dropped_at is not None:
                 raise dropped(stream)
+            # Compare-and-set: of several processes that read this epoch, only one can raise it.
             taken = connection.execute(
                 update(table)
                 .where(in_stream(table, stream), table.c.epoch == row.epoch, self._free_for(holder))
@@ -100,6 +101,7 @@ class Ledger(LedgerReader):
                 if not charge.promotions:
                     connection.execute(insert(schema.promotions).values(vars(first)))
         except IntegrityError as error:
+            # Another process has recorded the first promotion between: its number is taken.
             raise refused from error
 
     def add_promotions(self, promotions: Sequence[Promotion]) -> None:
@@ -120,9 +122,11 @@ class Ledger(LedgerReader):
         """Record a snapshot whose files are complete, if the snapshot that it was made from is still the
         newest.
 
-        `after` is the batch of that snapshot; 0 if it was made without one. Returns False if another
-        compaction was faster: the snapshot is then never used. The call takes no lease, so batches continue
-        meanwhile; only the recording itself is serialized.
+        Returns False if another compaction was faster: the snapshot is then never used. The call takes no
+        lease, so batches continue meanwhile; only the recording itself is serialized.
+
+        Args:
+            after: the batch of the snapshot that it was made from; 0 if it was made without one.
         """
         table, heads, stream = schema.snapshots, schema.heads, snapshot.stream
         with self._writing("add_snapshot") as connection:
@@ -157,7 +161,12 @@ class Ledger(LedgerReader):
         return number
 
     def end_recovery(self, stream: Stream, number: int, outcome: Sequence[str]) -> None:
-        """Record the outcome of a remedy; `number` is what `add_recovery` returned."""
+        """Record the outcome of a remedy.
+
+        Args:
+            number: the number that `add_recovery` returned.
+            outcome: what the remedy did, in lines for people.
+        """
         table = schema.recoveries
         with self._writing("end_recovery") as connection:
             connection.execute(
@@ -173,6 +182,7 @@ class Ledger(LedgerReader):
         process has taken one of the leases, or the pipeline has a stream without a lease here.
         """
         with self._writing("forget") as connection:
+            # The check comes after the removal: if it fails, the error rolls the whole transaction back.
             ended = [remove_stream(connection, lease, self._now()) for lease in leases]
             if not (forget_promotions(connection, pipeline) and all(ended)):
                 raise Fenced(
@@ -224,6 +234,7 @@ def _create_head(connection: Connection, stream: Stream) -> bool:
     """
     row = {"pipeline": stream.pipeline, "generation": stream.generation, "epoch": 0, "seq": 0}
     try:
+        # A savepoint: without it PostgreSQL would refuse all further statements after the violation.
         with connection.begin_nested():
             connection.execute(
                 insert(schema.heads).values(

@@ -66,6 +66,7 @@ def require_current(engine: Engine, revision: str) -> None:
 
 def _require_known(engine: Engine, revision: str) -> None:
     """Raise SettingsInvalid for the schema of a newer tidegate: it must never count as an empty ledger."""
+    # Revisions are numbers as texts of one length, so texts compare as their numbers do.
     if revision > SCHEMA_REVISION:
         raise SettingsInvalid(
             f"The ledger {shown_url(engine.url)} has schema {revision}; "

@@ -19,14 +19,20 @@ _END = 2**62
 
 @dataclass(frozen=True)
 class Promotion:
-    """The decision that a generation takes charge of its pipeline. `number` counts the pipeline's promotions
-    from 1.
+    """The decision that a generation takes charge of its pipeline.
 
-    Batches of the generation are published from `first_seq` on. `replaced_seq` is the last published batch of
-    the previous generation; 0 for the first promotion, which replaces none. `is_net`: batch `first_seq` has
-    the net differences for consumers, and the batches before it are never published. `run_id` is the run that
-    decided; it decides no second promotion. `is_rollback`: the promotion takes back the previous one.
-    `decided_at` (epoch seconds) is set by the ledger. `approved_by` is the person who approved, if recorded.
+    Args:
+        number: counts the pipeline's promotions from 1.
+        generation: the generation that takes charge.
+        first_seq: its batches are published from this one on.
+        replaced_seq: the last published batch of the previous generation; 0 for the first promotion, which
+            replaces none.
+        is_net: batch `first_seq` has the net differences for consumers, and the batches before it are never
+            published.
+        run_id: the run that decided; it decides no second promotion.
+        is_rollback: the promotion takes back the previous one.
+        decided_at: epoch seconds, set by the ledger.
+        approved_by: the person who approved, if recorded.
     """
 
     pipeline: str
@@ -48,7 +54,10 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Span:
-    """Batches of a generation that are published one after the other. `is_net`: see `Promotion`."""
+    """Batches of a generation that are published one after the other. `is_net`: see `Promotion`.
+
+    Example: `str(Span(1, range(1, 8), False))` is `1-7`.
+    """
 
     generation: int
     seqs: range
@@ -98,6 +107,7 @@ class Charge:
         """Yield the spans of batches that consumers get of this pipeline, in the order in which they get
         them.
         """
+        # Each promotion ends the span before it, at the head that it compared.
         ends = [promotion.replaced_seq + 1 for promotion in self.promotions[1:]]
         for promotion, end in zip(self.promotions, [*ends, _END], strict=False):
             yield Span(promotion.generation, range(promotion.first_seq, end), promotion.is_net)
@@ -116,6 +126,8 @@ class Charge:
         """Return the last batch of a generation that was published or replaced by net differences.
 
         For a generation that is not in charge; 0 if it never was. A promotion publishes the batches after it.
+
+        Example: 9 for generation 1, if generation 2 replaced it after its batch 9.
         """
         ends = [span.seqs.stop - 1 for span in self.spans() if span.generation == generation]
         return max(ends, default=0)

@@ -20,10 +20,17 @@ MOST_TRIES = 10
 class QualityResult:
     """The result of one expectation in one try to validate a batch.
 
-    `try_number`, `check_number` and `expectation` count from 1: the tries of the batch, the checks of its
-    pipeline, and the expectations of the suite, whose text has `suite_digest` (SHA-256, hex). `target` is the
-    data that the check evaluates. `failing`: at most 20 rows that break the expectation. `page`: the page of
-    Data Docs with the result. `quality.ExpectationResult` describes the other fields.
+    `quality.ExpectationResult` describes the fields that are not listed here.
+
+    Args:
+        attempt: the name of the attempt.
+        try_number: counts the tries of the batch from 1.
+        check_number: counts the checks of its pipeline from 1.
+        expectation: counts the expectations of the suite from 1.
+        suite_digest: the SHA-256 of the suite's text, in hexadecimal.
+        target: the data that the check evaluates.
+        failing: at most 20 rows that break the expectation.
+        page: the page of Data Docs with the result.
     """
 
     attempt: str
@@ -58,8 +65,13 @@ def quality_of(connection: Connection, stream: Stream, seq: int) -> list[Quality
 def add_quality(
     connection: Connection, stream: Stream, seq: int, results: Sequence[QualityResult], now: float
 ) -> None:
-    """Store the results of a try, and delete those of tries before the newest `MOST_TRIES`. `now`: epoch
-    seconds.
+    """Store the results of a try, and delete those of tries before the newest `MOST_TRIES`.
+
+    Args:
+        connection: a transaction that holds the epoch.
+        seq: the batch.
+        results: all results of one try.
+        now: epoch seconds.
     """
     table = schema.quality
     key = {"pipeline": stream.pipeline, "generation": stream.generation, "seq": seq, "checked_at": now}

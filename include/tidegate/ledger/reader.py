@@ -58,10 +58,13 @@ NO_LEASE_SECONDS = 3600.0
 
 
 class LedgerReader:
-    """A reader of the ledger. Each method is one transaction; it raises LedgerUnavailable if the database
-    does not answer.
+    """A reader of the ledger. Each method is one transaction.
 
-    `now` gives epoch seconds; it only limits leases and dates rows, and decides nothing about data.
+    Raises LedgerUnavailable if the database does not answer.
+
+    Args:
+        engine: the database.
+        now: gives epoch seconds; it only limits leases and dates rows, and decides nothing about data.
     """
 
     def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
@@ -174,6 +177,7 @@ class LedgerReader:
     def _holder_in(self, row: Row[Any]) -> str | None:
         if row.holder is None:
             return None
+        # A lease of a wrong clock can end in years: nobody waits for it.
         seconds_left = row.lease_until - self._now()
         return str(row.holder) if 0 < seconds_left <= NO_LEASE_SECONDS else None
 
@@ -212,6 +216,7 @@ class LedgerReader:
 
         Raises Halted if the ledger lacks the pipeline that the batch was planned with.
         """
+        # A plan is the next batch of its head, so at most one is undecided.
         return self.plan(stream, self.head(stream).seq + 1)
 
     def run(self, stream: Stream, run_id: str) -> Run | None:
@@ -299,10 +304,12 @@ class LedgerReader:
             return _snapshots(connection, stream)
 
     def newest_snapshots(self, stream: Stream, after: int) -> list[Snapshot]:
-        """Return the newest snapshot of a stream, and before it the oldest readable state after batch
-        `after`, if another.
+        """Return the newest snapshot, and before it the oldest readable state, if another.
 
         The cost does not depend on the number of snapshots.
+
+        Args:
+            after: the oldest readable state counts only if it is after this batch.
         """
         with self._transaction("snapshots") as connection:
             newest = _newest_snapshot(connection, stream, 2**62)
@@ -313,6 +320,7 @@ class LedgerReader:
     def head_at(self, stream: Stream, instant: float) -> int:
         """Return the batch that was the head at an instant (epoch seconds); 0 before the first commit."""
         table = schema.commits
+        # Instants of commits never go back (`LeasedLedger._instant`), so the greatest seq is the last.
         query = select(func.max(table.c.seq)).where(in_stream(table, stream), table.c.committed_at <= instant)
         with self._transaction("head_at") as connection:
             return connection.execute(query).scalar() or 0
@@ -400,7 +408,12 @@ class LedgerReader:
             return newest_publication(connection, stream)
 
     def published_after(self, stream: Stream, seq: int, limit: int) -> list[int]:
-        """Return at most `limit` batches after batch `seq` of which a sink has a record, oldest first."""
+        """Return the batches of which a sink has a record, oldest first.
+
+        Args:
+            seq: only batches after this one.
+            limit: the largest number of batches.
+        """
         table = schema.publications
         later = and_(in_stream(table, stream), table.c.seq > seq, table.c.records > 0)
         query = select(table.c.seq).where(later).distinct().order_by(table.c.seq).limit(limit)

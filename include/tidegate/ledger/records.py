@@ -48,12 +48,15 @@ class Stream:
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of a topic-partition from `start` (inclusive) to `end` (exclusive).
+    """Records of a topic-partition.
 
-    `end_epoch` is the leader epoch of the record before `end`; None if no such record exists or the broker
-    does not report epochs. `is_cut` says that the batch's interval has records from `end` on, which a later
-    batch reads; `interval_end` (exclusive) is the end of the interval. It is None if nothing is left, or if
-    nobody recorded it.
+    Args:
+        start: the first offset, inclusive.
+        end: the last offset, exclusive.
+        end_epoch: the leader epoch of the record before `end`; None if no such record exists or the broker
+            does not report epochs.
+        is_cut: the batch's interval has records from `end` on, which a later batch reads.
+        interval_end: the end of the interval, exclusive; None if nothing is left, or if nobody recorded it.
     """
 
     topic: str
@@ -74,6 +77,7 @@ class OffsetRange:
         end = max(self.start, end)
         if end >= self.end:
             return self
+        # A range that is cut twice still belongs to the interval that it had first.
         return replace(self, end=end, is_cut=True, interval_end=self.interval_end or self.end)
 
     @property
@@ -99,8 +103,12 @@ class PlannedSpec:
 
 @dataclass(frozen=True)
 class LastPlanned:
-    """The newest planned batch of a stream: its run, the time of planning (epoch seconds), and the text of
-    the pipeline file at that time.
+    """The newest planned batch of a stream.
+
+    Args:
+        run_id: the run that planned it.
+        planned_at: epoch seconds.
+        text: the text of the pipeline file at that time.
     """
 
     seq: int
@@ -113,17 +121,23 @@ class LastPlanned:
 class Plan:
     """The immutable record of a batch, written before the batch reads anything.
 
-    `clock_ms` is the instant that the batch takes as now. `clocks` are the clocks that earlier runs applied
-    to the partitions of `ranges`; the batch does not apply its own clock to partitions whose range is cut. A
-    record with a timestamp after `believed_until_ms` goes to quarantine. All of these are epoch ms. A batch
-    with `drain` reads nothing and emits the buffered values. `lookups` pins each lookup table, by its text in
-    the pipeline file, to its version at planning: `{"version": n, "id": …}` of a Delta table, or
-    `{"pipeline", "generation", "seq", "stage"}` of a state. `spec_text` is the pipeline's file,
-    `spec_compiled` its compiled form (see `spec.compiled`).
-
-    `timestamps` has, per output topic that limits timestamps, the earliest and latest that it accepted at
-    planning (epoch ms; None: no limit); emissions outside of them go to quarantine. `replay` is the manifest
-    of quarantined records that are the input of the batch; its `ranges` are then empty.
+    Args:
+        run_id: the run that planned it.
+        clock_ms: the instant that the batch takes as now, epoch ms. It is not applied to partitions whose
+            range is cut.
+        believed_until_ms: a record with a later timestamp goes to quarantine, epoch ms.
+        ranges: the offsets that the batch reads.
+        topic_ids: topic -> Kafka's id of it at planning.
+        spec_text: the text of the pipeline's file.
+        spec_compiled: its compiled form (see `spec.compiled`).
+        drain: the batch reads nothing and emits the buffered values.
+        lookups: each lookup table, by its text in the pipeline file, at its version at planning: `{"version":
+            n, "id": …}` of a Delta table, or `{"pipeline", "generation", "seq", "stage"}` of a state.
+        clocks: the clocks that earlier runs applied to the partitions of `ranges`, epoch ms.
+        timestamps: per output topic that limits timestamps, the earliest and latest that it accepted at
+            planning (epoch ms; None: no limit). Emissions outside of them go to quarantine.
+        replay: the manifest of quarantined records that are the input of the batch; its `ranges` are then
+            empty.
     """
 
     stream: Stream
@@ -211,11 +225,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Head:
-    """The last committed batch; `seq` 0 means that no batch is committed yet.
+    """The last committed batch.
 
-    `epochs` are the leader epochs of the last records before `offsets`, as far as the broker reported them,
-    and `clocks` the largest clocks that were applied. `send_from` is the first batch that is sent again, if a
-    person has chosen that; None: the batches before the head are not sent again.
+    Args:
+        seq: the batch; 0 means that no batch is committed yet.
+        offsets: the next offset to read of each partition.
+        topic_ids: topic -> Kafka's id of it.
+        epochs: the leader epochs of the last records before `offsets`, as far as the broker reported them.
+        clocks: the largest clocks that were applied, epoch ms.
+        send_from: the first batch that is sent again, if a person has chosen that; None: the batches before
+            the head are not sent again.
     """
 
     stream: Stream
@@ -274,6 +293,10 @@ class CommittedBatch(NamedTuple):
 class Lease:
     """The right to work on a stream, under `epoch`. A higher epoch in the ledger ends it: its holder can
     write nothing.
+
+    Args:
+        holder: the run that has it; a retry of the run takes over at once.
+        epoch: rises with each acquisition.
     """
 
     stream: Stream
@@ -283,10 +306,15 @@ class Lease:
 
 @dataclass(frozen=True)
 class ManifestRef:
-    """A reference to the manifest of an attempt or a snapshot: its name, size in bytes and SHA-256.
+    """A reference to the manifest of an attempt or a snapshot. A reader checks it before it trusts the
+    manifest.
 
-    A reader checks size and digest before it trusts the manifest. `file_rows` and `file_bytes` are the sums
-    over all files that the manifest names.
+    Args:
+        name: the name of the attempt or snapshot.
+        bytes: the size of the manifest.
+        digest: its SHA-256, in hexadecimal.
+        file_rows: the rows of all files that it names.
+        file_bytes: the bytes of all files that it names.
     """
 
     name: str
@@ -300,8 +328,10 @@ class ManifestRef:
 class Attempt:
     """One computation of a planned batch, and the manifest of its files.
 
-    `validated` is None until the quality gate has run. `counts` is stage -> metric -> number; the stage "" is
-    the whole batch. `times` is the time of each stage after the batch, in every partition that was ever read.
+    Args:
+        counts: stage -> metric -> number; the stage "" is the whole batch.
+        validated: whether the quality gate let it pass; None until the gate has run.
+        times: the time of each stage after the batch, in every partition that was ever read.
     """
 
     stream: Stream
@@ -323,9 +353,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of all stages after batch `seq`, folded into sorted files. Times are epoch seconds.
+    """The state of all stages after batch `seq`, folded into sorted files.
 
-    `given_up_at` is the time since when the state before the snapshot cannot be read; None if it can.
+    Args:
+        made_at: epoch seconds.
+        given_up_at: since when the state before the snapshot cannot be read, epoch seconds; None if it can.
     """
 
     stream: Stream
@@ -342,12 +374,15 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The decision about records in quarantine: batch `seq` replays them, or, if it is None, they are
-    discarded.
+    """The decision about records in quarantine.
 
-    `number` counts the stream's resolutions from 1. `manifest` names the file with the records; for a replay
-    the file has them whole, as they are replayed. Batches from `first_batch` to `last_batch` put them into
-    quarantine. `decided_at`: epoch seconds.
+    Args:
+        number: counts the stream's resolutions from 1.
+        seq: the batch that replays them; None: they are discarded.
+        manifest: names the file with the records; for a replay the file has them whole, as they are replayed.
+        first_batch: the first batch that put one of them into quarantine.
+        last_batch: the last such batch.
+        decided_at: epoch seconds.
     """
 
     stream: Stream
@@ -363,11 +398,15 @@ class Resolution:
 
 @dataclass(frozen=True)
 class Recovery:
-    """The use of a remedy of `tidegate recover`: the cause, the effects that it showed, who decided, and the
-    outcome.
+    """The use of a remedy of `tidegate recover`.
 
-    `outcome` is empty while the remedy is at work, and stays empty if its process was killed. The ledger sets
-    the times (epoch seconds).
+    Args:
+        remedy: its name, as for `--choose`.
+        cause: why the stream could not continue.
+        effects: the effects that it showed before.
+        decided_by: who chose it.
+        decided_at: epoch seconds, set by the ledger.
+        outcome: empty while the remedy is at work; it stays empty if its process was killed.
     """
 
     stream: Stream
@@ -383,9 +422,11 @@ class Recovery:
 class GivenUp:
     """The decision that a sink never gets a part of a decided batch.
 
-    `records` is the number of emissions that the batch has for the sink, and `sent` the number of messages
-    that the sink got of them. `export` is the folder with the emissions that could be read. The ledger sets
-    `given_up_at` (epoch seconds).
+    Args:
+        sent: the number of messages that the sink got of the batch.
+        records: the number of emissions that the batch has for the sink.
+        export: the folder with the emissions that could be read.
+        given_up_at: epoch seconds, set by the ledger.
     """
 
     seq: int
@@ -398,8 +439,11 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class Expired:
-    """The limit of the quarantine: batches up to `seq` are not read any more, since `at` (epoch seconds). 0:
-    no limit.
+    """The limit of the quarantine.
+
+    Args:
+        seq: batches up to this one are not read any more; 0: no limit.
+        at: since when, epoch seconds.
     """
 
     seq: int = 0
@@ -411,9 +455,15 @@ class KnownNames:
     """The names of all attempts, snapshots and resolutions whose files are valid, at one instant.
 
     An attempt of an older epoch that is missing here will never be committed, so its files can be deleted.
-    `committed` is seq -> the manifest of its attempt, `computed` are the names of the attempts of the batch
-    after the head, `snapshots` are ordered oldest first, `resolutions` is name -> resolution of records in
-    quarantine.
+
+    Args:
+        head: the last committed batch.
+        epoch: the newest epoch.
+        committed: seq -> the manifest of its attempt.
+        computed: the names of the attempts of the batch after the head.
+        snapshots: the snapshots, oldest first.
+        resolutions: name -> resolution of records in quarantine.
+        expired: the limit of the quarantine.
     """
 
     head: int
@@ -427,8 +477,14 @@ class KnownNames:
 
 @dataclass(frozen=True)
 class Failure:
-    """The last failure of a step of a batch: the class of the error, its two sentences, and the time (epoch
-    ms).
+    """The last failure of a step of a batch.
+
+    Args:
+        step: the step, or `start` or `tables`.
+        error: the class of the error.
+        what: its first sentence, which says what has happened.
+        fix: its second sentence, which says what to do.
+        at_ms: epoch ms.
     """
 
     stream: Stream
@@ -442,7 +498,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a trigger: the batch that it works on, or the reason why it has no batch."""
+    """The result of a trigger: the batch that it works on, or the reason why it has no batch.
+
+    Example: `Run("manual__2026-01-01", None, "nothing to read: …")`.
+    """
 
     run_id: str
     seq: int | None
@@ -451,12 +510,16 @@ class Run:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """Everything that the ledger stores about a batch; times are epoch seconds.
+    """Everything that the ledger stores about a batch.
 
-    `committed_at` is None if the batch is not decided. `plan` is None if only the commit and the run are left
-    of the batch. `metrics` are those of the whole batch. `publications` is sink -> records, for the sinks
-    that have the whole batch. `failure` is the last failure that was recorded; a later try may have
-    succeeded.
+    Args:
+        plan: None if only the commit and the run are left of the batch.
+        planned_at: epoch seconds.
+        attempt: the committed attempt; before the commit the newest one.
+        committed_at: epoch seconds; None if the batch is not decided.
+        metrics: those of the whole batch.
+        publications: sink -> records, for the sinks that have the whole batch.
+        failure: the last failure that was recorded; a later try may have succeeded.
     """
 
     stream: Stream
@@ -475,9 +538,12 @@ class BatchFacts:
 class StreamStatus:
     """The current state of a stream in the ledger.
 
-    `holder` has the lease; None if nobody has. `committed_at` (epoch seconds) is the commit of the head;
-    `newest_ms` (epoch ms) is the timestamp of the newest record that was read. `open_seq` is the batch that
-    is planned and not decided, planned at `planned_at` (epoch seconds).
+    Args:
+        holder: who has the lease; None if nobody has.
+        committed_at: the commit of the head, epoch seconds.
+        newest_ms: the timestamp of the newest record that was read, epoch ms.
+        open_seq: the batch that is planned and not decided.
+        planned_at: when it was planned, epoch seconds.
     """
 
     head: Head

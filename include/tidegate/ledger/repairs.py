@@ -15,11 +15,15 @@ _OF_BATCHES = tuple(table for table in schema.metadata.tables.values() if table 
 
 
 def send_again(connection: Connection, stream: Stream, sink: str, seq: int, identity: str | None) -> None:
-    """Remove the record that a sink has batch `seq` and the batches after it, so that they are published
-    again.
+    """Remove the record that a sink has a batch and later ones, so that they are published again.
 
     The sink's own progress says what it has before them; the ledger does not compare until the next batch is
-    out. `identity`: the new identity of the sink; None: unchanged.
+    out.
+
+    Args:
+        connection: a transaction that holds the epoch.
+        seq: the first batch that is published again.
+        identity: the new identity of the sink; None: unchanged.
     """
     for table in (schema.publications, schema.given_up):
         later = and_(in_stream(table, stream), table.c.sink == sink, table.c.seq >= seq)
@@ -35,8 +39,12 @@ def send_again(connection: Connection, stream: Stream, sink: str, seq: int, iden
 
 
 def give_up(connection: Connection, stream: Stream, given_up: GivenUp, now: float) -> None:
-    """Record that a sink never gets a batch; from then on the batch counts as published to it. `now`: epoch
-    seconds.
+    """Record that a sink never gets a batch; from then on the batch counts as published to it.
+
+    Args:
+        connection: a transaction that holds the epoch.
+        given_up: the batch, the sink, and how much the sink has.
+        now: epoch seconds.
     """
     key: dict[str, Any] = {"pipeline": stream.pipeline, "generation": stream.generation}
     key |= {"seq": given_up.seq, "sink": given_up.sink}
@@ -57,6 +65,7 @@ def remove_stream(connection: Connection, lease: Lease, now: float) -> bool:
     ended = connection.execute(
         update(heads)
         .where(in_stream(heads, stream), heads.c.epoch == lease.epoch)
+        # The raised epoch fences every process that still works on the generation.
         .values(emptied | {"epoch": lease.epoch + 1, "dropped_at": now})
     )
     for table in _OF_BATCHES:

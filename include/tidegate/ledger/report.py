@@ -56,13 +56,20 @@ def read_offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[int, tuple[int
 
 @dataclass(frozen=True)
 class BatchReport:
-    """The result of a batch: its plan, counts, seconds per step, and the sinks that have it.
+    """The result of a batch.
 
-    `counts` is the summary of the batch: what happened to the records that came in (first stage), what was
-    refused (all stages) and what was emitted (last stage). `stages` has all counts of each stage.
-    `passed_quality` is None if no check ran. `reasons` is reason -> records in quarantine, the most frequent
-    first. `columns` is declared column -> records with a value; `fields` is undeclared field of JSON ->
-    records that have it, of the `sampled` ones, the most frequent first.
+    Args:
+        counts: the summary of the batch: what happened to the records that came in (first stage), what was
+            refused (all stages) and what was emitted (last stage).
+        seconds: step -> its time.
+        published: sink -> records, for the sinks that have the batch.
+        stages: all counts of each stage.
+        passed_quality: None if no check ran.
+        reasons: reason -> records in quarantine, the most frequent first.
+        columns: declared column -> records with a value.
+        fields: undeclared field of JSON -> records that have it, of the `sampled` ones, the most frequent
+            first.
+        sampled: the number of records whose fields were compared with the declared columns.
     """
 
     plan: Plan
@@ -127,11 +134,14 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A batch in the history of its stream. Times are epoch ms; `committed_at_ms` is None before the commit.
+    """A batch in the history of its stream.
 
-    `report` and `planned_at_ms` are None if only the commit and the run of the batch are left in the ledger.
-    `failure` is the last recorded one; if the batch is committed all the same, a later try succeeded.
-    `run_id` is the run that planned the batch.
+    Args:
+        run_id: the run that planned the batch.
+        planned_at_ms: epoch ms; None if only the commit and the run of the batch are left in the ledger.
+        committed_at_ms: epoch ms; None before the commit.
+        report: None if only the commit and the run of the batch are left in the ledger.
+        failure: the last recorded one; if the batch is committed all the same, a later try succeeded.
     """
 
     stream: Stream
@@ -227,8 +237,13 @@ def _ms(seconds: float | None) -> int | None:
 def lag(head: Head, stable_ends: Offsets) -> int:
     """Return the number of offsets that can be read and are not read yet.
 
-    `stable_ends` are the last stable offsets: a `read_committed` consumer cannot read past them.
+    Args:
+        head: the last committed batch.
+        stable_ends: the last stable offsets: a `read_committed` consumer cannot read past them.
+
+    Example: with offset 40 in the head and a last stable offset of 100, the lag is 60.
     """
+    # A log that was recreated or truncated can end before the head: other checks report that.
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
 
 

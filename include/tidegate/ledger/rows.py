@@ -155,6 +155,7 @@ def recovery_out(recovery: Recovery) -> dict[str, Any]:
         "remedy": recovery.remedy,
         "cause": storable(recovery.cause),
         "effects": list(map(storable, recovery.effects)),
+        # PostgreSQL refuses a text that is longer than its column.
         "decided_by": storable(recovery.decided_by)[:300],
         "outcome": list(map(storable, recovery.outcome)),
     }
@@ -194,6 +195,8 @@ def storable(text: str) -> str:
     """Return text without the characters that PostgreSQL rejects: NUL and lone surrogates.
 
     An error can quote a record, and a record can contain any bytes.
+
+    Example: a text `a`, NUL, `b` becomes `ab`; a lone surrogate becomes `?`.
     """
     return text.replace("\0", "").encode(errors="replace").decode()
 

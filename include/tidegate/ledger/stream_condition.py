@@ -73,9 +73,12 @@ _RANK = {condition: rank for rank, condition in enumerate(ConditionKind)}
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of a condition: `what` is the case, and the `fix`.
+    """A cause of a condition.
 
-    `error` is the class of the error that a step failed with; "" if none failed.
+    Args:
+        what: what is the case.
+        fix: what to do about it; "" if nothing.
+        error: the class of the error that a step failed with; "" if none failed.
     """
 
     condition: ConditionKind
@@ -106,12 +109,18 @@ class StreamCondition:
 class StreamFacts:
     """The recorded facts of a stream, from which its condition is derived.
 
-    `status` is None if the ledger does not have the stream. `failures` are those recorded of the head's batch
-    and of the one after it; a later try may have succeeded. `open_plan` is planned and not committed,
-    `open_attempt` its newest attempt. `unpublished` are the sinks that lack the head's batch. `unreadable` is
-    the error that kept the ledger's other facts from being read. `file_mistake` describes what is wrong in
-    the pipeline file. `lag` is in offsets, None if it was not asked; `schedule_gap` is the longest time
-    between two runs by the schedule, None if it has no schedule.
+    Args:
+        status: None if the ledger does not have the stream.
+        failures: those recorded of the head's batch and of the one after it; a later try may have succeeded.
+        open_plan: the batch that is planned and not committed.
+        open_attempt: its newest attempt.
+        unpublished: the sinks that lack the head's batch.
+        unreadable: the error that kept the ledger's other facts from being read.
+        is_withheld: another generation is in charge of publishing.
+        has_file: a pipeline file has this generation.
+        file_mistake: what is wrong in the pipeline file; "" if nothing is.
+        lag: in offsets; None if it was not asked.
+        schedule_gap: the longest time between two runs by the schedule; None if it has no schedule.
     """
 
     stream: Stream
@@ -164,6 +173,7 @@ def _causes(facts: StreamFacts, now_ms: int) -> Iterator[Cause]:
     if not facts.has_file and facts.open_plan is not None:
         yield undecided_without_file(facts.stream, facts.open_plan.seq)
         return
+    # A recorded failure already says why the work is left.
     if not noted:
         yield from _left(facts, status, now_ms)
     if facts.has_file:
@@ -252,6 +262,7 @@ def _unread(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[C
     """Yield a cause if records wait that the schedule should have had read."""
     if not facts.lag or facts.schedule_gap is None or not status.head.clocks:
         return
+    # The partition that is furthest behind says up to where everything is read.
     clock_ms = min(status.head.clocks.values())
     allowed = MISSED_INTERVALS * facts.schedule_gap + STALLED_AFTER
     if now_ms - clock_ms > allowed / timedelta(milliseconds=1):

@@ -167,6 +167,7 @@ class LeasedLedger(LedgerReader):
                     until = {"lease_until": self._now() + LEASE_SECONDS}
                     if connection.execute(update(heads).where(_is_of(lease)).values(until)).rowcount != 1:
                         raise self._lost()
+                # Consumers get its batches up to this one: a batch that was committed since would be lost.
                 ended = select(heads.c.seq).where(in_stream(heads, replaced.stream))
                 if connection.execute(ended).scalar_one() != promotion.replaced_seq:
                     raise self._lost()
@@ -225,6 +226,7 @@ class LeasedLedger(LedgerReader):
 
     def _commit(self, connection: Connection, plan: Plan, attempt: Attempt) -> None:
         table, before = schema.heads, self._head(connection)
+        # One statement checks epoch and head, and moves the head: no other commit can come between.
         moved = connection.execute(
             update(table)
             .where(self._is_current(), table.c.seq == plan.seq - 1)
@@ -253,6 +255,7 @@ class LeasedLedger(LedgerReader):
         with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
             for table in (
+                # The run goes, too: it can plan again under its id.
                 *(schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs),
                 schema.resolutions,
             ):
@@ -313,6 +316,7 @@ class LeasedLedger(LedgerReader):
         with self._fenced("add_publication") as connection:
             row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
             _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
+            # A batch without records leaves nothing in the sink, so nobody can search for it there.
             if records:
                 self._raise_sink_head(connection, sink, seq)
 
@@ -451,6 +455,7 @@ class LeasedLedger(LedgerReader):
                 )
                 if renewed.rowcount != 1:
                     raise self._lost()
+                # A write needs the lease, so the start of the step, which takes it, has succeeded.
                 self._went_through(connection, "start")
                 yield connection
         except IntegrityError as error:
