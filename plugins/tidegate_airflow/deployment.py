@@ -53,7 +53,7 @@ class Deployment:
         """Return the arguments of `DAG`, `default_args` included; `own` are those of the factory.
 
         Args:
-            pipeline: The file, of which `airflow` counts.
+            pipeline: The pipeline; `airflow` has its settings.
             own: The arguments that the factory sets itself.
         """
         settings = pipeline.airflow.over(self.defaults.airflow)

@@ -10,7 +10,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def number(value: float | None) -> str:
-    """`12,345`.
+    """Return a number without a fraction, with separators of thousands.
 
     Example: `number(12345.0)` is `12,345`.
     """
@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes as `1.2 MB`.
+    """Return a number of bytes in a decimal unit.
 
     Example: `size(1_234_567)` is `1.2 MB`.
     """
@@ -32,7 +32,7 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`0.4`.
+    """Return seconds with one digit behind the point, without a unit.
 
     Example: `seconds(0.42)` is `0.4`.
     """
@@ -40,7 +40,7 @@ def seconds(value: float | None) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """Seconds in the largest unit of which there are two, such as `90 s` or `36 h`.
+    """Return seconds in the largest unit of which there are at least two.
 
     Example: `duration(90)` is `90 s`, `duration(129_600)` is `36 h`.
     """
@@ -54,7 +54,7 @@ def duration(value_s: float | None) -> str:
 
 
 def instant(epoch_ms: float | None) -> str:
-    """`2026-01-31 10:30:00`, UTC.
+    """Return an instant in UTC; its number of milliseconds if Python has no such year.
 
     Example: `instant(0)` is `1970-01-01 00:00:00`.
     """
