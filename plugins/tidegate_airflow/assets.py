@@ -41,7 +41,10 @@ def pipeline_asset(pipeline: str) -> Asset:
 
 
 def stream_alias(pipeline: str, generation: int) -> AssetAlias:
-    """Return the alias that is the outlet of a generation's publishing tasks."""
+    """Return the alias that is the outlet of a generation's publishing tasks.
+
+    Example: `stream_alias("orders", 2).name` is `tidegate://orders/2`.
+    """
     return AssetAlias(f"{asset_uri(pipeline)}/{generation}")
 
 
@@ -50,6 +53,9 @@ def asset_reference(name: str) -> Asset | AssetRef:
 
     Assets of other DAGs are referred to, not defined again: Airflow would disable theirs if a definition here
     had another name for the same URI.
+
+    Example: `asset_reference("tidegate://orders")`, `asset_reference("s3://shop/stock")` or
+    `asset_reference("stock")`.
     """
     if name.startswith(OWN_ASSETS):
         return Asset(name)
@@ -63,20 +69,30 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
     These are the batches after the stream's newest event in Airflow. If it has none, they are the batches
     that are published inside, or were by an earlier try of the run. The event is emitted only if the task
     succeeds.
+
+    Args:
+        context: Airflow's context of the task, whose outlet is the stream's alias.
+        pipeline: The pipeline.
+        generation: Its generation.
+
+    Raises AirflowFailException and AirflowRescheduleException as `tasks.run_step`.
     """
     from tidegate.app import App
     from tidegate.ledger import Stream
 
     stream = Stream(pipeline, generation)
+    # before the task publishes: without an event in Airflow this is where the task's own batches begin
     before = run_step(lambda: App.from_environment().ledger.newest_publication(stream))
     yield
     if read_request(context["params"]).dry_run:
         return
+    # asked after publishing: a task of another run may have emitted an event meanwhile
     newest = _newest_event(stream)
     emitted = context["outlet_events"][stream_alias(pipeline, generation)]
     run = context["dag_run"]
     run_id = ledger_run_id(run.run_id, run.run_after)
     reports = run_step(lambda: _published(stream, run_id, newest, before))
+    # An alias emits nothing unless something is added, so consumers do not run for an empty batch.
     if reports:
         emitted.add(pipeline_asset(pipeline), event_extra(stream, reports))
         seqs = [report.plan.seq for report in reports]
@@ -86,7 +102,11 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
 
 
 def has_event(context: Mapping[str, Any], pipeline: str, generation: int) -> bool:
-    """Return whether a task emits an event."""
+    """Return whether a task emits an event.
+
+    Args:
+        context: Airflow's context of a task whose outlet is the stream's alias.
+    """
     return bool(context["outlet_events"][stream_alias(pipeline, generation)].asset_alias_events)
 
 
@@ -95,6 +115,8 @@ def event_extra(stream: Stream, reports: Sequence[BatchReport]) -> dict[str, Any
 
     `seq` is the newest batch. `offsets` are topic -> partition -> [start, end) of what was read, and
     `published` is sink -> records, both for each batch and for all. `counts` are a batch's metrics.
+
+    Example: `event_extra(stream, reports)["offsets"]` is for example `{"orders": {"0": [0, 1200]}}`.
     """
     published: Counter[str] = Counter()
     for report in reports:
@@ -138,8 +160,11 @@ def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> 
     ledger = App.from_environment().ledger
     if newest is None:
         own = [run.seq for run in noted_batches(ledger, stream, run_id) if run.seq is not None]
+        # An earlier try of this run may have published before it was killed, so its batches come, too.
         newest = min([before, *(seq - 1 for seq in own)])
+    # Bounded, because Airflow stores the whole event as JSON in one row.
     seqs = ledger.published_after(stream, newest, MOST_BATCHES)
+    # None if the ledger no longer has the plan of an old batch: there is nothing left to report.
     reports = (batch_report(ledger, stream, seq) for seq in seqs)
     return [report for report in reports if report is not None]
 
@@ -149,6 +174,7 @@ def _newest_event(stream: Stream) -> int | None:
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     alias = stream_alias(stream.pipeline, stream.generation)
+    # By the API of task processes: a task has no access to Airflow's database.
     events = InletEventsAccessor(alias_name=alias.name).ascending(False).limit(1)
     return next((event.extra["seq"] for event in events), None)
 

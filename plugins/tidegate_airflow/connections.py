@@ -46,13 +46,17 @@ _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_tim
 def own_environment() -> Iterator[None]:
     """Remove settings that are exported inside of the block from the environment afterwards. Also usable as a
     decorator.
+
+    Example: `with own_environment(): export_ledger()`
     """
     before = _settings()
     try:
         yield
     finally:
+        # Tasks can share a process (`dag.test()`), and child processes would inherit the secrets.
         for name in _settings().keys() - before.keys():
             del os.environ[name]
+        # An exported connection may have replaced a variable that the machine sets.
         os.environ.update(before)
 
 
@@ -75,6 +79,8 @@ def require_absolute_home() -> None:
 def export_ledger() -> None:
     """Export the ledger's connection to this task's environment, from which Settings and spark-submit read
     it.
+
+    Example: `with own_environment(): export_ledger()` sets TIDEGATE_LEDGER inside of the block.
     """
     os.environ.update(ledger_environment())
 
@@ -82,6 +88,8 @@ def export_ledger() -> None:
 def export_connections(connections: Iterable[Connection]) -> None:
     """Export the connections of Kafka clusters, SQL sinks and schema registries to this task's
     environment.
+
+    Example: `export_connections([Connection("kafka", "shop")])` sets TIDEGATE_KAFKA_SHOP.
     """
     os.environ.update(connection_environment(connections))
 
@@ -111,7 +119,10 @@ def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
 def spark_connect_url(name: str) -> str | None:
     """Return the URL of the Spark Connect server of a connection; None if it is of another type or does not
     exist.
+
+    Example: `sc://spark:15002` for a connection of the type `spark_connect` with that host and port.
     """
+    # at run time, not at parse time: the DAG processor must read no connection
     spark = _connection(name)
     if spark is None or spark.conn_type != _SPARK_CONNECT:
         return None
@@ -128,6 +139,7 @@ def kafka_text(connection: Any) -> str:
     from tidegate.broker.properties import secrets
 
     properties = kafka_properties(connection)
+    # In the extra field Airflow masks only what a telling name shows to be secret.
     for secret in secrets(properties):
         mask_secret(secret)
         mask_secret(json.dumps(secret)[1:-1])  # in JSON the lines of a key are separated by `\\n`
@@ -155,6 +167,8 @@ def registry_text(connection: Any) -> str:
     """Return a schema registry's connection as the JSON text of its variable.
 
     From then on Airflow's logs mask its secrets.
+
+    Example: `{"url": "http://registry:8081"}` for a connection with that host and port.
     """
     properties = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     if connection.host:
@@ -178,6 +192,8 @@ def _servers(host: str, port: int | None) -> str:
 def database_url(connection: Any) -> str:
     """Return a database connection as a URL of SQLAlchemy, with the driver that tidegate installs
     (psycopg).
+
+    Example: `postgresql+psycopg://me:secret@db:5432/shop` for a connection of the type `postgres`.
     """
     if connection.conn_type == "sqlite":
         return f"sqlite:///{connection.host or connection.schema}"
@@ -194,6 +210,7 @@ def database_url(connection: Any) -> str:
         connection.schema,
         options,
     )
+    # SQLAlchemy masks the password by default, and the text would be no usable URL.
     return url.render_as_string(hide_password=False)
 
 

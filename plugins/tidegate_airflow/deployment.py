@@ -43,17 +43,26 @@ class Deployment:
         return self.defaults.dag_id_prefix + name
 
     def file_name(self, dag_id: str) -> str:
-        """Return the name of the pipeline file of a DAG: the inverse of `dag_id`."""
+        """Return the name of the pipeline file of a DAG: the inverse of `dag_id`.
+
+        Example: with `dag_id_prefix: shop_`, `file_name("shop_orders")` is `orders`.
+        """
         return dag_id.removeprefix(self.defaults.dag_id_prefix)
 
     def dag_arguments(self, pipeline: Scheduling, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of `DAG`, `default_args` included; `own` are those of the factory."""
+        """Return the arguments of `DAG`, `default_args` included; `own` are those of the factory.
+
+        Args:
+            pipeline: The pipeline; `airflow` has its settings.
+            own: The arguments that the factory sets itself.
+        """
         settings = pipeline.airflow.over(self.defaults.airflow)
         chosen = {
             "dagrun_timeout": _duration(settings.run_timeout_ms),
             "on_failure_callback": _failure_callback(settings.on_run_failure, pipeline),
             "on_success_callback": _callback(settings.on_run_success),
         }
+        # Tags are added: whoever filters Airflow's list by `tidegate` sees every pipeline.
         tags = [*own.get("tags", ()), *settings.tags]
         tasks = self._task_arguments(pipeline, settings, own.get("default_args", {}))
         return _added(own, chosen) | {"tags": tags, "default_args": tasks}
@@ -63,7 +72,10 @@ class Deployment:
         return bool(pipeline.airflow.over(self.defaults.airflow).approve_promotion)
 
     def on_missed_deadline(self, pipeline: Scheduling) -> PlainCallback | None:
-        """Return the user's callback for a run that has missed its deadline."""
+        """Return the user's callback for a run that has missed its deadline.
+
+        Example: `"shop.alerts:page"` for `on_missed_deadline: "shop.alerts:page"`.
+        """
         return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_missed_deadline)
 
     def batch_callbacks(self, pipeline: Scheduling) -> dict[str, PlainCallback | None]:
@@ -71,17 +83,25 @@ class Deployment:
         quarantine.
 
         The keys are arguments of the tasks that validate.
+
+        Example: `{"on_quality": "shop.alerts:quality", "on_quarantine": None}`
         """
         settings = pipeline.airflow.over(self.defaults.airflow)
         return {name: plain_callback(getattr(settings, name)) for name in ("on_quality", "on_quarantine")}
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
-        """Return the timeout of a step that computes and sends nothing; `own` is the factory's."""
+        """Return the timeout of a step that computes and sends nothing; `own` is the factory's.
+
+        Example: `step_timeout(pipeline, timedelta(hours=1))` is 30 minutes with `task_timeout: 30m`.
+        """
         chosen = _duration(pipeline.airflow.over(self.defaults.airflow).task_timeout_ms)
         return own if chosen is None else chosen
 
     def spark_arguments(self, pipeline: Scheduling, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of spark-submit's operator; `own` are those of the factory."""
+        """Return the arguments of spark-submit's operator; `own` are those of the factory.
+
+        Example: `spark_arguments(pipeline, {})` has `num_executors: 4` with `spark: {executors: 4}`.
+        """
         spark = pipeline.airflow.over(self.defaults.airflow).spark
         return {**own, **_spark_arguments(spark)}
 
@@ -94,6 +114,7 @@ class Deployment:
             "execution_timeout": _duration(settings.task_timeout_ms),
             "on_failure_callback": _failure_callback(settings.on_task_failure, pipeline),
             "on_retry_callback": _failure_callback(settings.on_task_retry, pipeline),
+            # The worker may have another TIDEGATE_PIPELINES than the process that parsed the DAG file.
             "pre_execute": None if self.folder is None else partial(_use_pipelines, str(self.folder)),
         }
         return _added(own, chosen)
@@ -101,6 +122,7 @@ class Deployment:
 
 def compute_program() -> str:
     """Return the path of the program that spark-submit runs, wherever tidegate is installed."""
+    # Located without importing it: the program imports PySpark, and this runs at parse time.
     spec = find_spec("tidegate_airflow.spark_jobs.compute")
     assert spec is not None, "the program is a part of this package"
     assert spec.origin is not None, "the program is a file"
@@ -129,6 +151,7 @@ def _added(own: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any
     factory's first.
     """
     chosen = {name: value for name, value in settings.items() if value is not None}
+    # Airflow accepts a single callback or a list of them.
     for name in [name for name in chosen if name.endswith("_callback") and own.get(name)]:
         before = own[name] if isinstance(own[name], list) else [own[name]]
         chosen[name] = [*before, chosen[name]]

@@ -85,7 +85,9 @@ def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG
             return {requested: _dag_of_file(file, settings, deployment)}
     pipelines, errors = load_pipelines(settings.pipelines)
     dags = [_pipeline_dag(name, pipeline, settings, deployment) for name, pipeline in pipelines.items()]
+    # One DAG file makes all DAGs: an exception for one pipeline would take all the others away.
     dags += [_broken_dag(error, settings, deployment) for error in errors]
+    # A file with mistakes counts as well: a typo must not remove the approval of promotions.
     legible = [_legible(error, settings) for error in errors]
     dags += _promotion_dags([*pipelines.values(), *legible], deployment)
     return {dag.dag_id: dag for dag in dags}
@@ -97,6 +99,7 @@ def parse_settings(folder: str | os.PathLike[str] | None = None) -> Settings:
     Raises SettingsInvalid if the pipelines folder does not exist, or if TIDEGATE_HOME is a relative path.
     """
     require_absolute_home()
+    # A copy: parsing this folder must not change what other DAG files see.
     chosen = {} if folder is None else {"TIDEGATE_PIPELINES": os.fspath(folder)}
     settings = Settings.from_environment({**os.environ, **chosen})
     if not settings.pipelines.is_dir():
@@ -128,6 +131,7 @@ def _dag(
         schedule=_schedule(pipeline),
         start_date=pipeline.start_date or START,
         catchup=pipeline.catchup,
+        # A backfill has its own limit beside this one; `order` keeps its runs in order.
         max_active_runs=1,
         params=run_params(),
         user_defined_macros={"ledger_run_id": ledger_run_id},
@@ -166,6 +170,7 @@ def _deadline(pipeline: Scheduling, notify: PlainCallback | None) -> DeadlineAle
         return None
     arguments = {"pipeline": pipeline.pipeline, "generation": pipeline.generation, "notify": notify}
     return DeadlineAlert(
+        # From the queue on: a run that Airflow never starts can miss its deadline, too.
         DeadlineReference.DAGRUN_QUEUED_AT,
         timedelta(milliseconds=pipeline.deadline_ms),
         SyncCallback(log_missed_deadline, arguments),
@@ -177,6 +182,7 @@ def _default_args(pipeline: Scheduling) -> dict[str, Any]:
     stream: dict[str, Any] = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
     measured = partial(measure_failure, **stream)
     return {
+        # A retry is safe at any step, and continues with the work that the ledger already has.
         "retries": 3,
         "retry_delay": timedelta(seconds=10),
         "retry_exponential_backoff": 2.0,
@@ -203,6 +209,7 @@ def _wire(
     """
     stream = (pipeline.pipeline, pipeline.generation)
     outlets = [stream_alias(*stream)]
+    # One task saves a process per step; its retries and timeouts are those of the whole batch.
     if pipeline.tasks == "one":
         whole = {"outlets": outlets, **callbacks, **spark_options}
         BatchOperator(task_id="batch", pipeline_file=name, **whole)
@@ -227,6 +234,7 @@ def _wire(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
     published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
+    # `cover` computes in its own task, so it needs spark-submit's arguments, too.
     again = {"outlets": outlets, **callbacks, **spark_options}
     covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
     planned >> computed >> validated >> committed >> published >> covered
@@ -265,6 +273,7 @@ def _broken_dag(error: PipelineInvalid, settings: Settings, deployment: Deployme
     Runs that have begun continue as they were planned. The first task of a new run reads the file again, and
     fails with the mistakes that it still has.
     """
+    # All problems of one error are of one file.
     file, scheduling = Path(error.problems[0].file), _legible(error, settings)
     problems = "\n".join(f"* {problem}" for problem in error.problems)
     arguments = deployment.dag_arguments(scheduling, _own_arguments(scheduling))
@@ -277,6 +286,7 @@ def _legible(error: PipelineInvalid, settings: Settings) -> Scheduling:
     """Return the pipeline's name and schedule, as far as a file with mistakes still has them."""
     file = Path(error.problems[0].file)
     scheduling = legible_scheduling(_text_of(file), recall_text(settings.home, file.stem))
+    # Without validation: the file's name need not be a legal pipeline name, and the DAG must exist.
     return scheduling or Scheduling.model_construct(pipeline=file.stem)
 
 

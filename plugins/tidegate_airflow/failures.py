@@ -52,7 +52,13 @@ def _newest_failure(pipeline: str, generation: int, run_id: str) -> Failure | No
 
 
 def log_failure(context: Any, pipeline: str, generation: int) -> None:
-    """Log in one line why a task failed, and what to do: Airflow's `on_failure_callback`."""
+    """Log in one line why a task failed, and what to do: Airflow's `on_failure_callback`.
+
+    Args:
+        context: Airflow's context of the failed task.
+        pipeline: The pipeline.
+        generation: Its generation.
+    """
     run_id = context["dag_run"].run_id
     log.error("%s, run %s: %s", context["dag"].dag_id, run_id, failure_message(context, pipeline, generation))
 
@@ -73,6 +79,7 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
 
     stream, run = Stream(pipeline, generation), context["dag_run"]
     error = failure_class(context, pipeline, generation)
+    # before the ledger is asked: a ledger that is down is the failure that most needs to be counted
     metrics.count_failure(stream, context["task_instance"].task_id, error)
     export_ledger()
     app = App.from_environment()
@@ -94,6 +101,7 @@ def log_missed_deadline(
     """
     run = context["dag_run"]
     try:
+        # Callbacks of deadlines get the DagRun as JSON, in which instants end with `Z`.
         run_after = datetime.fromisoformat(run["run_after"].replace("Z", "+00:00"))
         doing = _progress_in_callback(pipeline, generation, ledger_run_id(run["dag_run_id"], run_after))
     except Exception as error:  # the deadline is missed, even if the ledger does not answer
@@ -115,6 +123,7 @@ def _progress_in_callback(pipeline: str, generation: int, run_id: str) -> str:
     try:
         export_ledger()
     except AirflowSecretsBackendAccessDenied as error:
+        # The default is a new SQLite file, which would say that the run has planned nothing.
         if not os.environ.get("TIDEGATE_LEDGER"):
             raise SettingsInvalid(
                 "Airflow gives the callbacks of deadlines no connection",
@@ -126,6 +135,8 @@ def _progress_in_callback(pipeline: str, generation: int, run_id: str) -> str:
 def run_progress(pipeline: str, generation: int, run_id: str) -> str:
     """Return what a run that has not ended is doing: the failure of its batch, its batch, or that it
     waits.
+
+    Raises LedgerUnavailable if the database does not answer.
     """
     from tidegate.app import App
     from tidegate.batch import noted_batches
@@ -147,6 +158,8 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
 
     The error of the task itself comes first. If it is not one of tidegate's (a process was killed, say, or
     timed out), the ledger's record of the batch's failure is used.
+
+    Example: `Batch 7 of orders/1 failed in compute: OffsetsLost: … `, followed by the remedy.
     """
     error = context.get("exception")
     if _own_error(error) is not None:
@@ -162,6 +175,8 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
 def failure_class(context: Any, pipeline: str, generation: int) -> str:
     """Return the class of the error that a task failed with, found as in `failure_message`; else
     "unknown".
+
+    Example: `"OffsetsLost"`
     """
     error = context.get("exception")
     own = _own_error(error)
@@ -185,6 +200,7 @@ def condition_label(pipeline: str, generation: int) -> str:
     with suppress(Exception), own_environment():
         with suppress(AirflowSecretsBackendAccessDenied):  # in callbacks of deadlines
             export_ledger()
+        # A callback must not create a ledger.
         app = App.for_reading()
         return inspect.stream_condition(app, Stream(pipeline, generation)).condition.label
     return "unknown"
@@ -205,5 +221,6 @@ def _own_error(error: Any) -> BaseException | None:
     """Return tidegate's error that a task has raised, also as the cause of Airflow's error."""
     from tidegate.errors import TidegateError
 
+    # `run_step` raises AirflowFailException from tidegate's own error.
     cause = getattr(error, "__cause__", None)
     return next((raised for raised in (error, cause) if isinstance(raised, TidegateError)), None)

@@ -41,7 +41,10 @@ class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
         return KafkaLog(KafkaConfig.from_dict(kafka_properties(self.get_connection(self.kafka_conn_id))))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether a broker accepts this login, and a message, which also lists unsuitable settings."""
+        """Return whether a broker accepts this login, and a message, which also lists unsuitable settings.
+
+        Example: `(True, "A broker answers.")`
+        """
         from tidegate.errors import TidegateError
 
         try:

@@ -44,6 +44,11 @@ class KafkaOffsetsFacet(DatasetFacet):
 def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
     """Return the lineage of the `first` to the `last` batch of a run (None: its newest), as far as the ledger
     has it.
+
+    Args:
+        batch: Pipeline, generation and the ledger's id of the run, or of one of its batches.
+        first: The number of the run's first batch, from 1.
+        last: The number of the last one, inclusive.
     """
     from tidegate import inspect
     from tidegate.app import App
@@ -55,18 +60,27 @@ def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
     with own_environment():
         export_ledger()
         app = App.from_environment()
+        # Batches of a run count from 1, so the inclusive `last` is the slice's exclusive end.
         noted = noted_batches(app.ledger, stream, run_of_batch(run_id))[first - 1 : last]
         seqs = [run.seq for run in noted if run.seq is not None]
         return inspect.batch_lineage(connected(app, stream), stream, seqs)
 
 
 def reading(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Return the lineage of a task that reads topics."""
+    """Return the lineage of a task that reads topics.
+
+    Example: `reading(lineage, []).inputs` has a dataset for each topic.
+    """
     return OperatorLineage(inputs=_topics(lineage))
 
 
 def checking(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Return the lineage of a task that validates a batch before it is published."""
+    """Return the lineage of a task that validates a batch before it is published.
+
+    Args:
+        lineage: The lineage of the batch.
+        verdicts: The verdicts of the task's quality suites, which become assertions of the inputs.
+    """
     sinks = [sink for sink in lineage.sinks if sink.of_last_stage]
     facets = {"dataQualityAssertions": _assertions(verdicts)} if verdicts else {}
     return OperatorLineage(
@@ -75,7 +89,12 @@ def checking(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
 
 
 def publishing(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
-    """Return the lineage of a task that publishes, and perhaps has validated before."""
+    """Return the lineage of a task that publishes, and perhaps has validated before.
+
+    Args:
+        lineage: The lineage of the run's batches.
+        verdicts: Empty if another task has validated.
+    """
     return OperatorLineage(
         inputs=_topics(lineage), outputs=[_written(sink, verdicts) for sink in lineage.sinks]
     )

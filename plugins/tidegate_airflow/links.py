@@ -22,18 +22,26 @@ from tidegate_airflow.operators import (
 
 
 def root_path() -> str:
-    """Return the path below which Airflow is served: "", or for example `/airflow`."""
+    """Return the path below which Airflow is served: "", or for example `/airflow`.
+
+    Example: `/airflow` for the base URL `https://shop.example/airflow`.
+    """
+    # Behind a proxy Airflow may be served below a path, which links must repeat.
     base_url: str = conf.get("api", "base_url", fallback="")
     return urlsplit(base_url).path.rstrip("/")
 
 
 def pages_path() -> str:
-    """Return the path of tidegate's pages, outside of the frame."""
+    """Return the path of tidegate's pages, outside of the frame.
+
+    Example: `/airflow/tidegate/`
+    """
     return f"{root_path()}/tidegate/"
 
 
 def quoted(part: str) -> str:
     """Return a part of a path with separators escaped. Example: `quoted("a/b")` is `a%2Fb`."""
+    # Run ids contain `+` and `:`, and may contain `/`.
     return quote(part, safe="")
 
 

@@ -21,6 +21,7 @@ def maintenance_dag(folder: str | os.PathLike[str] | None = None) -> DAG:
     Cleaning does not wait for compaction: it removes only files that were given up a day ago. One task runs
     at a time, so that the pipelines keep most of the machine.
     """
+    # A stream whose file has mistakes is not compacted here; a batch compacts if that is overdue.
     pipelines, _ = load_pipelines(parse_settings(folder).pipelines)
     with DAG(
         dag_id=MAINTENANCE,
@@ -37,5 +38,6 @@ def maintenance_dag(folder: str | os.PathLike[str] | None = None) -> DAG:
         for name, pipeline in pipelines.items():
             compact = task(task_id=f"compact_{name}")(tasks.compact)
             migrated >> compact(pipeline.pipeline, pipeline.generation)
+        # `clean` reads the streams from the ledger, so generations without a file are cleaned, too.
         migrated >> task(task_id="clean")(tasks.clean)()
     return dag

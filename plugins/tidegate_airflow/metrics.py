@@ -21,7 +21,10 @@ FAILURES = "failures"
 
 
 def are_on() -> bool:
-    """Return whether Airflow sends metrics anywhere."""
+    """Return whether Airflow sends metrics anywhere.
+
+    Example: False unless `[metrics]` of airflow.cfg turns on StatsD, Datadog or OpenTelemetry.
+    """
     return any(conf.getboolean("metrics", option) for option in _BACKENDS)
 
 
@@ -36,17 +39,22 @@ def gauge(stream: Stream, metrics: Mapping[tuple[str, str], float]) -> None:
 
 
 def count_failure(stream: Stream, task_id: str, error: str) -> None:
-    """Count one more failed try of a task, by the class of the error."""
+    """Count one more failed try of a task, by the class of the error.
+
+    Example: `count_failure(stream, "compute", "OffsetsLost")`
+    """
     name, tags = _name(FAILURES, _tags(stream, task=task_id, error=error))
     stats.incr(name, tags=tags)
 
 
 def _tags(stream: Stream, **more: str) -> dict[str, str]:
     tags = {"pipeline": stream.pipeline, "generation": str(stream.generation), **more}
+    # An empty stage would be an empty part of the name.
     return {name: value for name, value in tags.items() if value}
 
 
 def _name(metric: str, tags: dict[str, str]) -> tuple[str, dict[str, str]]:
+    # The order of the tags is that of the name's parts: dict keeps it.
     parts = [] if _has_tags() else tags.values()
     return ".".join(["tidegate", *parts, metric]), tags
 

@@ -14,12 +14,18 @@ PlainCallback = str | dict[str, Any]
 
 
 def plain_callback(written: Callback | None) -> PlainCallback | None:
-    """Return a callback of the pipeline file in the form that a DAG can store; None if the file has none."""
+    """Return a callback of the pipeline file in the form that a DAG can store; None if the file has none.
+
+    Example: `"shop.alerts:page"`, or `{"notifier": "shop.alerts:Pager", "with": {"text": "…"}}`.
+    """
     return written if written is None or isinstance(written, str) else written.plain
 
 
 def callback_name(callback: PlainCallback) -> str:
-    """Return the name of a callback without its arguments, for logs."""
+    """Return the name of a callback without its arguments, for logs.
+
+    Example: `callback_name({"notifier": "shop.alerts:Pager", "with": {}})` is `shop.alerts:Pager`.
+    """
     return callback if isinstance(callback, str) else str(callback["notifier"])
 
 
@@ -30,6 +36,7 @@ def call(callback: PlainCallback, context: Any) -> Any:
     call uses a new notifier, because rendering replaces the templates of a notifier. Raises SettingsInvalid
     if a class with arguments is not a notifier.
     """
+    # late: DAG files import this module, and the notifiers are needed only when one is called
     from airflow.sdk import BaseNotifier
 
     target = _named(callback_name(callback))

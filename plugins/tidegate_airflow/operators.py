@@ -71,18 +71,31 @@ class LineageOperator(EndingOperator):
         self.verdicts: list[Verdict] = []
 
     def note_verdict(self, verdict: Verdict, context: Any) -> None:
-        """Keep a verdict for lineage, and call the user's callback if it failed."""
+        """Keep a verdict for lineage, and call the user's callback if it failed.
+
+        Args:
+            verdict: The verdict of one quality suite.
+            context: Airflow's context of the task.
+        """
         self.verdicts.append(verdict)
         if self.on_quality is not None and not verdict.passed:
             self._notify(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
 
     def note_alert(self, cause: str, context: Any) -> None:
-        """Call the user's callback: a batch has put too much into quarantine."""
+        """Call the user's callback: a batch has put too much into quarantine.
+
+        Args:
+            cause: A sentence on how much the batch has put into quarantine.
+            context: Airflow's context of the task.
+        """
         if self.on_quarantine is not None:
             self._notify(self.on_quarantine, {**context, "cause": cause})
 
     def reports(self, context: Any) -> dict[str, Any]:
-        """Return the arguments through which `tasks.validate` reports verdicts and alerts."""
+        """Return the arguments through which `tasks.validate` reports verdicts and alerts.
+
+        Example: `tasks.validate(*self.batch, **self.reports(context))`
+        """
         return {
             "report": partial(self.note_verdict, context=context),
             "alert": partial(self.note_alert, context=context),
@@ -112,6 +125,7 @@ class LineageOperator(EndingOperator):
     def _reported(self) -> Any:
         from tidegate_airflow import lineage
 
+        # By name: the module needs the OpenLineage provider, and a DAG must parse without it.
         report = getattr(lineage, self.lineage)
         return report(lineage.lineage_of(self.batch, self.first, self.last), self.verdicts)
 
@@ -129,6 +143,7 @@ class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
     lineage = "checking"
 
     def execute(self, context: Any) -> Any:
+        # `execute_callable` does not get the context, so the callbacks are bound to it here.
         self._reports = self.reports(context)
         return super().execute(context)
 
@@ -160,6 +175,7 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
         # spark-submit inherits the environment. Arguments would be visible to all users of the machine, and
         # some cluster managers turn `env_vars` into configuration that the Spark UI shows.
         tasks.export_for_driver(*self.batch)
+        # Asks for the lease, too: otherwise a driver would start only to find out that it has to wait.
         done = tasks.computed_before(*self.batch)
         if done is not None:
             self.log.info("compute_batch: %s", done)
@@ -167,6 +183,7 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
         try:
             return super().execute(context)
         except AirflowException as error:
+            # The driver is another process: its exit code is all that says whether a retry helps.
             outcome = _outcome_by_exit_code(error, self.batch)
             if outcome is None:
                 raise
@@ -198,13 +215,16 @@ class BatchOperator(ComputeOperator):
     def execute(self, context: Any) -> Any:
         pipeline, generation, _ = self.batch
         published = None
+        # One event for all batches of the task; Airflow stores it only if the task succeeds.
         with event_emitted(context, pipeline, generation):
             for run_id in tasks.planned_batches(
                 self.pipeline_file, pipeline, generation, context, self.first
             ):
+                # `batch` reads them, for Spark Connect and for lineage as well.
                 self.application_args = [pipeline, str(generation), run_id]
                 self._hook = None  # Airflow caches it, with the arguments of the previous batch
                 published = self._steps_after_plan(context)
+        # With `first` > 1 the run's first batch is out, so the run has done something.
         if published is None and self.first == 1 and not has_event(context, pipeline, generation):
             raise AirflowSkipException("There is nothing to do.")
         return published
@@ -222,10 +242,12 @@ def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowExcep
     """
     from tidegate.errors import LeaseHeld, Permanent
 
+    # SparkSubmitHook has the exit code only in the text of its exception.
     match = re.search(r"Error code is: (\d+)", str(error))
     code = int(match.group(1)) if match else None
     if code == LeaseHeld.exit_code:
         return tasks.reschedule()
     if code == Permanent.exit_code:
+        # An exit code has no message; the driver has noted its error in the ledger.
         return AirflowFailException(noted_failure(*batch) or _NOT_NOTED)
     return None

@@ -63,10 +63,15 @@ class ActiveRuns:
         """Yield the runs in a state whose logical date is earlier than `instant`, the latest first.
 
         A manual run without a logical date is never among them.
+
+        Args:
+            instant: A logical date, which is exclusive.
+            state: Airflow's state of runs, such as `queued`.
         """
         from airflow.sdk.execution_time.comms import GetPreviousDagRun
 
         at: datetime | None = instant
+        # Airflow answers one run at a time, so each question begins where the last answer was.
         while at is not None:
             answer = _ask(GetPreviousDagRun(dag_id=self._dag_id, logical_date=at, state=state))
             if answer.dag_run is None:
@@ -88,14 +93,19 @@ def run_ahead(run: Any) -> RunAhead | None:
 
     A run without a logical date has the place at which it was triggered. Failed runs and later runs delay no
     run.
+
+    Example: `run_ahead(context["dag_run"])` is None for the only run of a DAG.
     """
     runs = ActiveRuns(run.dag_id)
+    # A manual run may have no logical date in Airflow 3.
     at = run.logical_date or run.run_after
     # Ask in this order: a run that Airflow starts between two questions is in the answer to the later one.
     queued = islice(runs.before(at, "queued"), _MOST_QUEUED)
     startable = next((earlier for earlier in queued if is_backfill(earlier) != is_backfill(run)), None)
+    # Others that run may occupy the slots that the queued run needs: waiting for it could be forever.
     is_alone = runs.count_running() <= 1
     running = list(runs.before(at, "running"))
+    # A running run is safe to wait for: it has its slot, and waits only for earlier ones itself.
     if running:
         return RunAhead(running[0].run_id, "running", len(running))
     if startable is not None and is_alone:
@@ -111,4 +121,5 @@ def is_backfill(run: Any) -> bool:
 def _ask(question: Any) -> Any:
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
+    # A task process asks the supervisor, because it has no access to Airflow's database.
     return SUPERVISOR_COMMS.send(question)

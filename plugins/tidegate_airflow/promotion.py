@@ -37,16 +37,24 @@ class AskOperator(ApprovalOperator):  # type: ignore[misc]  # Airflow is not typ
     """
 
     def execute(self, context: Any) -> Any:
+        # before Airflow asks: `execute` defers the task, and nothing after it runs in this try
         context["ti"].xcom_push(key=_QUESTION, value=_digest(self.body))
         return super().execute(context)
 
 
 def promotion_dag(dag_id: str, pipeline: str, arguments: Mapping[str, Any]) -> DAG:
-    """Return the DAG diff >> approve >> promote. `arguments` are those of `DAG`, from the pipeline's file."""
+    """Return the DAG diff >> approve >> promote. `arguments` are those of `DAG`, from the pipeline's file.
+
+    Args:
+        dag_id: The id of the DAG.
+        pipeline: The pipeline.
+        arguments: The arguments of `DAG`; its `dagrun_timeout` is not used.
+    """
     with DAG(
         dag_id=dag_id,
         schedule=None,
         catchup=False,
+        # Two requests for one pipeline would compare with the same charge, and one answer would be refused.
         max_active_runs=1,
         params=_params(),
         doc_md=f"Promotes a generation of `{pipeline}` once a person has approved it.",
@@ -87,6 +95,8 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
     The keys are `summary` (Markdown), `replaced` (the generation that is replaced), and `after` (the number
     of the newest promotion; the approved one must be the next). Examples quote records, so they are only in
     the log: more people can see a required action.
+
+    Raises AirflowFailException and AirflowRescheduleException as `tasks.run_step`.
     """
     params = context["params"]
 
@@ -97,6 +107,7 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
+        # before the comparison: a promotion that comes in between makes the approval invalid
         after = len(app.ledger.charge(pipeline).promotions)
         old = replaced_stream(app, new, _run_id(context))
         comparison = compare_generations(app, old, new)
@@ -129,6 +140,7 @@ def promote(pipeline: str, **context: Any) -> str:
         new = Stream(pipeline, params["generation"])
         for stream in (Stream(pipeline, shown["replaced"]), new):  # the replaced one publishes first
             app = connected(app, stream)
+        # `promote` checks the number again in its compare-and-set, so a race with another promotion is safe.
         approval = Approval(approved_by, shown["after"])
         promotion = promote(app, new, _run_id(context), params["net"], approval).promotion
         return (
@@ -144,11 +156,13 @@ def promote(pipeline: str, **context: Any) -> str:
 def _require_answer(instance: Any, shown: Mapping[str, Any]) -> str:
     """Return the person who has approved what `diff` shows. Raise AirflowFailException if nobody has."""
     answer = instance.xcom_pull(task_ids="approve")
+    # A task that was marked as successful by hand has no answer.
     if not answer or answer["chosen_options"] != [ApprovalOperator.APPROVE]:
         raise AirflowFailException(
             "Nobody has approved this promotion. Nothing was changed. Clear the task `approve`, and answer."
         )
     approved_by = str(answer["responded_by_user"]["name"])
+    # Clearing `diff` and `promote` alone leaves the old answer, to a question that nobody has seen.
     if instance.xcom_pull(task_ids="approve", key=_QUESTION) != _digest(shown["summary"]):
         raise AirflowFailException(
             f"{approved_by} has approved what the task `diff` showed before it ran again. Nothing was "
@@ -181,6 +195,7 @@ def _summary(comparison: GenerationDifference, behind: int, *, is_net: bool) -> 
         *rows,
         "",
         f"{comparison.new} then sends {sent}. Examples are in the log of the task `diff`.",
+        # The instant makes each comparison's digest different, even if the numbers are the same.
         f"Compared at {datetime.now(timezone.utc).isoformat()}.",
     ]
     if behind:

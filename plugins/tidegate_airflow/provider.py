@@ -34,6 +34,7 @@ _KAFKA = {
             "extra": '{"bootstrap.servers": "kafka-1:9092,kafka-2:9092"}',
         },
     },
+    # Each name is a client property; Airflow stores these fields in the connection's extra field.
     "conn-fields": {
         "security.protocol": {
             "label": "Security protocol",
@@ -70,7 +71,10 @@ _KAFKA = {
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the description of the provider, in the format of `airflow/provider_info.schema.json`."""
+    """Return the description of the provider, in the format of `airflow/provider_info.schema.json`.
+
+    Example: `get_provider_info()["package-name"]` is `tidegate`.
+    """
     name = "tidegate"
     return {
         "package-name": name,

@@ -27,7 +27,10 @@ REPLAY = "replay"
 
 
 def replay_params() -> dict[str, Param]:
-    """Return the part of a trigger's form that requests a replay."""
+    """Return the part of a trigger's form that requests a replay.
+
+    Example: `DAG(…, params=replay_params())`
+    """
     return {
         REPLAY: Param(
             False,
@@ -126,9 +129,15 @@ class Replay:
 
         The decision is recorded for the person who triggered the run. Raises SettingsInvalid for an edit that
         cannot be read.
+
+        Args:
+            app: The app.
+            stream: The stream whose quarantine is replayed.
+            run: Airflow's `DagRun`.
         """
         from tidegate.quarantine import ReplayedRecords
 
+        # A run that no person has triggered has no user.
         by = getattr(run, "triggering_user_name", None) or f"Airflow's run {run.run_id}"
         return ReplayedRecords(self._rows(app, stream), by, self.because)
 
@@ -142,6 +151,7 @@ class Replay:
         from tidegate import quarantine
 
         edit = quarantine.RecordEdit(self.new_value, self.new_key)
+        # A function, not rows: quarantine can exceed memory, and a retry with a plan never reads it.
         return lambda: map(edit.apply, quarantine.iter_open(app, stream, self.where))
 
 
@@ -151,6 +161,7 @@ def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | Non
     `instants` has the parsed values of `replay_since` and `replay_until`. Raises AirflowFailException if the
     parameters choose records, but do not turn on `replay`.
     """
+    # A filter without `replay` would be ignored, and the run would read Kafka instead.
     given = [name for name in replay_params() if name != REPLAY and params.get(name)]
     if not params.get(REPLAY, False):
         if given:
@@ -160,6 +171,7 @@ def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | Non
             )
         return None
     return Replay(
+        # A cleared field of the form is an empty text or list, which means the same as null.
         reasons=tuple(params.get("replay_reasons") or ()),
         first_batch=params.get("replay_first_batch"),
         last_batch=params.get("replay_last_batch"),

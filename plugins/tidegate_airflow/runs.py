@@ -20,12 +20,16 @@ def ledger_run_id(run_id: str, run_after: datetime) -> str:
 
     Example: `nightly@2026-01-31T02:00:00.123456+00:00` for the run id `nightly`.
     """
+    # The same instant can arrive in different time zones; its text must not differ.
     created = run_after.astimezone(timezone.utc).isoformat()
     return run_id if created in run_id else f"{run_id}{_SEPARATOR}{created}"
 
 
 def airflow_run_id(ledger_id: str) -> str:
-    """Return Airflow's id of a run, from the ledger's id of the run or of one of its later batches."""
+    """Return Airflow's id of a run, from the ledger's id of the run or of one of its later batches.
+
+    Example: `nightly` for `nightly@2026-01-31T02:00:00.123456+00:00#2`.
+    """
     from tidegate.batch import run_of_batch
 
     return _CREATED.sub("", run_of_batch(ledger_id))

@@ -48,6 +48,11 @@ def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None =
 
     Raises AirflowFailException for an error that a retry cannot resolve, AirflowRescheduleException if
     another run goes first.
+
+    Args:
+        pipeline_file: The file's name, without `.yaml`.
+        context: Airflow's context of the task.
+        batch: The trigger of the run's second or a later batch; None for the first.
     """
     trigger = batch or trigger_of(context)
     return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=batch is None)))
@@ -58,6 +63,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
     from tidegate.batch import describe_next_batch, noted_batches, orphaned_streams, plan_batch, run_of_batch
     from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
 
+    # first, because a mistyped `dry_run` must not open the ledger for writing or plan anything
     request = read_request(context["params"])
     app = App.for_reading() if request.dry_run else App.from_environment()
     try:
@@ -66,6 +72,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
         return _planned_before(app, error, trigger.run_id)
     stream = stream_of(pipeline)
     if request.replay is not None:
+        # The rows are read lazily: a run that has its plan already never evaluates the edits again.
         trigger = replace(trigger, replay=request.replay.request(app, stream, context["dag_run"]))
     if request.dry_run:
         lines = list(describe_next_batch(app, pipeline, trigger))
@@ -73,6 +80,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
             lines.append(f"  replays {request.replay.count_open(app, stream)} open records of quarantine")
         log.info("Dry run, nothing is written: %s", "\n".join(lines))
         return False
+    # Ids of later batches end with `#2`, `#3` …; the run itself has its id without that.
     noted = noted_batches(app.ledger, stream, run_of_batch(trigger.run_id))
     if not noted:  # a run that has planned, or found nothing to do, has waited already
         _wait_for_turn(context["dag_run"])
@@ -84,6 +92,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
     outcome = plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
     metrics.gauge(stream, {("", name): value for name, value in outcome.metrics.items()})
+    # only now: a text that a plan refused is not the last good one
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
 
@@ -93,6 +102,7 @@ def _is_done(app: App, stream: Stream, newest: Run) -> bool:
     from tidegate.ledger.planned import lacking_sinks
 
     head = app.ledger.head(stream).seq
+    # A run without a seq had nothing to do; the plan of a later batch has published this one first.
     if newest.seq is None or newest.seq < head:
         return True
     plan = app.ledger.plan(stream, newest.seq)
@@ -107,6 +117,7 @@ def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
     """
     from tidegate.batch import broken_stream, explain_broken_file
 
+    # A run that has its plan needs no file: the plan stores the pipeline (docs/decisions/0031).
     stream = broken_stream(app, error)
     run = app.ledger.run(stream, run_id) if stream is not None else None
     if run is None:
@@ -125,6 +136,8 @@ def _wait_for_turn(run: Any) -> None:
 def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any]) -> bool:
     """Return whether the interval of a task's run needs more batches than the one that its first tasks have
     made.
+
+    Raises AirflowFailException and AirflowRescheduleException as `run_step`.
     """
     trigger = trigger_of(context)
 
@@ -145,6 +158,8 @@ def planned_batches(
 
     It begins with the run's batch number `first`, or the newest that the ledger has. The caller publishes a
     batch before it asks for the next one.
+
+    Raises AirflowFailException and AirflowRescheduleException as `plan`.
     """
     from tidegate.app import App
     from tidegate.batch import batches_of_run
@@ -153,6 +168,7 @@ def planned_batches(
     trigger = trigger_of(context)
     app = run_step(App.from_environment)
     batches = batches_of_run(app, Stream(pipeline, generation), trigger, first)
+    # Each look for the next batch is a step, so that errors of the ledger map to retry or fail, too.
     while (batch := run_step(lambda: next(batches, None))) is not None:
         if not plan(pipeline_file, context, batch):
             return
@@ -172,11 +188,13 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
         from tidegate.batch import compute_batch
         from tidegate.engine.session import open_session
 
+        # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()
         app = App.from_environment()
         plan = planned_for(app, pipeline, generation, run)
         if plan is None:
             return LONG_DONE
+        # The ledger has only complete attempts, so a retry needs no session.
         if (done := app.ledger.attempt(plan.stream, plan.seq)) is not None:
             return _not_again(plan, "computed", done.name)
 
@@ -196,6 +214,9 @@ def computed_before(pipeline: str, generation: int, run: str) -> str | None:
 
     Spark takes long to start, so AirflowRescheduleException is raised here if the compute step would have to
     wait.
+
+    Args:
+        run: The ledger's id of the run's batch.
     """
 
     def work() -> str | None:
@@ -205,6 +226,7 @@ def computed_before(pipeline: str, generation: int, run: str) -> str | None:
         plan = planned_for(app, pipeline, generation, run)
         if plan is None:
             return LONG_DONE
+        # before the lease: work that is done needs no lease, whoever has it now
         attempt = app.ledger.attempt(plan.stream, plan.seq)
         if attempt is not None:
             return _not_again(plan, "computed", attempt.name)
@@ -229,6 +251,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
     plan = run_step(planned)
     if plan is None:
         return
+    # The plan's pipeline, not the file's: the file may have another cluster by the time of a retry.
     from tidegate.ledger.planned import planned_pipeline
 
     export_ledger()
@@ -240,6 +263,7 @@ def _export_java_options(records: int) -> None:
     """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
     from tidegate.engine.jvm_options import driver_options, submitting_java
 
+    # For a repeated option, the JVM takes the last one.
     options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options).strip()
 
@@ -266,20 +290,28 @@ def validate(
 
 
 def commit(pipeline: str, generation: int, run: str) -> str:
-    """Run step 4: one compare-and-set in the ledger, after which the batch is decided."""
+    """Run step 4: one compare-and-set in the ledger, after which the batch is decided.
+
+    Raises AirflowFailException and AirflowRescheduleException as `run_step`.
+    """
     return _step("commit_batch", pipeline, generation, run)
 
 
 def publish(pipeline: str, generation: int, run: str) -> str:
-    """Run step 5, and send the batch's metrics as gauges."""
+    """Run step 5, and send the batch's metrics as gauges.
+
+    Raises AirflowFailException and AirflowRescheduleException as `run_step`.
+    """
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect
         from tidegate.batch import publish_batch
 
+        # The ledger has the records that each sink got: if they do not change, an earlier try has published.
         before = app.ledger.publications(plan.stream, plan.seq)
         published = publish_batch(app, plan, run)
         metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
+        # Deriving the condition takes several queries to the ledger.
         if metrics.are_on():
             condition = inspect.stream_condition(app, plan.stream)
             metrics.gauge(plan.stream, inspect.condition_metric(condition))
@@ -325,6 +357,8 @@ def compact(pipeline: str, generation: int) -> str:
 def clean() -> None:
     """Give up old state of every stream, and remove files that nobody reads. An error of one stream stops no
     other.
+
+    Raises AirflowFailException if no retry can help any of the failed streams.
     """
 
     def work() -> None:
@@ -375,10 +409,13 @@ def _step(
 def connected(app: App, stream: Stream, *more: Pipeline) -> App:
     """Return the app with the connections of Airflow that the stream's batches, and the pipelines `more`,
     use.
+
+    Example: `connected(App.from_environment(), Stream("orders", 1))`
     """
     from tidegate.batch import connections
     from tidegate.settings import Settings
 
+    # Only what this step uses, so that processes that it starts inherit no other secret.
     export_connections(connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
 
@@ -397,12 +434,14 @@ def run_step(work: Callable[[], Result]) -> Result:
     try:
         return work()
     except ModuleNotFoundError as error:
+        # None: the module is not part of an optional extra, so it is a bug or the user's own import.
         missing = missing_extra(error)
         if missing is None:
             raise
         raise AirflowFailException(str(missing)) from error
     except LeaseHeld as error:
         log.info("%s", error)
+        # A reschedule uses no retry: three busy moments must not fail a run.
         raise reschedule() from error
     except Permanent as error:
         raise AirflowFailException(str(error)) from error
@@ -411,5 +450,7 @@ def run_step(work: Callable[[], Result]) -> Result:
 def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
     """Return the exception that makes a task give its slot back and start again after `wait`, without using a
     retry.
+
+    Example: `raise reschedule(timedelta(minutes=1))`
     """
     return AirflowRescheduleException(datetime.now(timezone.utc) + wait)

@@ -32,7 +32,10 @@ _BY_HAND = ("manual", "operator_triggered")
 
 
 def run_params() -> dict[str, Param]:
-    """Return the form of a trigger. With all defaults, the run reads everything up to now."""
+    """Return the form of a trigger. With all defaults, the run reads everything up to now.
+
+    Example: `DAG(…, params=run_params())`
+    """
     return {
         "until": Param(
             None,
@@ -98,6 +101,7 @@ def read_request(params: Mapping[str, Any]) -> Request:
     Raises AirflowFailException if a parameter is unknown, or if parameters contradict each other: a mistyped
     `dry_run` must not read anything.
     """
+    # Airflow accepts any `conf` of a run, so it does not refuse unknown names itself.
     unknown = sorted(params.keys() - run_params().keys())
     if unknown:
         raise AirflowFailException(
@@ -120,6 +124,7 @@ def read_request(params: Mapping[str, Any]) -> Request:
         name for name in ("until", "until_offsets", "max_records") if getattr(request, name) is not None
     ]
     limits += ["drain"] if request.drain and request.replay else []
+    # A limit would suggest that records are read; the run refuses instead of ignoring it.
     reads_nothing = "replay" if request.replay else "drain" if request.drain else None
     if reads_nothing and limits:
         raise AirflowFailException(
@@ -140,8 +145,10 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
             "planned."
         )
     start, end = interval(run, context["dag"].timetable)
+    # Never the machine's time: a retry must use the same clock.
     clock = end or run.run_after
     if request.until is not None:
+        # A clock in the future would close windows that still get records.
         start, end, clock = None, request.until, min(request.until, run.run_after)
     return Trigger(
         ledger_run_id(run.run_id, run.run_after),
@@ -158,7 +165,12 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
 
 
 def interval(run: Any, timetable: Any) -> tuple[datetime | None, datetime | None]:
-    """Return the interval of a run (Airflow's `DagRun`); (None, None) if it reads everything up to now."""
+    """Return the interval of a run (Airflow's `DagRun`); (None, None) if it reads everything up to now.
+
+    Args:
+        run: Airflow's `DagRun`.
+        timetable: The timetable of its DAG.
+    """
     if run.run_type in _BY_HAND and run.data_interval_end is not None and _is_inferred(run, timetable):
         return None, None
     return run.data_interval_start, run.data_interval_end
@@ -175,12 +187,14 @@ def _is_inferred(run: Any, timetable: Any) -> bool:
         return True  # a DAG without a schedule
     if isinstance(timetable, AssetOrTimeSchedule):
         timetable = timetable.timetable
+    # An interval that ends after the logical date was given by a person: Airflow infers only past ones.
     if not isinstance(timetable, CronDataIntervalTimetable) or run.logical_date < run.data_interval_end:
         return False
     # Only the scheduler's class infers intervals; the task SDK's class of the same name has no such method.
     from airflow.timetables.interval import CronDataIntervalTimetable as SchedulersTimetable
     from pendulum import instance
 
+    # Airflow does not store whether an interval was inferred, so the inference is repeated.
     schedule = SchedulersTimetable(timetable.expression, timezone=timetable.timezone)
     inferred = schedule.infer_manual_data_interval(run_after=instance(run.logical_date))
     return bool(inferred.end == run.data_interval_end)
@@ -194,6 +208,7 @@ def _instant(params: Mapping[str, Any], name: str) -> datetime | None:
         instant = datetime.fromisoformat(written.replace("Z", "+00:00"))
     except ValueError:
         instant = datetime.min
+    # A time without a zone would mean another instant on each machine.
     if instant.tzinfo is None:
         raise AirflowFailException(
             f"`{name}` is {written!r}, which is no instant with a time zone. "

@@ -25,6 +25,10 @@ def first_failing(seqs: Sequence[int], fails: Fails) -> Bisection:
     """Return the first of `seqs` that fails, evaluating one after the other.
 
     Use it if a batch that fails says nothing about the next one.
+
+    Args:
+        seqs: The batches to evaluate, in the order in which they are evaluated.
+        fails: Evaluates one batch, which can take long.
     """
     for number, seq in enumerate(seqs, start=1):
         if fails(seq):
@@ -46,6 +50,7 @@ def first_broken(seqs: Sequence[int], fails: Fails) -> Bisection:
 
         first_broken(range(1, 100), lambda seq: seq >= 42).first  # 42
     """
+    # One evaluation of the last batch saves the search if nothing is broken.
     if not seqs or not fails(seqs[-1]):
         return Bisection(None, min(len(seqs), 1))
     # invariant: `high` fails, and no batch before `low` is known to fail

@@ -38,6 +38,7 @@ class CatalogEntry:
 
     def is_file_of(self, stream: Stream) -> bool:
         """Return whether the file has a stream, or can have it after its mistakes are corrected."""
+        # An entry of the ledger alone: no file can own its streams.
         if self.pipeline is None and not self.problems:
             return False
         own = self.streams[:1]
@@ -69,8 +70,10 @@ def _with_orphans(files: Iterable[CatalogEntry], streams: Iterable[Stream]) -> l
         if stream in owned:
             continue
         owners = [entry.name for entry in entries.values() if _is_of(entry, stream)]
+        # A file of another pipeline may have this name: its DAG is not this stream's.
         if not owners and stream.pipeline not in entries:
             entries[stream.pipeline] = CatalogEntry(stream.pipeline, (stream,))
+        # Several files can have generations of one pipeline, and each shows the orphans.
         for name in owners:
             entries[name] = replace(entries[name], streams=(*entries[name].streams, stream))
     return sorted(entries.values(), key=lambda entry: entry.name)
@@ -83,6 +86,7 @@ def _is_of(entry: CatalogEntry, stream: Stream) -> bool:
 def _stamp(folder: Path) -> Stamp:
     """Return a value that changes if a file changes."""
     stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.yaml"))]
+    # Both: some file systems have times of whole seconds, in which a file can change twice.
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
@@ -109,6 +113,7 @@ def _broken(error: PipelineInvalid) -> CatalogEntry:
     pipeline, generation = names
     return CatalogEntry(
         Path(file).stem,
+        # A guess, marked by `has_generation`: the file's generation cannot be read.
         (Stream(pipeline, generation or 1),),
         problems=tuple(error.problems),
         has_generation=generation is not None,

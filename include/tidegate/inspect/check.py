@@ -74,6 +74,7 @@ class Checker:
         self._stream = stream
         self._evaluate = evaluate
         require_trusted_modules(module for check in checks for module in check.modules)
+        # Read once: all batches are evaluated by the same suite, even if its file changes meanwhile.
         self._suites = [(check, _suite(app, check, only)) for check in checks]
         if not any(suite.expectations for _, suite in self._suites):
             names = ", ".join(dict.fromkeys(check.suite for check in checks))
@@ -109,6 +110,7 @@ class Checker:
                 f"The emissions of the stage {stage.name} are not kept in batch {seq} of {self._stream}",
                 "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
             )
+        # Only these rows are in the batch's files; the whole state is `state`.
         files = manifest.files_of("state" if check.rows == "state" else "outbox", stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
         parameters, facts = self._parameters_and_facts(seq, pipeline, stage, suite)
@@ -120,6 +122,7 @@ class Checker:
         files = state.get(stage.name, ())
         is_bounded = kernel_stage(pipeline, stage).bound is not None
         rows = StateRows.from_files(audited_rows(pipeline, check, self._store, files), is_bounded)
+        # Built-in expectations compare counts of a batch, which a state does not have.
         suite = _some(suite, lambda spec: spec.type not in BUILTIN_TYPES)
         parameters, _ = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules)
@@ -137,6 +140,7 @@ class Checker:
         if plan is None or attempt is None:
             return {}, None
         parameters: Mapping[str, float] = {}
+        # Parameters are computed from earlier batches, which takes queries that most suites do not need.
         if any(spec.parameters for spec in suite.expectations):
             stages = pipeline.stages[0].name, stage.name
             parameters = suite_parameters(self._app, plan, attempt, stages)
@@ -148,6 +152,7 @@ class Checker:
         has expired.
         """
         ledger = self._app.ledger
+        # The ledger keeps only the commit of an old batch (docs/decisions/0016).
         plan = ledger.plan(self._stream, seq) or ledger.plan(self._stream, ledger.head(self._stream).seq)
         if plan is None:
             raise _no_such_batch(self._app, self._stream, seq)
@@ -195,6 +200,7 @@ def whole_stage(suite: str, stage: str | None, audited: str = "values") -> Quali
     Args:
         audited: The rows, as a pipeline file names them in `of`: `values`, `emissions` or `state`.
     """
+    # Without validation: the scope of a file, which the validators need, does not exist here.
     return QualityCheck.model_construct(
         suite=suite, stage=stage, sink=None, of=audited, on_failure="stop", modules=()
     )
@@ -215,6 +221,7 @@ def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int
     ]
     if not seqs:
         raise _no_such_batch(app, stream, first if first is not None else stop)
+    # The ledger lists the newest first.
     return seqs[::-1]
 
 
@@ -224,6 +231,7 @@ def kept_states(app: App, stream: Stream, first: int | None = None, last: int | 
     Raises SettingsInvalid if there is none, LedgerUnavailable.
     """
     snapshots = app.ledger.snapshots(stream)
+    # The state is given up before the newest such snapshot, which itself stays readable.
     oldest = max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
     head = app.ledger.head(stream).seq
     seqs = range(max(oldest, first or 1), min(head, last if last is not None else head) + 1)

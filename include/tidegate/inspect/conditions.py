@@ -55,6 +55,7 @@ def troubled_streams(app: App) -> set[Stream]:
     candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
     stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()
     for status in app.ledger.stream_statuses(app.ledger.streams()):
+        # Until a clock in the future has passed, windows and time limits end too early.
         is_ahead = max(status.head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS
         if is_ahead or (status.planned_at is not None and status.planned_at <= stalled_before):
             candidates.add(status.stream)
@@ -63,13 +64,16 @@ def troubled_streams(app: App) -> set[Stream]:
 
 def _with_file(app: App, facts: StreamFacts) -> StreamFacts:
     files = [entry for entry in catalog_entries(app) if entry.is_file_of(facts.stream)]
+    # Two files of one generation are both refused, with the same cause.
     mistakes = [str(problem) for entry in files[:1] for problem in entry.problems]
     return replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
 
 
 def _with_try(facts: StreamFacts, tried: Tried, now_ms: int) -> StreamFacts:
+    # The dry run has just repeated these steps, so their older failures no longer count.
     noted = [failure for failure in facts.failures if failure.step not in ("start", "plan")]
     error, seq = tried.error, facts.status.head.seq + 1 if facts.status is not None else 1
+    # A later step may have failed for the same reason; one cause is shown once.
     if error is not None and type(error).__name__ not in {failure.error for failure in noted}:
         names = type(error).__name__, error.what, error.fix
         noted.append(Failure(facts.stream, seq, "plan", *names, now_ms))

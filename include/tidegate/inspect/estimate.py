@@ -48,9 +48,16 @@ class StateEstimate:
 
 
 def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstimate]:
-    """Return the size of each stage's state, for a plan that is not committed yet. Raises LakeUnavailable."""
+    """Return the size of each stage's state, for a plan that is not committed yet. Raises LakeUnavailable.
+
+    Args:
+        app: The app.
+        pipeline: The pipeline file as it is now.
+        plan: The plan of its next batch, whose offsets are the waiting records.
+    """
     head = app.ledger.head(plan.stream)
     last = app.ledger.plan(plan.stream, head.seq) if head.seq else None
+    # A stage that is new in the file has no state, and `read_state` would refuse its name.
     planned_stages = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
     stored = state_after(app, plan.stream, app.ledger.state_manifests(plan.stream))
     return [
@@ -73,6 +80,7 @@ def _estimate(
     keeps_values = kernel_stage(pipeline, stage).keeps_values
     default = DEFAULT_BYTES_PER_ROW if keeps_values else DEFAULT_BYTES_PER_HASH
     per_row = stored_bytes / stored_rows if measured else default
+    # A record can change a row in each window that contains it.
     more = waiting * _windows_per_record(stage)
     return StateEstimate(
         stage=stage.name,

@@ -60,6 +60,8 @@ class Finding:
 def check(name: str, examine: Callable[[], str]) -> Finding:
     """Return the finding of `examine`, which returns a text; if it raises a TidegateError, the finding is
     wrong.
+
+    Example: `check("ledger", lambda: "schema 12")` is an OK finding with that text.
     """
     try:
         return Finding(name, FindingState.OK, examine())
@@ -68,13 +70,21 @@ def check(name: str, examine: Callable[[], str]) -> Finding:
 
 
 def error_text(error: TidegateError) -> str:
-    """Return an error's class and message."""
+    """Return an error's class and message.
+
+    Example: the text of a TopicMissing begins with `TopicMissing: `.
+    """
     return f"{type(error).__name__}: {error}"
 
 
 def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
     """Yield findings on a pipeline's file, source, sinks and condition. Asks Kafka and the sinks, and
     writes nothing.
+
+    Args:
+        app: The app, with the connections of the pipeline.
+        name: The name of the file, without `.yaml`.
+        pipeline: The pipeline of the file.
     """
     stream, title = stream_of(pipeline), f"pipeline {name}"
     try:
@@ -200,9 +210,11 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
         app,
         pipeline,
         _after(head, waiting) if waiting and has_read else head,
+        # The draft is never stored, so its clock has no effect.
         Trigger("doctor", clock_ms=0),
     )
     if waiting and not has_read:
+        # The open plan must still find the records that it names, since a retry uses it unchanged.
         check_still_there(app, waiting)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)

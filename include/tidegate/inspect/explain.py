@@ -68,6 +68,7 @@ def explain(
         _require_records(app, plan)
     explanations = []
     for plan in plans:
+        # Adds to an error of a damaged file which batch needs it.
         with needed_by(batch_named(stream, plan.seq)):
             explanations.append(_explained(app, plan, key, open_session, offsets, stage))
     if not any(explanation.events or explanation.changed for explanation in explanations):
@@ -111,7 +112,9 @@ def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
         ranges = [range_ for range_ in plan.ranges if _same_partition(range_, offsets)]
         covered += ranges
         if any(range_.start < offsets.end and offsets.start < range_.end for range_ in ranges):
+            # The search runs backwards; the result is the oldest first.
             plans.insert(0, plan)
+        # Offsets only rise from batch to batch, so no earlier batch has read these.
         if any(range_.start <= offsets.start for range_ in ranges):
             break
     if not plans:
@@ -162,10 +165,12 @@ def _require_records(app: App, plan: Plan) -> None:
         epoch_ends = log.epoch_ends(planned_epochs(plan))
     for range_ in read:
         view = views[range_.topic]
+        # A topic that was created again has other records at the same offsets.
         if plan.topic_ids.get(range_.topic) not in (None, view.topic_id):
             why = f"the topic {range_.topic} was deleted and created again"
         elif view.starts.get(range_.partition, range_.end) > range_.start:
             why = f"{range_.topic}[{range_.partition}] begins at offset {view.starts[range_.partition]} now"
+        # After an unclean leader election a log may have lost records and grown over their offsets.
         elif is_truncated(range_, epoch_ends):
             why = f"{range_.topic}[{range_.partition}] was truncated, and has grown again"
         else:
@@ -189,6 +194,7 @@ def _explained(
     from tidegate.engine.explain import explain_batch
 
     pipeline = planned_pipeline(plan)
+    # Explaining runs the user's functions, as computing the batch does.
     require_trusted(python_functions(pipeline))
     check_lookup_tables(plan)
     events = explain_batch(
@@ -221,6 +227,7 @@ def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, ke
         for manifest in manifests if stage in (None, spec_stage.name) else ():
             files = manifest.files_of("state", spec_stage.name)
             if files:
+                # State files are sorted by hash: one row group per file is read, except of a bounded stage.
                 seqs.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
     return tuple(sorted(seqs))
 
@@ -229,6 +236,7 @@ def _readable_manifests(app: App, stream: Stream) -> list[Manifest]:
     """Return the manifests of the oldest state that can be read, and of the changelogs since."""
     given_up = [snapshot.seq for snapshot in app.ledger.snapshots(stream) if snapshot.given_up_at is not None]
     oldest = max(given_up, default=0)
+    # Its snapshot stands for all changelogs before it, which may have been removed.
     base = app.ledger.state_manifests(stream, oldest) if oldest else []
     return read_manifests(
         app, stream, [*base, *(manifest for _, manifest in app.ledger.committed(stream, oldest))]

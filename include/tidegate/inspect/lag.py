@@ -39,6 +39,7 @@ class Lags:
         Return None if it is unknown: before the first batch, without a broker, and if a topic is missing.
         """
         ends = self.ends_of(head)
+        # With a topic missing, the sum would be too small, and look as if the stream had caught up.
         if not head.topic_ids or {topic for topic, _ in ends} != set(head.topic_ids):
             return None
         return lag(head, ends)
@@ -53,6 +54,7 @@ def current_lags(
     """
     ends: dict[Stream, Offsets] = {}
     error: TidegateError | None = None
+    # One connection per cluster, however many streams read it.
     by_cluster: dict[str | None, list[Head]] = defaultdict(list)
     for head, connection in heads:
         if head.topic_ids:

@@ -105,10 +105,16 @@ def learn_suite(
 def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> None:
     """Write a suite file. Raises SettingsInvalid if it exists, unless `overwrite` is set, or if it cannot
     be written.
+
+    Args:
+        file: The path, whose folder is created if it does not exist.
+        suite: The suite as `Learned.suite` returns it.
+        overwrite: Whether an existing file is replaced.
     """
     text = json.dumps(suite, indent=2, ensure_ascii=False) + "\n"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        # "x" fails if the file exists: a check before would race with an editor.
         with file.open("w" if overwrite else "x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError as error:
@@ -153,6 +159,7 @@ def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeli
 
 def _drops_late(pipeline: Pipeline) -> bool:
     source = pipeline.source
+    # Each of these drops records that come after it has forgotten their key or window.
     by_columns = isinstance(source.deduplicate, DeduplicateColumns)
     forgets = source.sequence is not None and source.sequence.keep_ms is not None
     return by_columns or forgets or pipeline.stages[0].window is not None
@@ -186,6 +193,7 @@ def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Ta
         with open_data(store, file) as parquet, data_errors(store, file):
             columns = [name for name in _READ if name in parquet.schema_arrow.names]
             part = parquet.read_row_group(group, columns=columns)
+        # A deletion has no value, so a suite over values does not see it.
         yield part.filter(pc.is_valid(part[VALUE])).slice(0, max(1, rows // count))
 
 
@@ -224,5 +232,6 @@ def _refuted(
             with needed_by(batch_named(sample.plan.stream, sample.plan.seq)):
                 facts = stage_facts(app, sample.plan, sample.attempt, pipeline, stage, needs)
                 verdict = evaluate(Audit("What is proposed", suite, sample.rows, facts=facts))
+            # Great Expectations' results are numbered from 1 in the order of the suite.
             refuted |= {result.number - 1 for result in verdict.failed()}
     return refuted

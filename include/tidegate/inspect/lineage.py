@@ -60,6 +60,7 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
     plans = [plan for seq in seqs if (plan := app.ledger.plan(stream, seq)) is not None]
     if not plans:
         return Lineage()
+    # The file can be edited between two batches; a catalog shows the newest columns.
     pipeline = planned_pipeline(plans[-1])
     attempt = app.ledger.attempt(stream, plans[-1].seq)
     published = [app.ledger.publications(stream, plan.seq) for plan in plans]
@@ -82,6 +83,7 @@ def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
     servers = app.settings.kafka(source.connection).servers
     columns = {column.name: column.type for column in source.columns}
     ranges = read_offsets(part for plan in plans for part in plan.ranges)
+    # Also topics that the newest plan no longer has, if an earlier batch has read them.
     topics = dict.fromkeys([*source.topics, *ranges])
     return [TopicRead(topic_dataset(servers, topic), columns, ranges.get(topic, {})) for topic in topics]
 
@@ -92,6 +94,7 @@ def _columns(sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mappin
     """
     if not sink.gets_emissions:
         return {}
+    # The files have the types that Spark gave; the pipeline file alone does not tell all of them.
     outbox = sink.outbox(plan, attempt) if attempt is not None else None
     if outbox is None or not outbox.files:
         return dict.fromkeys(sink.stage.emitted)

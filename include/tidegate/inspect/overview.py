@@ -70,6 +70,7 @@ def _source_cluster(app: App, head: Head) -> str | None:
     """Return the connection of the Kafka cluster that the head's batch has read from."""
     try:
         plan = app.ledger.plan(head.stream, head.seq) if head.seq else None
+        # Only the name is read: decoding the whole pipeline for each stream of a page costs more.
         return source_connection(plan.spec_compiled, str(head.stream)) if plan is not None else None
     except TidegateError:
         return None  # the stream's condition shows the error

@@ -42,9 +42,11 @@ def read_state(
     seq = app.ledger.head(stream).seq if as_of is None else as_of
     with needed_by(state_named(stream, seq)):
         state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
+        # The stage may have been added after the batch, or may have written nothing yet.
         if chosen.name not in state:
             return pa.table({})
         is_bounded = kernel_stage(pipeline, chosen).bound is not None
+        # Files keep the column names of their time, and are read with the present ones.
         aliases = aliases_of(app.ledger, stream, seq, chosen.name)
         return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key, aliases)
 
@@ -71,12 +73,18 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
     rows = _committed_rows(app, stream, "outbox", chosen.name, seq)
     if not rows.num_rows:
         return pa.table({})
+    # Files are sorted by hash, which says nothing to a reader.
     return rows.drop_columns([HASH]).sort_by([(name, "ascending") for name in ORDER])
 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
     """Return the input that could not be used, with all columns, by position. Raises LakeDamaged,
     LakeUnavailable.
+
+    Args:
+        app: The app.
+        stream: The stream.
+        seq: None for all batches.
     """
     rows = _committed_rows(app, stream, "quarantine", "", seq)
     if not rows.num_rows:
@@ -86,6 +94,7 @@ def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Tabl
 
 def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
     """Return a stage by its name (None: the last), as last planned; None before the first plan."""
+    # Before the first commit the open plan, which is batch 1, already names the stages.
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
     if plan is None:
         return None

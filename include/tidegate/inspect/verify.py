@@ -25,6 +25,7 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
     attempts = _attempts(app.ledger, stream, head)
     readers = dict.fromkeys(of_state, state_named(stream, head))
     for seq, ref in attempts.items():
+        # A manifest of both counts as the state's, which the next batch needs.
         readers.setdefault(ref, batch_named(stream, seq))
     damaged: list[LakeDamaged] = []
     files: dict[str, dict[str, DataFile]] = {}
@@ -34,6 +35,7 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
         for file in manifest.files:
             reader = state_reader if file.kind == "state" else batch_named(stream, manifest.seq)
             if reader is not None:
+                # By path: a snapshot can list files of the batches before it, too, and each is read once.
                 files.setdefault(reader, {})[file.path] = file
     store = app.lake(stream).store
     for reader, by_path in files.items():
@@ -54,4 +56,5 @@ def _readable(
         try:
             yield ref, app.manifest(stream, ref)
         except LakeDamaged as error:
+            # Continue with the others: a person restores all damaged files at once.
             damaged.append(error.needed_by(reader))

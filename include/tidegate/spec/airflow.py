@@ -46,6 +46,7 @@ def _check_memory(text: str) -> str:
 
 def _check_conf(name: str) -> str:
     """Allow only settings that cannot change a result, since tidegate sets those, and that are not secret."""
+    # A list of what is allowed: Spark adds settings with each release, and one may change a result.
     if name.startswith(_CONF_FAMILIES):
         return name
     families = listed([f"{family}…" for family in _CONF_FAMILIES[:4]])
@@ -69,6 +70,7 @@ class Defaulted(Model):
 
         A written null removes a default: the setting is then Airflow's own.
         """
+        # `model_fields_set` tells a written null, which removes a default, from a field that is not written.
         own = {name: _over(getattr(self, name), getattr(defaults, name)) for name in self.model_fields_set}
         return defaults.model_copy(update=own)
 

@@ -32,8 +32,11 @@ def check_aliases(
         columns: The columns that exist; None if they have mistakes, so that nothing can be said about them.
 
     Returns the aliases. Raises a mistake otherwise.
+
+    Example: `check_aliases({"quantity": ("qty",)}, ["id", "quantity"])`
     """
     existing = None if columns is None else [*columns]
+    # Every name, present or former -> the column that has it; a name may belong to one column only.
     owners = {name: name for name in existing or ()}
     for column, older in aliases.items():
         if existing is not None and column not in existing:

@@ -20,6 +20,7 @@ _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_string, "string"),
     (pa.types.is_binary, "binary"),
     (pa.types.is_date32, "date"),
+    # before the next row: a timestamp without a zone is Spark's `timestamp_ntz`
     (lambda type_: pa.types.is_timestamp(type_) and type_.tz is not None, "timestamp"),
     (pa.types.is_timestamp, "timestamp_ntz"),
 )
@@ -54,6 +55,7 @@ _ARROW = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
+    # Spark's timestamps are microseconds since 1970; a zone only changes how they are shown.
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }

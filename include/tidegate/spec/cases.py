@@ -69,6 +69,7 @@ _GRAMMAR = Grammar(
     choices={"input.*": ("tick",)},
     free=("expect.emissions", "tables", "suites"),
 )
+# `value: null` is a tombstone, so null cannot mean that the field is not written.
 _ABSENT = object()
 
 Milliseconds = Annotated[StrictInt, Field(gt=-(2**45), lt=2**47)]
@@ -245,6 +246,9 @@ def load_cases(path: Path) -> list[Case]:
     """Load the cases of a file, ready to run.
 
     Raises PipelineInvalid with all problems of cases and pipelines.
+
+    Args:
+        path: The case file; paths of pipelines in it are relative to its folder.
     """
     cases = []
     problems: list[Problem] = []
@@ -262,6 +266,8 @@ def read_cases(path: Path) -> list[tuple[Tree, WrittenCase]]:
     """Read the cases of a file, each with its place in the file. Their pipelines are not checked.
 
     Raises PipelineInvalid with all problems of the cases' form.
+
+    Example: `[written.name for _, written in read_cases(Path("stock.yaml"))]`
     """
     cases = []
     problems: list[Problem] = []
@@ -270,6 +276,7 @@ def read_cases(path: Path) -> list[tuple[Tree, WrittenCase]]:
             cases.append((tree, WrittenCase.model_validate(tree.data)))
         except ValidationError as error:
             problems += as_problems(error, tree, grammar=_GRAMMAR)
+    # Results are reported by name.
     if (again := repeated_name(written.name for _, written in cases)) is not None:
         tree = next(tree for tree, written in reversed(cases) if written.name == again)
         problems.append(tree.problem(("name",), f"{again!r} appears twice", "Name each case differently."))
@@ -291,6 +298,7 @@ def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | 
     values: list[Any] = []
     lines: dict[Route, int] = {}
     problems = []
+    # Not `splitlines`, which also splits at characters that JSON texts may contain, such as U+2028.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             lines[("input", len(values))] = number
@@ -300,6 +308,7 @@ def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | 
                 problems += [Problem(file, number, "input", p.message, p.fix) for p in error.problems]
     if problems:
         raise PipelineInvalid(problems)
+    # One tree for all lines, so that mistakes are found and reported as in a case file.
     tree = Tree(file, {"input": values}, lambda: lines)
     try:
         return _input(tree, Steps.model_validate(tree.data).input, pipeline)
@@ -330,9 +339,11 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
     if isinstance(written.pipeline, str):
         pipeline = load_pipeline(folder / written.pipeline)
     else:
+        # The pipeline has no text of its own in the case; any stable one will do for its hash.
         text = json.dumps(written.pipeline, sort_keys=True)
         pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
     _check_tables(tree, written.tables, pipeline)
+    # The suites are in the case, so a test does not depend on the folder of expectations.
     pipeline = with_suites(pipeline, _suites(tree, written.suites, pipeline).get)
     return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect, written.tables)
 
@@ -394,6 +405,7 @@ def _input(
         topics = pipeline.source.topics
         place = (step.topic or topics[0], step.partition)
         offset = following.get(place, 0) if step.offset is None else step.offset
+        # An explicit offset moves the partition forward, as a gap in a real log does.
         following[place] = offset + 1
         if place[0] not in topics:
             fix = f"Write one of {', '.join(topics)}."
@@ -418,6 +430,7 @@ def _check_schemas(tree: Tree, source: Source) -> None:
         fix = "Write `key_format: json` in the case, and keys as JSON texts."
         message = "a case runs without a schema registry, so it has no schemas of keys"
         raise PipelineInvalid([tree.problem(("pipeline", "source", "key_registry"), message, fix)])
+    # With a reader's schema in a file, values are encoded by that.
     if source.registry is not None and source.schemas.reader is None:
         fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
         message = "a case runs without a schema registry"
@@ -438,6 +451,7 @@ def _payload(record: WrittenRecord, source: Source) -> bytes | None:
     if record.value is None:
         return None
     if format_ in ("json", "debezium"):
+        # `json.dumps` would round decimals to doubles, and the case would test another value.
         return exact_text(exact(record.value)).encode()
     if format_ in BINARY:
         return _binary(record.value, source)

@@ -40,5 +40,6 @@ def _as_text(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
+        # Fields that are null were not written, and would only hide the difference.
         return {name: part for name, part in asdict(value).items() if part is not None}
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value

@@ -29,6 +29,7 @@ from tidegate.spec.scope import Scope, StageScope
 CHECKPOINTS, DEFINITIONS = "checkpoints", "validation_definitions"
 """The folders of both kinds of files, beside the folder of the suites."""
 
+# COMPLETE would need all failing rows, and the ledger keeps at most 20 of them.
 _FORMATS = ("SUMMARY", "BASIC")
 _DOCS_ACTION = "update_data_docs"
 _ROW_KINDS: tuple[str, ...] = get_args(QualityCheck.model_fields["rows"].annotation)
@@ -42,17 +43,24 @@ def with_checkpoints(pipeline: Pipeline, folder: Path) -> Pipeline:
         folder: The folder of the suites.
 
     Raises SettingsInvalid if a file is missing, or has an option that tidegate does not support.
+
+    Example: `with_checkpoints(load_pipeline(path), settings.expectations).checks`
     """
     if not pipeline.quality:
         return pipeline
     reader = partial(checkpoint_checks, pipeline, folder)
     checks = tuple(check for entry in pipeline.quality for check in entry.read(reader))
+    # The grammar has checked the file alone; a suite of a checkpoint may be in it, too.
     require_distinct_checks(checks)
     return pipeline.model_copy(update={"quality": checks})
 
 
 def require_distinct_checks(checks: Iterable[QualityCheck]) -> None:
-    """Raise SettingsInvalid if a suite is evaluated twice on the same rows."""
+    """Raise SettingsInvalid if a suite is evaluated twice on the same rows.
+
+    Args:
+        checks: All checks of a pipeline, with those of its checkpoints.
+    """
     if (suite := repeated_suite(checks)) is not None:
         raise SettingsInvalid(
             f"The suite {suite} is evaluated twice on the same rows, because a checkpoint has it, too",
@@ -83,6 +91,7 @@ class _File:
 
     def __init__(self, folder: Path, name: str, kind: str) -> None:
         self._title = f"The {kind} {folder / name}.json"
+        # The name comes from a file and becomes a path: it must not lead out of the folder.
         if "/" in name or "\\" in name or name.startswith("."):
             raise self.refused(f"{name!r} is no name of a file", "Give it another name.")
         path = folder / f"{name}.json"
@@ -103,6 +112,7 @@ class _File:
 
     def require_fields(self, part: Mapping[str, Any], allowed: Iterable[str]) -> None:
         """Raise SettingsInvalid if a part has other fields than the allowed ones and `id`."""
+        # Refused, not ignored: an option without effect would look as if it worked.
         for field in part:
             if field not in (*allowed, "id"):
                 fix = did_you_mean(field, allowed, f"Known are {listed(allowed)}.")
@@ -189,6 +199,7 @@ def _target(file: _File, pipeline: Pipeline, asset: str) -> dict[str, str]:
 
 def _valid(file: _File, pipeline: Pipeline, fields: Mapping[str, Any]) -> QualityCheck:
     stages = [StageScope(name=stage.name) for stage in pipeline.stages]
+    # The check is validated as if it were written in the pipeline file, with the same messages.
     scope = Scope(stages=stages, sinks=[sink.name for sink in pipeline.sinks])
     try:
         return QualityCheck.model_validate(fields, context=scope)

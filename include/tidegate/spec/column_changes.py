@@ -37,8 +37,11 @@ class _Column:
 def renamed_columns(before: Source | Stage, after: Source | Stage) -> Renamed:
     """Return the columns of a source, or of a stage's emissions, that expressions name differently
     after the edit.
+
+    Example: `{"qty": "quantity"}` if `quantity` replaces `qty`, and has it in its aliases.
     """
     declared = {old: name for name, older in after.aliases.items() for old in older}
+    # A declared alias counts only for the edit that renames: earlier ones are renamed already.
     removed = _names(before) - _names(after)
     return {old.lower(): name for old, name in declared.items() if old in removed}
 
@@ -61,7 +64,12 @@ def column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[Ch
 
 
 def column_notes(before: Stage, after: Stage) -> Iterator[str]:
-    """Yield sentences on columns that consumers will see newly, under another name, or no longer."""
+    """Yield sentences on columns that consumers will see newly, under another name, or no longer.
+
+    Args:
+        before: The stage as the head's batch was planned.
+        after: The edited stage, with the same name.
+    """
     columns = _common(before, after)
     were, are = {column.before for column in columns}, {column.after for column in columns}
     for name in after.values:
@@ -79,6 +87,7 @@ def _common(before: Stage, after: Stage) -> list[_Column]:
     """Return the columns that both stages have. A renamed column is recognized by its older names."""
     columns = []
     for name in after.values:
+        # The present name first: if the column had it before the edit, nothing was renamed.
         candidates = (name, *after.aliases.get(name, ()))
         earlier = next((candidate for candidate in candidates if candidate in before.values), None)
         if earlier is not None:
@@ -95,6 +104,7 @@ def _in_aliases(before: Stage, after: Stage, columns: list[_Column]) -> Iterator
         declared, origin = after.aliases.get(name, ()), origins.get(name)
         earlier = before.aliases.get(origin, ()) if origin is not None else ()
         place = f"stages.{after.name}.aliases.{name}"
+        # Allowed are the aliases so far, and the name that this very edit replaces.
         unknown = [old for old in declared if old not in (*earlier, *({origin} - {name}))]
         if unknown and origin == name:
             why = f"the state has {name} by its own name, and {unknown[0]} would be another column"
@@ -113,6 +123,7 @@ def _in_aggregates(before: Stage, after: Stage, columns: list[_Column], renamed:
     """
     old, new = _aggregates(before), _aggregates(after)
     origins = {column.after: column.before for column in columns}
+    # State has only the results: an aggregate that is new or different cannot be computed from them.
     for name, aggregate in new.items():
         origin = old.get(origins.get(name, ""))
         if origin is None or _words(origin, renamed) != _words(aggregate, {}):
@@ -133,8 +144,10 @@ def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
     if stored is None or requested is None:
         yield change_of(place, was, now, "the values so far are of the other type")
         return
+    # Both the accumulator and the result are stored, and each must fit.
     if _keeps_values(after) and not all(map(fits, stored, requested)):
         yield change_of(place, was, now, "the values so far are of the other type, and may not fit")
+    # A hash is of the value's text: `1` and `1.0` are equal numbers with different hashes.
     elif _is_hashed(after, column.after) and not keeps_text(stored[-1], requested[-1]):
         yield change_of(place, was, now, "all values would have another hash, and be emitted again")
 
@@ -196,6 +209,7 @@ def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
     words, faults = lexis.split(text)
     if faults:
         return [text]
+    # A name behind a dot is a field of a struct, which no alias renames.
     parts = ["", *(word.text for word in words)]
     return [
         renamed.get(word.text.strip("`").lower(), word.text)

@@ -139,6 +139,7 @@ def parse_type(text: str) -> Type:
 
 def _tokens(text: str) -> Iterator[str]:
     at = 0
+    # Each token takes the blanks before it, so those at the end would match none.
     end = len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
@@ -195,6 +196,7 @@ class _Parser:
 
     def field(self, depth: int) -> tuple[str, Type]:
         name = self.name()
+        # Spark writes `name:type` inside of a struct, and people write `name type`; both are read.
         if self.next == ":":
             self.at += 1
         return name, self.type(depth, name)
@@ -215,6 +217,7 @@ class _Parser:
 
         `depth` counts the types around it; `name` is the column, for messages.
         """
+        # The parser recurses per level: without a bound a text could exhaust Python's stack.
         if depth > MAX_DEPTH:
             raise BadType(Fault(f"types are nested more than {MAX_DEPTH} deep", "Use `string` inside."))
         kind = self.take().lower()
@@ -227,6 +230,7 @@ class _Parser:
         return self.unknown(kind, name)
 
     def decimal(self) -> Type:
+        # Spark's default for a plain `decimal`.
         precision, scale = 10, 0
         if self.next == "(":
             self.at += 1
@@ -265,6 +269,7 @@ class _Parser:
         self.expect(">", "struct")
         if (name := repeated_name(name for name, _ in fields)) is not None:
             self.faults.append(Fault(f"the field `{name}` appears twice", "Rename or remove one."))
+        # Types are compared by their texts, so these must not depend on how names were quoted.
         text = ",".join(f"{_plain(name)}:{parsed.text}" for name, parsed in fields)
         return Type(f"struct<{text}>", "struct", fields=tuple(fields))
 
@@ -284,6 +289,7 @@ class _Parser:
         return Type(kind, kind)
 
     def skip_parameters(self) -> None:
+        # `interval day to second` is a type of several words.
         while self.next.lower() in ("day", "hour", "minute", "second", "year", "month", "to"):
             self.at += 1
         if self.next == "(":

@@ -35,6 +35,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
     """
     changes = [*_in_source(before.source, after.source)]
     names = [stage.name for stage in before.stages], [stage.name for stage in after.stages]
+    # Stages cannot be compared in pairs then.
     if names[0] != names[1]:
         return [
             *changes,
@@ -43,6 +44,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
     renamed = renamed_columns(before.source, after.source)
     for old, new in zip(before.stages, after.stages, strict=True):
         changes += [*_in_stage(old, new), *column_changes(old, new, renamed)]
+        # The next stage reads the emissions of this one, so these are its renamed columns.
         renamed = renamed_columns(old, new)
         if _is_bounded(before, old) != _is_bounded(after, new):
             why = "a buffer with a bound keeps its state per partition"
@@ -51,7 +53,12 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
 
 
 def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
-    """Return sentences on edits that state survives and that consumers should know about."""
+    """Return sentences on edits that state survives and that consumers should know about.
+
+    Args:
+        before: The pipeline of the head.
+        after: The edited one, of the same generation.
+    """
     old = {sink.name: before.stage_of(sink).name for sink in before.outputs}
     new = {sink.name: after.stage_of(sink).name for sink in after.outputs}
     functions = python_functions(before), python_functions(after)
@@ -95,6 +102,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     why = "records that are not read yet were written in the other one"
     yield from _if_changed("source.format", before.format, after.format, why)
     yield from _if_changed("source.key_format", before.key_format, after.key_format, why)
+    # With another format the dialect is another one anyway, and one message is enough.
     if before.format == after.format:
         yield from _if_changed("source.csv", before.csv, after.csv, why)
     yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
@@ -105,6 +113,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
     yield from _if_changed("source.sequence", before.sequence, after.sequence, why)
     types = _column_types(before), _column_types(after)
+    # Only columns of both: another key is reported already.
     for name in sorted({*_identities(before)} & {*_identities(after)}):
         old, new = (columns[name] for columns in types)
         # Integers of all widths have the same text, so a key stays the same if its column gets wider.
@@ -130,6 +139,7 @@ def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
 
 def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
     why = "the values so far were folded differently"
+    # `column_changes` compares two sets of aggregates one by one.
     if isinstance(before.reduce, str) or isinstance(after.reduce, str):
         yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
 

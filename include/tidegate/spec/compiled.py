@@ -50,6 +50,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(*STRATEGIES.values(), Bound, FinalBound, *EQUIVALENCES, Amount, Condition, RowExpectation),
     *(*get_args(AnySink), SinkRegistry, SinkSchema),
 )
+# By a closed list: a stored name never imports or runs other code, as a pickle would.
 _BY_NAME = {part.__name__: part for part in _PARTS}
 _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]] = {
     "double": (float, repr, float),
@@ -65,6 +66,8 @@ def compile_pipeline(pipeline: Pipeline) -> str:
 
     It lacks the pipeline's text, which the plan stores beside it, and the settings of the DAG
     (`exclude=True`).
+
+    Example: `read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 7 of levels/1")`
     """
     written = {name: getattr(pipeline, name) for name in _names(Written)}
     return write_document(
@@ -91,6 +94,7 @@ def _read(text: str, body: Any) -> Pipeline:
 
 
 def _dumped(value: Any) -> Any:
+    # A float is not among these: JSON has no NaN and no infinity, so it is stored as text.
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, tuple):
@@ -98,6 +102,7 @@ def _dumped(value: Any) -> Any:
     if isinstance(value, dict):
         return {"is": "map", "of": {name: _dumped(item) for name, item in value.items()}}
     for tag, (type_, write, _) in _AS_TEXT.items():
+        # Exactly the type: `isinstance` would take a datetime for a date.
         if type(value) is type_:
             return {"is": tag, "of": write(value)}
     part = _BY_NAME[type(value).__name__]
@@ -112,6 +117,7 @@ def _loaded(value: Any) -> Any:
     tag, content = value["is"], value["of"]
     if tag in _AS_TEXT:
         return _AS_TEXT[tag][2](content)
+    # Inner parts first, because a part is built from built ones.
     loaded = {name: _loaded(item) for name, item in content.items()}
     return loaded if tag == "map" else _built(_BY_NAME[tag], loaded)
 
@@ -122,10 +128,12 @@ def _built(part: type[Any], values: dict[str, Any]) -> Any:
     Raises ValueError unless `values` has exactly the fields of the part.
     """
     names = _names(part)
+    # A missing field must not get today's default: the batch was planned with another meaning.
     if set(values) != set(names):
         raise ValueError(f"{part.__name__} has {sorted(values)} and not {sorted(names)}")
     if is_dataclass(part):
         return part(**values)
+    # `model_construct` skips the validators, which would apply today's grammar and settings.
     model = part.model_construct(**{name: values[name] for name in part.model_fields if name in values})
     for name in part.__private_attributes__:
         setattr(model, name, values[name])

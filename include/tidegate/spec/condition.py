@@ -94,6 +94,7 @@ def parse_condition(
 
     Example: `condition, faults = parse_condition("total > 0", {"total": BIGINT})`
     """
+    # First as any expression: then sqlglot and Spark read the text alike, and its tree can be trusted.
     if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
     reader = _Reader(columns, keys or {})
@@ -101,8 +102,10 @@ def parse_condition(
     names, _ = lexis.calls(words)
     tree = parse(text)
     result = reader.boolean(tree, "the condition")
+    # sqlglot has one node for both casts, so only the text shows which one is meant.
     if any(name.says("try_cast") for name in names):
         reader.faults.append(Fault("a condition cannot call `try_cast`", OFFER))
+    # Last: after another fault the tree lacks parts, and the count would mislead.
     if not reader.faults and _has_other_parentheses(words, names, tree):
         reader.faults.append(_PARENTHESES)
     if reader.faults:
@@ -123,6 +126,8 @@ def read_condition(written: Any, columns: ColumnTypes | None, keys: ColumnTypes 
 def read_expression(text: str, columns: ColumnTypes | None) -> Typed | None:
     """Return an expression that `check_expression` accepts with its type; None if a condition
     cannot have it.
+
+    Example: `read_expression("quantity + 1", {"quantity": INT})` has the type `int`.
     """
     reader = _Reader(columns, {})
     expression = reader.read(parse(text))
@@ -130,7 +135,10 @@ def read_expression(text: str, columns: ColumnTypes | None) -> Typed | None:
 
 
 def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
-    """Return the type of an expression that `check_expression` accepts; None if only Spark can tell it."""
+    """Return the type of an expression that `check_expression` accepts; None if only Spark can tell it.
+
+    Example: `expression_type("quantity > 0", {"quantity": INT})` is `BOOLEAN`; that of `hour(at)` is None.
+    """
     expression = read_expression(text, columns)
     return None if expression is None or expression.type == NULL else expression.type
 
@@ -175,11 +183,13 @@ class _Reader:
         """
         self.depth += 1
         try:
+            # The kernel compiles the tree by recursion, too, in each worker.
             if self.depth > MAX_DEPTH:
                 self.refuse("it is nested too deeply", "Split it.")
             return self._read(node)
         except Unfitting as unfitting:
             self.faults.append(unfitting.fault)
+            # Null of an unknown type fits everywhere, so one mistake causes no others.
             return Typed(("literal", None), None)
         finally:
             self.depth -= 1
@@ -216,6 +226,7 @@ class _Reader:
         column = node
         while isinstance(column, exp.Dot):
             column = column.this
+        # `xs[0].a`: a field of an element, which is not a path of names.
         if isinstance(node, exp.Dot) and isinstance(column, exp.Bracket):
             return functions.field(self.read(node.this), node.expression.name)
         if not isinstance(column, exp.Column):
@@ -230,6 +241,7 @@ class _Reader:
         return constant(str(node.this)) if node.is_string else self.number(str(node.this))
 
     def number(self, text: str) -> Typed:
+        # In Spark a literal with an exponent is a double, one with a point a decimal.
         if "e" in text.lower():
             return constant(float(text))
         value = Decimal(text)
@@ -250,8 +262,10 @@ class _Reader:
 
     def negative(self, node: exp.Neg) -> Typed:
         operand = self.read(node.this)
+        # A negative literal is a constant of its own: -2147483648 is an int, and 2147483648 is not.
         if isinstance(node.this, exp.Literal) and group(operand.type) == "number":
             value = operand.tree[1]
+            # `-value` would round a decimal to the 28 digits of Python's context.
             return constant(value.copy_negate() if isinstance(value, Decimal) else -value)
         return types.negated(operand)
 
@@ -292,6 +306,7 @@ class _Reader:
         return types.contained([self.read(item) for item in (node.this, *node.expressions)])
 
     def like(self, node: exp.Like | exp.Escape) -> Typed:
+        # Spark's default.
         escape: str | None = "\\"
         if isinstance(node, exp.Escape):
             escape, node = _text(node.expression), node.this

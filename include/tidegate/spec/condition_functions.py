@@ -72,7 +72,10 @@ NAMES = tuple(sorted(_NUMBERS))
 
 
 def require_number_of_arguments(name: str, count: int) -> None:
-    """Raise Unfitting if a function cannot take so many arguments."""
+    """Raise Unfitting if a function cannot take so many arguments.
+
+    Example: `require_number_of_arguments("substring", 1)` raises Unfitting, since it takes 2 or 3.
+    """
     least, most = _NUMBERS[name]
     if not least <= count <= most:
         allowed = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
@@ -83,6 +86,8 @@ def call(name: str, operands: list[Typed]) -> Typed:
     """Return the call of a function with the right number of arguments.
 
     Raises Unfitting if types do not fit.
+
+    Example: `call("length", [constant("abc")])` has the type `int`.
     """
     name = _ALIASES.get(name, name)
     if name in _OWN:
@@ -99,6 +104,7 @@ def cast(operand: Typed, to: str) -> Typed:
     Raises Unfitting for other casts, and where Spark's result cannot be reproduced exactly.
     """
     if to in INTEGERS and to != "bigint":
+        # One cast to 64 bits, then a check of the range, gives Spark's result and its overflow error.
         return _narrowed(cast(operand, "bigint"), Type(to, to))
     result = {"string": STRING, "bigint": BIGINT, "double": DOUBLE, "boolean": BOOLEAN}[to]
     kind = operand.type.kind if operand.type else None
@@ -108,6 +114,7 @@ def cast(operand: Typed, to: str) -> Typed:
     if to == "string":
         _require_one_spelling(operand, kind)
     tree = ("call", f"to_{to}", operand.tree)
+    # Folded now: the mistake of a constant that does not fit shows at load, and not in a batch.
     if operand.tree[0] == "literal" and group(operand.type) == "number":
         try:
             value = FUNCTIONS[f"to_{to}"](operand.tree[1])
@@ -155,8 +162,14 @@ def instant(written: str, kind: str) -> Typed:
 
 
 def element(outer: Typed, index: Typed) -> Typed:
-    """Return `outer[index]`, for an array (from 0 on) or a map. Raises Unfitting for other types."""
+    """Return `outer[index]`, for an array (from 0 on) or a map. Raises Unfitting for other types.
+
+    Args:
+        outer: The array or the map.
+        index: The position from 0 on, or the key.
+    """
     if outer.type is not None and outer.type.kind == "map":
+        # Only the type of the stand-in counts.
         comparable(Typed(("column",), outer.type.parts[0]), index)
         return Typed(("call", "of_key", outer.tree, index.tree), outer.type.parts[1])
     return _array_element("at", outer, index)
@@ -176,6 +189,7 @@ def field(outer: Typed, name: str) -> Typed:
     """Return a field of a struct. Raises Unfitting if there is no such field."""
     if outer.type is None:
         return Typed(("field", outer.tree, name), None)
+    # Spark finds fields without regard to case; the value's own spelling is used to read it.
     fields = {inner.lower(): (inner, type_) for inner, type_ in outer.type.fields}
     if name.lower() not in fields:
         raise Unfitting(f"the field `{name}` is taken out of {outer.type.text}", "Name a field of a struct.")
@@ -197,6 +211,7 @@ def _require_one_spelling(operand: Typed, kind: str | None) -> None:
     """
     if kind in (*INTEGERS, "string", "boolean", "void"):
         return
+    # The type is known when the batch has its columns, and this check runs again.
     if kind is None and operand.tree[0] == "column":
         return
     what = "a number with a fraction" if kind else "what may be a number with a fraction"
@@ -277,6 +292,7 @@ def _element(name: str) -> Callable[[list[Typed]], Typed]:
 def _round(operands: list[Typed]) -> Typed:
     _require("round", "number", operands[0])
     places = operands[1].tree[1] if len(operands) > 1 and operands[1].tree[0] == "literal" else None
+    # Constant: the type of the result depends on it. `type()`, because True is an int for `isinstance`.
     if len(operands) > 1 and (type(places) is not int or not -38 <= places <= 38):
         raise Unfitting("`round` needs a whole number of places", "Write for example `round(x, 2)`.")
     if operands[0].type and operands[0].type.kind == "float":
@@ -284,6 +300,7 @@ def _round(operands: list[Typed]) -> Typed:
     type_ = operands[0].type
     if type_ and type_.kind == "decimal":
         size, scale = digits(operands[0])
+        # Spark's type of `round(decimal, places)`: one digit more, because rounding can carry.
         new_scale = max(0, min(scale, places or 0))
         type_ = decimal(min(38, size - scale + 1 + new_scale), new_scale)
     return fitted(("call", "round", *(operand.tree for operand in operands)), type_)
@@ -297,6 +314,7 @@ def _integral(name: str) -> Callable[[list[Typed]], Typed]:
         type_ = operands[0].type
         if type_ and type_.kind == "decimal":
             size, scale = digits(operands[0])
+            # One digit more for a carry, which needs a fraction.
             type_ = decimal(min(38, size - scale + (scale > 0)), 0)
         elif type_:
             type_ = BIGINT

@@ -39,6 +39,11 @@ def typed_condition(tree: Tree, columns: ColumnTypes, keys: ColumnTypes) -> Tree
     """Return the tree of a condition for these types of emitted columns and key columns.
 
     Raises Unfitting if the types do not fit the condition.
+
+    Args:
+        tree: The compiled tree, as a plan stores it.
+        columns: The types of the emitted columns and, with windows, of the window's columns.
+        keys: The types of the key's columns.
     """
     return _Types(columns, keys).boolean(tree, "the condition").tree
 
@@ -49,6 +54,7 @@ def column(path: list[str], columns: ColumnTypes | None, keys: ColumnTypes) -> T
     Raises Unfitting if it cannot be used.
     """
     names, type_ = column_type(path, columns)
+    # A key's column has no fields, so a longer path is of the value.
     if len(names) == 1 and (key := _key(names[0], columns, keys)) is not None:
         return key
     return Typed(("column", *names), None if type_ and type_.kind == "any" else type_)
@@ -62,7 +68,10 @@ def require_boolean(operand: Typed, label: str) -> None:
 
 
 def compared(operator: str, left: Typed, right: Typed) -> Typed:
-    """Return a comparison. Raises Unfitting if both sides cannot be compared."""
+    """Return a comparison. Raises Unfitting if both sides cannot be compared.
+
+    Example: `compared("<", Typed(("column", "n"), INT), constant(1.5))`
+    """
     left, right = comparable(left, right)
     return Typed((operator, left.tree, right.tree), BOOLEAN)
 
@@ -104,6 +113,7 @@ def require_text(operand: Typed, name: str) -> None:
 def _key(name: str, columns: ColumnTypes | None, keys: ColumnTypes) -> Typed | None:
     """Return a column of the key, read from the key itself; None if it is a column of the value."""
     key = next((key for key in keys if key.lower() == name.lower()), None)
+    # If both have the name, the value's column is meant, as when the text was read.
     if key is None or name.lower() in {column.lower() for column in columns or ()}:
         return None
     type_ = keys[key]
@@ -150,6 +160,7 @@ class _Types:
     # what types add
 
     def fit(self, kind: str, tree: Tree) -> Typed:
+        # A narrowed cast is stored as `fit` around a cast to bigint, and becomes one cast again.
         is_cast = tree[:2] == ("call", f"{_CAST}bigint")
         return functions.cast(self.typed(tree[2]), kind) if is_cast else self.typed(tree)
 
@@ -201,6 +212,7 @@ class _Types:
         return functions.call(name, [self.typed(tree) for tree in trees])
 
     def call(self, name: str, *trees: Tree) -> Typed:
+        # A conversion that types have added; the rules add it again if the new types need it.
         if name == "widened":
             return self.typed(trees[0])
         if name.startswith(_CAST):

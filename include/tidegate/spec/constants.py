@@ -57,6 +57,10 @@ _CONSTANT_CALLS = (
 def faults(tree: exp.Expr, columns: ColumnTypes) -> list[Fault]:
     """Return a fault for each constant in the expression whose meaning could depend on the time of
     the run.
+
+    Args:
+        tree: The expression as sqlglot has parsed it.
+        columns: The columns that it may name, with their types.
     """
     texts = [node for node in tree.walk(bfs=False) if _is_text_constant(node)]
     moving = [fault for node in texts if (fault := _moving_text(node, columns)) is not None]
@@ -88,6 +92,7 @@ def _is_time_of_day(node: exp.Expr, columns: ColumnTypes) -> bool:
     parent = node.parent
     if parent is None or not TIME_OF_DAY.match(_text(node)):
         return False
+    # Spark converts the text to the type of what it is compared with.
     if isinstance(parent, (*_COMPARED, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In)):
         return any(_is_timestamp(other, columns) for other in parent.iter_expressions() if other is not node)
     return _is_conversion(parent)
@@ -157,6 +162,7 @@ def _column_type(node: exp.Expr, columns: ColumnTypes) -> Type | None:
 
 def _computed(tree: exp.Expr) -> Iterator[Fault]:
     """Yield a fault for each outermost part that computes a text from constants only."""
+    # Pruned, so that one computed text is one fault, and not one for each of its parts.
     for node in tree.walk(bfs=False, prune=_is_computed):
         if _is_computed(node):
             what = f"{node.this}(…)" if isinstance(node, exp.Anonymous) else type(node).__name__.lower()

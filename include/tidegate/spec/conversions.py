@@ -55,6 +55,7 @@ def guarded(sql: str) -> str:
 
 def _refusal(sql: str, conversion: _Conversion) -> str:
     """Return the message of a conversion's guard, as a literal of SQL."""
+    # Backslashes first: the quotes' own backslashes must not be doubled.
     written = sql[conversion.start : conversion.end].replace("\\", "\\\\").replace("'", "\\'")
     return f"'`{written}`: {_REFUSAL}'"
 
@@ -78,15 +79,23 @@ def without_conversions(sql: str) -> str:
     """Return the expression with each conversion replaced by a timestamp that needs no conversion of a text.
 
     `engine.times_of_day` then asks Spark whether it still converts a text implicitly.
+
+    Example: `cast(at as timestamp)` becomes `timestamp_millis(length(cast(at as string)))`.
     """
     return _rewritten(sql, lambda _, operand: f"timestamp_millis(length(cast({operand} as string)))")
 
 
 def with_constants_as_columns(sql: str, column: str) -> str:
-    """Return the expression with each constant that is a time of day replaced by a column."""
+    """Return the expression with each constant that is a time of day replaced by a column.
+
+    Args:
+        sql: The expression.
+        column: The name of the column, which must be a text.
+    """
     words, _ = lexis.split(sql)
     parts, done = [], 0
     for before, word in zip([None, *words], words, strict=False):
+        # `timestamp '10:30'` is one literal: a column in place of its text would not parse.
         is_text = word.kind == "string" and not (before is not None and before.says(*_NO_COLUMNS))
         if is_text and TIME_OF_DAY.match(lexis.string_value(word.text)):
             parts += [sql[done : word.start], f"`{column}`"]
@@ -101,6 +110,7 @@ def _rewritten(sql: str, rewrite: Callable[[_Conversion, str], str]) -> str:
     def within(start: int, end: int) -> str:
         parts, done = [], start
         for conversion in conversions:
+            # Invariant: all before `done` is written; conversions inside of an operand are its recursion's.
             if done <= conversion.start and conversion.end <= end:
                 operand = within(conversion.operand.start, conversion.operand.stop)
                 parts += [sql[done : conversion.start], rewrite(conversion, operand)]
@@ -114,6 +124,7 @@ def _rewritten(sql: str, rewrite: Callable[[_Conversion, str], str]) -> str:
 def _conversions(words: Sequence[lexis.Word]) -> Iterator[_Conversion]:
     """Yield the conversions in the order of their starts: an outer one comes before those in its operand."""
     for at, word in enumerate(words[:-1]):
+        # A name behind a dot is a field, and no function.
         if not words[at + 1].says("(") or (at and words[at - 1].says(".")):
             continue
         close = _close(words, at + 1)
@@ -133,6 +144,7 @@ def _close(words: Sequence[lexis.Word], opening: int) -> int:
         depth += words[at].says("(", "[") - words[at].says(")", "]")
         if depth == 0:
             return at
+    # Not closed: other checks refuse the text, so that the result does not matter.
     return len(words) - 1
 
 

@@ -15,10 +15,12 @@ _FIELDS = (
     ("hour", 0, 23, ()),
     ("day of the month", 1, 31, ()),
     ("month", 1, 12, _MONTHS),
+    # Both 0 and 7 are Sunday.
     ("day of the week", 0, 7, _DAYS),
 )
 _PRESET_GAPS = dict(zip(PRESETS, (1 / 24, 1, 7, 31, 92, 366), strict=True))
 """The longest time between two runs of each preset, in days."""
+# February has 29 days: a schedule for the 29th runs every four years, which is valid.
 _LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 _PART = re.compile(r"(?:(?P<all>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,4}))?")
 
@@ -41,6 +43,7 @@ def cron_mistake(text: str) -> str | None:
         if numbers is None:
             return f"{part!r} cannot be the {name} ({least} to {most})"
         values.append(numbers)
+    # With a weekday, cron runs if either day matches, so such a schedule does run.
     if parts[4] == "*" and min(values[2]) > max(_LONGEST.get(month, 31) for month in values[3]):
         return "that day does not exist in that month"
     return None
@@ -61,6 +64,7 @@ def longest_gap(text: str) -> timedelta:
         _numbers(part.lower(), least, most, words) or set()
         for (_, least, most, words), part in zip(_FIELDS, text.split(), strict=True)
     )
+    # From the largest unit down: a restricted month bounds the gap, whatever the smaller units are.
     if len(months) < 12:
         return timedelta(days=366)
     if len(days) < 31:
@@ -102,6 +106,7 @@ def _range(match: re.Match[str], least: int, most: int, words: tuple[str, ...]) 
     first = _number(match["first"], least, words)
     if match["last"]:
         return first, _number(match["last"], least, words)
+    # `5/10` means from 5 on, as in croniter, which Airflow uses.
     return first, most if match["step"] else first
 
 

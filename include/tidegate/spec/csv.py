@@ -21,6 +21,7 @@ def _read_character(written: Any) -> Any:
 
 
 def _other_than_before(character: str | None, info: Info) -> str | None:
+    # Fields are validated in their order, so only those before this one are in `info.data`.
     taken = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
     if taken:
         raise mistake(f"{character!r} is the {taken[0]} already", "Use another character, or null.")

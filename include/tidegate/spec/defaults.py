@@ -41,7 +41,10 @@ class Defaults(Model):
     )
 
     def promotion_dag_id(self, pipeline: str) -> str:
-        """Return the id of the DAG that promotes generations of a pipeline after a person's approval."""
+        """Return the id of the DAG that promotes generations of a pipeline after a person's approval.
+
+        Example: `shop_orders.promote` with `dag_id_prefix: shop_`.
+        """
         return f"{self.dag_id_prefix}{pipeline}.promote"
 
 
@@ -49,11 +52,14 @@ def load_defaults(folder: Path) -> Defaults:
     """Load the defaults of a folder of pipelines; without the file there are none.
 
     Raises PipelineInvalid if the file has mistakes.
+
+    Example: `load_defaults(settings.pipelines).airflow.pool`
     """
     path = folder / DEFAULTS_FILE
     if not path.is_file():
         return Defaults()
     text = read_text(path)
+    # A file that has only comments is not a mistake: it has no defaults.
     if not _WRITTEN.search(text):
         return Defaults()
     tree = read(text, str(path))

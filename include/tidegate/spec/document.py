@@ -22,7 +22,11 @@ Read = TypeVar("Read")
 
 
 def write_document(body: Any) -> str:
-    """Return the document of a compiled pipeline, in the newest format."""
+    """Return the document of a compiled pipeline, in the newest format.
+
+    Args:
+        body: The compiled parts, which `json.dumps` accepts.
+    """
     return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
 
 
@@ -38,6 +42,7 @@ def read_document(compiled: str, label: str, read: Callable[[Any], Read]) -> Rea
     """
     try:
         document = json.loads(compiled)
+        # Checked before anything else is read: a newer format may use known names with another meaning.
         if document["format"] == FORMAT:
             return read(document["pipeline"])
     # A damaged document can fail in any of the readers; each of these errors means that it cannot be read.
@@ -89,6 +94,7 @@ def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
 def _output_count(body: Any) -> int:
     quarantine = body["of"].get("quarantine")
     has_dead_letters = quarantine is not None and quarantine["of"].get("topic") is not None
+    # The topic of dead letters is published like a sink, and counts as one.
     return len(body["of"]["sinks"]) + has_dead_letters
 
 

@@ -33,6 +33,7 @@ def _note_compared(equal: Any, info: Info) -> Any:
     """Note the compared columns in the scope, before `equal` is read: its parts may only name those."""
     scope = scope_of(info)
     has_columns = "columns" in info.data and "ignore" in info.data
+    # Never the previous stage's: a stage with mistakes in `columns` would be checked against those.
     scope.compared = None
     if has_columns:
         scope.compared = compared_columns(scope.stage.emitted, info.data["columns"], info.data["ignore"])

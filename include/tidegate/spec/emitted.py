@@ -27,6 +27,7 @@ def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
     if not sink.with_key:
         return pa.schema(own)
     before = _keys(pipeline, stage) | (dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
+    # A column of the key that is also emitted has one place, with the emitted value.
     return pa.schema([(name, type_) for name, type_ in before.items() if name not in own] + list(own.items()))
 
 
@@ -48,7 +49,10 @@ def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa
 
 
 def value_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
-    """Return the columns of a stage's values. A type that the file does not determine is Arrow's null."""
+    """Return the columns of a stage's values. A type that the file does not determine is Arrow's null.
+
+    Example: `value_schema(pipeline, pipeline.stages[-1]).names`
+    """
     return pa.schema(list(_emitted(pipeline, stage).items()))
 
 
@@ -59,17 +63,20 @@ def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
 
 def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     number = pipeline.stages.index(stage)
+    # A stage without a key inherits the key of the stage before it, back to the source's.
     if stage.key is None or number == 0:
         if number:
             return _keys(pipeline, pipeline.stages[number - 1])
         columns = {column.name: column.type for column in pipeline.source.row_columns}
         return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
     earlier = pipeline.stages[number - 1]
+    # The value's column wins, as in expressions of the stage.
     types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
     return {name: types.get(name, pa.null()) for name in stage.key}
 
 
 def _arrow(text: str | None) -> pa.DataType:
+    # `any` may be inside, as in `array<any>`: the whole type is unknown then.
     return pa.null() if text is None or ANY.text in text else arrow_type(parse_type(text))
 
 

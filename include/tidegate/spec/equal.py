@@ -50,11 +50,13 @@ def _compared(info: Info) -> ColumnTypes | None:
 def _read_amount(written: Any) -> Amount:
     fix = "Write a number, such as `0.5`, or a percentage, such as `1%`."
     percent = isinstance(written, str) and written.strip().endswith("%")
+    # In Python, True is an int.
     number = isinstance(written, (int, float)) and not isinstance(written, bool)
     try:
         amount = Decimal(written.strip().removesuffix("%") if percent else _digits(written) if number else "")
     except InvalidOperation:
         amount = Decimal("NaN")
+    # A decimal may exceed every double, with which columns of doubles are compared.
     if not amount.is_finite() or amount < 0 or float(amount) == math.inf:
         raise mistake(f"{shown(written)} is not a tolerance", fix)
     return Amount(amount, percent)
@@ -84,6 +86,7 @@ def _over_old_and_new(written: Any, info: Info) -> Condition:
     columns: ColumnTypes | None = None
     if compared is not None:
         fields = tuple((name, type_ or ANY) for name, type_ in compared.items())
+        # The condition sees two rows with the same columns: the last emitted one and the new one.
         row = Type(f"struct<{','.join(compared)}>", "struct", fields)
         columns = {"old": row, "new": row}
     return read_condition(written, columns)

@@ -10,7 +10,10 @@ from tidegate.spec.tree import Fraction
 
 
 def exact(value: Any) -> Any:
-    """Return the value with a Decimal for each number that has a point or an exponent."""
+    """Return the value with a Decimal for each number that has a point or an exponent.
+
+    Example: `exact({"price": Fraction("0.10")})` is `{"price": Decimal("0.10")}`.
+    """
     if isinstance(value, dict):
         return {name: exact(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -30,6 +33,7 @@ def exact_text(value: Any, ensure_ascii: bool = True) -> str:
         return "{" + ", ".join(f"{name}: {item}" for name, item in zip(names, items, strict=True)) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(exact_text(item, ensure_ascii) for item in value) + "]"
+    # A Decimal's text is a JSON number, with the digits as they were written.
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=ensure_ascii)
 
 
@@ -37,5 +41,7 @@ def read_exactly(text: str) -> Any:
     """Return the value of a JSON text, with a Decimal for each fraction.
 
     Raises ValueError if it is not JSON.
+
+    Example: `read_exactly("0.10")` is `Decimal("0.10")`.
     """
     return json.loads(text, parse_float=Decimal)

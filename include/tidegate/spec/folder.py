@@ -14,5 +14,8 @@ HOW_TO_BEGIN = "`tidegate init NAME` writes one; TIDEGATE_PIPELINES names anothe
 
 
 def pipeline_files(folder: Path) -> list[Path]:
-    """Return the folder's pipeline files, sorted by name; an empty list if the folder does not exist."""
+    """Return the folder's pipeline files, sorted by name; an empty list if the folder does not exist.
+
+    Example: `[path.stem for path in pipeline_files(Path("include/pipelines"))]`
+    """
     return sorted(path for path in folder.glob("*.yaml") if path.name != DEFAULTS_FILE)

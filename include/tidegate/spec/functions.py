@@ -52,6 +52,7 @@ def refusal(name: str) -> Fault | None:
     """
     group = classified().get(name.lower())
     if group is None:
+        # A function that the list lacks is refused: it may be newer than the list, or a user's own.
         fix = did_you_mean(name, allowed(), "Use one of Spark SQL's built-in functions.")
         return Fault(f"`{name}` is not a function of Spark 4.1", fix)
     if group.name in CALLABLE:

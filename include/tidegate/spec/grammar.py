@@ -170,6 +170,7 @@ EXAMPLES = {
 }
 """Generic path -> an example, for every field of the grammar."""
 
+# Each callback can be a function or a notifier with fields of its own.
 _CALLBACKS = tuple(path for path in EXAMPLES if re.fullmatch(r"airflow\.on_\w+", path))
 for _path in _CALLBACKS:
     EXAMPLES[f"{_path}.notifier"] = 'notifier: "shop.alerts:Pager"'
@@ -198,6 +199,7 @@ class Grammar:
         """
         path = ""
         for part in route:
+            # `path` is the parent's generic path so far: its names are free if the user chooses them.
             name = "*" if isinstance(part, int) or path in self.free else part
             path = f"{path}.{name}" if path else name
         return path
@@ -210,6 +212,7 @@ class Grammar:
 
     def example(self, route: Route) -> str | None:
         """Return the example of the field at a route, or of the nearest field around it that has one."""
+        # From the field outwards, so that the nearest example is found first.
         paths = (self.generic(route[:size]) for size in range(len(route), 0, -1))
         return next((self.examples[path] for path in paths if path in self.examples), None)
 

@@ -14,7 +14,10 @@ _DAY_OR_INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-
 
 
 def check_timezone(name: str) -> str:
-    """Return `name` if it is a name of the IANA time zone database. Raises a mistake otherwise."""
+    """Return `name` if it is a name of the IANA time zone database. Raises a mistake otherwise.
+
+    Example: `check_timezone("Europe/Berlin")`
+    """
     try:
         _zone(name)
     except (KeyError, ValueError, OSError):  # zoneinfo: unknown, not a valid name, or a folder of zones
@@ -36,6 +39,7 @@ def read_start_date(written: Any, zone: str) -> datetime | None:
     """
     if written is None:
         return None
+    # `fromisoformat` reads more forms in newer Pythons; a file must mean the same in all of them.
     is_legible = isinstance(written, str) and _DAY_OR_INSTANT.fullmatch(written)
     try:
         start = datetime.fromisoformat(written.replace("Z", "+00:00") if is_legible else "")

@@ -62,6 +62,7 @@ def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any
         example = grammar.examples.get(".".join((*route, name)))
         if "const" in field:
             example = f"{name}: {field['const']}"
+        # A shared model is visited once per place that uses it.
         if example is not None and "Such as" not in field["description"]:
             field["description"] = f"{field['description']} Such as `{example}`."
         _describe(field, (*route, name), whole, grammar)

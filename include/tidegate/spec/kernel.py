@@ -43,6 +43,9 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
     """Return step -> the kernel stages that the pipelines have for it, in the pipelines' order.
 
     Steps are deduplication, `sequence`, and the stages by name.
+
+    Args:
+        pipelines: Pipelines of one stream, as several of its batches were planned.
     """
     stages: dict[str, list[core.Stage]] = {}
     for pipeline in pipelines:
@@ -73,6 +76,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         unchanged=stage.unchanged,
         by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
     )
+    # Asked of the built stage, because only it knows whether it remembers what it emitted.
     return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
 
 
@@ -165,8 +169,10 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope | None:
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return None
+    # With a key of its own, a later stage's columns are no longer the source's, and their kinds unknown.
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
     columns = () if regrouped else pipeline.source.row_columns
+    # `decimal(10,2)` counts as `decimal`.
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
     key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
     return core.Envelope(key, stage.window is not None)

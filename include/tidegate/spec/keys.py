@@ -25,6 +25,7 @@ def check_key(name: str, columns: ColumnTypes | None) -> str:
     passes.
     """
     check_identity(name, columns)
+    # A key's columns are in the outbox beside those that every outbox has.
     if columns is not None and (meaning := names.RESERVED.get(name.lower())):
         fix = "Use another column, or the record's key (`key: null`)."
         raise mistake(f"`{name}` is reserved: in the outbox it is {meaning}", fix)
@@ -47,7 +48,10 @@ def check_identity(name: str, columns: ColumnTypes | None) -> str:
 
 
 def key_fault(name: str, type_: Type) -> Fault | None:
-    """Return why a column of this type cannot be a key; None if it can."""
+    """Return why a column of this type cannot be a key; None if it can.
+
+    Example: `key_fault("price", DOUBLE)` is a fault, `key_fault("id", BIGINT)` is None.
+    """
     if type_.kind not in _NO_KEYS:
         return None
     return Fault(

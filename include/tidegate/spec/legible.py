@@ -32,6 +32,7 @@ def legible_scheduling(text: str, last_good: str = "") -> Scheduling | None:
     Fields that both texts lack have their defaults. None if neither names a pipeline.
     """
     usable, wrong = _without_mistakes(_fields_of(text))
+    # A missing name counts as wrong, because without it there is no stream.
     wrong |= {"pipeline"} - usable.keys()
     if wrong and last_good:
         before, _ = _without_mistakes(_fields_of(last_good))
@@ -78,8 +79,10 @@ def _without_mistakes(fields: dict[str, Any]) -> tuple[dict[str, Any], set[str]]
     It validates again after removing wrong fields, because a field's check can depend on another field.
     """
     usable = dict(fields)
+    # Ends: each round removes at least one field.
     while True:
         try:
+            # A stand-in for a name that is wrong, so that the other fields can still be validated.
             Scheduling.model_validate({"pipeline": "unnamed"} | usable, context=Scope())
         except ValidationError as error:
             usable = {

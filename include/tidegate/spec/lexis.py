@@ -81,6 +81,7 @@ def split(text: str) -> tuple[list[Word], list[Fault]]:
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
+        # A comment could hide a part from one of the two parsers.
         if match is None or match.lastgroup == "comment":
             return [], [_unusable(text, at)]
         if match.lastgroup != "space":
@@ -119,6 +120,8 @@ def string_value(literal: str) -> str:
     """Return the value of a literal in quotes, as Spark reads it.
 
     `\\%` and `\\_` stay unchanged, for LIKE.
+
+    Example: the literal `'a\\tb'` has a tab between `a` and `b`.
     """
     if literal[0] in "rR":
         return literal[2:-1]
@@ -138,7 +141,10 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def types(words: list[Word]) -> list[range]:
-    """Return the positions of the words of TYPE in each `cast(… as TYPE)`."""
+    """Return the positions of the words of TYPE in each `cast(… as TYPE)`.
+
+    Example: for the words of `cast(a as decimal(10,2))` the only range covers `decimal(10,2)`.
+    """
     spans = []
     for at, word in enumerate(words[:-1]):
         if word.says("cast", "try_cast") and words[at + 1].says("("):
@@ -153,6 +159,7 @@ def _type_in(words: list[Word], at: int) -> tuple[int, int]:
     for position in range(at, len(words)):
         word = words[position]
         depth += word.says("(", "[") - word.says(")", "]")
+        # Only at the cast's own level: an inner cast has an `as` of its own.
         if depth == 1 and word.says("as") and start == len(words):
             start = position + 1
         if depth == 0:
@@ -161,7 +168,11 @@ def _type_in(words: list[Word], at: int) -> tuple[int, int]:
 
 
 def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
-    """Return the names of called functions, outside of types, and faults for quoted or qualified names."""
+    """Return the names of called functions, outside of types, and faults for quoted or qualified names.
+
+    Example: the names in `upper(a) || cast(b as string)` are `upper` and `cast`.
+    """
+    # `decimal(10,2)` in a cast looks like a call.
     in_types = {at for span in types(words) for at in span}
     names: list[Word] = []
     faults = []
@@ -170,6 +181,7 @@ def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
             continue
         if word.says(*_OPERATORS):
             continue
+        # Such a name could be a function of a catalog, which the list of Spark's functions does not cover.
         if word.kind == "quoted" or (at and words[at - 1].says(".")):
             fix = "Write the function's plain name."
             faults.append(Fault(f"{word.text} is called by a quoted or qualified name", fix))

@@ -23,7 +23,10 @@ _PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """Load the pipeline of a file. Raises PipelineInvalid with all problems of the file."""
+    """Load the pipeline of a file. Raises PipelineInvalid with all problems of the file.
+
+    Example: `load_pipeline(Path("include/pipelines/orders.yaml"))`
+    """
     return parse_pipeline(read_text(path), str(path))
 
 
@@ -50,11 +53,13 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     """
     pipelines: dict[Path, Pipeline] = {}
     errors = []
+    # A mistake in one file must not take away the pipelines of the others.
     for path in pipeline_files(folder):
         try:
             pipelines[path] = load_pipeline(path)
         except PipelineInvalid as error:
             errors.append(error)
+    # After all files: only now each conflict between two of them shows.
     refused = dict(_refused(pipelines))
     accepted = {path.stem: pipeline for path, pipeline in pipelines.items() if path not in refused}
     return accepted, [*errors, *refused.values()]
@@ -74,6 +79,7 @@ def load_pipeline_of_folder(path: Path) -> Pipeline:
     pipelines = {path: pipeline}
     for other in sorted(path.parent.glob("*.yaml")):
         with suppress(PipelineInvalid):
+            # The name first: to parse all files of a large folder takes long.
             if other != path and _may_be_of(read_text(other), names):
                 pipelines[other] = load_pipeline(other)
     refusal = dict(_refused(pipelines)).get(path)
@@ -95,6 +101,7 @@ def _refused(pipelines: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineIn
     """Yield the files that have no mistakes themselves, but conflict with other files."""
     owners = Counter(map(_stream, pipelines.values()))
     for path, pipeline in pipelines.items():
+        # All of them, not the later ones: the order of names must not decide who owns the state.
         if owners[_stream(pipeline)] > 1:
             yield path, _shared(path, pipelines)
         elif problems := [
@@ -114,6 +121,7 @@ def _lookup_problems(pipeline: Pipeline, path: Path, pipelines: Iterable[Pipelin
         generations = [stage for name, stage in stages if name == lookup.state]
         mistakes = [lookup.state_mistake(stage) for stage in generations]
         refusals = [mistake for mistake in mistakes if mistake is not None]
+        # One generation that fits is enough: the plan pins one of them.
         if refusals and len(refusals) == len(mistakes):
             yield tree.problem(("lookup", at, "on"), *refusals[0])
 
@@ -148,6 +156,10 @@ def parse_case_pipeline(data: dict[str, Any], file: str) -> Pipeline:
     absent.
 
     Raises PipelineInvalid with all of its problems.
+
+    Args:
+        data: The pipeline as the case has it.
+        file: The name of the case file, for problems.
     """
     return parse_tree(unlocated(data, file), json.dumps(data, sort_keys=True), in_case=True)
 

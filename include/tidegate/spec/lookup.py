@@ -25,6 +25,7 @@ _PATH = re.compile(
 
 def _check_table(table: str, info: Info) -> str:
     if (match := _STATE.fullmatch(table)) is not None:
+        # A batch would read the state that it is about to change.
         if match["pipeline"] == scope_of(info).pipeline:
             fix = "Use a second stage: it reads what the first one emits."
             raise mistake(f"`{table}` is the state of this pipeline itself", fix)
@@ -57,6 +58,7 @@ def _check_on(name: str, info: Info) -> str:
 
 def _note_column(name: str, info: Info) -> str:
     scope = scope_of(info)
+    # Spark does not distinguish column names by case.
     taken = {column.lower(): column for column in (*(scope.columns or ()), *scope.lookups)}
     if name.lower() in taken:
         taken_name = taken[name.lower()]

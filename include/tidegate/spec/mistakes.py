@@ -40,7 +40,10 @@ def as_mistake(faults: Iterable[Fault]) -> PydanticCustomError:
 
 
 def faults_of(context: Mapping[str, Any] | None) -> list[Fault]:
-    """Return the faults in the context (`ctx`) of an error that `mistake` or `as_mistake` made."""
+    """Return the faults in the context (`ctx`) of an error that `mistake` or `as_mistake` made.
+
+    Example: `faults_of(details.get("ctx"))` for `details` of pydantic's `ValidationError.errors()`
+    """
     return list((context or {})["faults"])
 
 
@@ -50,6 +53,7 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "") -> s
     >>> did_you_mean("quantty", ["quantity", "price"])
     'Did you mean `quantity`?'
     """
+    # Compared in lower case, and suggested as it is written.
     names = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
     return f"Did you mean `{names[close[0]]}`?" if close else otherwise
@@ -71,6 +75,7 @@ def shown(value: Any) -> str:
     """
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
+    # As the file writes it: `true` and `null`, not Python's `True` and `None`.
     if value is None or isinstance(value, bool):
         return str(json.dumps(value))
     return repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "…"

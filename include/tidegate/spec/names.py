@@ -65,6 +65,7 @@ def check_name(name: str) -> str:
 
 def check_topic(name: str) -> str:
     """Return the name of a topic if it is valid by Kafka's rule. Raises a mistake otherwise."""
+    # Kafka refuses both, since brokers store a partition in a folder of the topic's name.
     if _TOPIC.fullmatch(name) and name not in (".", ".."):
         return name
     fix = "Use 1 to 249 letters, digits, `.`, `_` and `-`."
@@ -76,6 +77,8 @@ def check_suite(name: str) -> str:
     otherwise.
 
     The name must not contain a path that leads out of the folder.
+
+    Example: `check_suite("../secrets")` raises a mistake.
     """
     if _SUITE.fullmatch(name):
         return name
@@ -187,6 +190,8 @@ def repeated_name(names: Iterable[str]) -> str | None:
     """Return the first name that repeats an earlier one; None if there is none.
 
     As in Spark, case does not count.
+
+    Example: `repeated_name(["id", "ID"])` is `ID`.
     """
     seen: set[str] = set()
     for name in names:

@@ -55,6 +55,7 @@ def read_as(declared: type[HasOptions], readers: Readers = READERS, **first: Any
         option.field: _definition(option, hints[option.field], readers) for option in options
     }
     fields: dict[str, Any] = {**first, **definitions}
+    # The first paragraph is for users; the rest of a class's text is for developers.
     summary = (declared.__doc__ or "").partition("\n\n")[0]
     model = create_model(declared.__name__, __base__=Model, __doc__=summary, **fields)
 
@@ -66,7 +67,10 @@ def read_as(declared: type[HasOptions], readers: Readers = READERS, **first: Any
 
 
 def fitting(check: Callable[[], Any]) -> Any:
-    """Return the result of a check by the kernel; what does not fit is a mistake in the file."""
+    """Return the result of a check by the kernel; what does not fit is a mistake in the file.
+
+    Example: `fitting(lambda: emit.over(columns))`
+    """
     try:
         return check()
     except BadOption as misfit:
@@ -103,6 +107,7 @@ def _type(hint: Any, readers: Readers) -> Any:
         return Union[tuple(_type(part, readers) for part in get_args(hint))]  # noqa: UP007  # of a tuple
     if isinstance(hint, type) and issubclass(hint, HasOptions):
         return read_as(hint, readers)
+    # Otherwise pydantic would read "yes" and 1 as true.
     return StrictBool if hint is bool else hint
 
 

@@ -143,6 +143,7 @@ class Written(Scheduling):
     @classmethod
     def _check_quarantined_rows(cls, written: tuple[AnyCheck, ...], info: Info) -> tuple[AnyCheck, ...]:
         checks = [check for entry in written for check in entry.checks]
+        # Pydantic leaves out fields with mistakes; those are reported already.
         stages = info.data.get("stages") or ()
         partial = [stage.name for stage in stages if stage.unchanged is not None]
         refusing = [check for check in checks if check.on_failure == "quarantine"]
@@ -156,6 +157,7 @@ class Written(Scheduling):
     @field_validator("sinks")
     @classmethod
     def _check_sinks(cls, sinks: tuple[Any, ...], info: Info) -> tuple[Any, ...]:
+        # A case compares emissions itself, and sends nothing.
         if not sinks and not scope_of(info).in_case:
             fix = "Write for example `sinks: [{kind: kafka, topic: availability}]`."
             raise mistake("a pipeline needs at least one sink", fix)
@@ -182,6 +184,7 @@ class Pipeline(Written):
         """The connections that must be set to run the pipeline, each once; the source's is the first."""
         of_sinks = [connection for sink in self.outputs for connection in sink.connections]
         registries = [registry.cluster for registry in self.source.registries]
+        # `dict.fromkeys` removes repetitions and keeps the order.
         return tuple(dict.fromkeys([self.source.cluster, *registries, *of_sinks]))
 
     @property
@@ -204,7 +207,11 @@ class Pipeline(Written):
         return (*self.sinks, *([dead_letters] if dead_letters is not None else ()))
 
     def stage_of(self, sink: SinkModel) -> Stage:
-        """Return the stage whose emissions a sink gets."""
+        """Return the stage whose emissions a sink gets.
+
+        Args:
+            sink: A sink of this pipeline, or its topic of dead letters.
+        """
         return next((stage for stage in self.stages if stage.name == sink.stage), self.stages[-1])
 
     def checked_sink(self, check: QualityCheck) -> Sink | None:
@@ -228,12 +235,15 @@ class Pipeline(Written):
         last stage.
         """
         names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
+        # A check of state reads the state's files, which exist for each stage.
         names |= {self.checked_stage(check).name for check in self.checks if check.rows != "state"}
         return tuple(stage.name for stage in self.stages if stage.name in names)
 
     def key_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the columns of a stage's key: its own ones, or those of the nearest earlier stage
         that has some.
+
+        Example: `("storeId",)` for a stage with `key: [storeId]`, and for those after it without a key.
         """
         earlier = self.stages[: self.stages.index(stage) + 1]
         keys = [before.key for before in earlier if before.key is not None]
@@ -250,5 +260,6 @@ class Pipeline(Written):
         if number == 0:
             return True
         before = self.stages[number - 1]
+        # The order of the columns does not matter here: the same columns are the same groups.
         same_key = stage.key is None or set(stage.key) == set(self.key_of(before))
         return same_key and before.window is None

@@ -15,7 +15,10 @@ from tidegate.spec.stage import Stage
 
 
 def python_functions(pipeline: Pipeline) -> dict[str, str | None]:
-    """Return function -> digest of its module's source; the digest is None before the pipeline is planned."""
+    """Return function -> digest of its module's source; the digest is None before the pipeline is planned.
+
+    Example: `{"shop.compare:same": None}`
+    """
     return {name: digest for stage in pipeline.stages for name, digest in stage.emit.functions.items()}
 
 
@@ -60,7 +63,12 @@ def _with_suite(check: QualityCheck, text: str | None) -> QualityCheck:
 
 
 def suite_text(folder: Path, name: str) -> str:
-    """Return the text of a suite's file. Raises SettingsInvalid if it does not exist or cannot be read."""
+    """Return the text of a suite's file. Raises SettingsInvalid if it does not exist or cannot be read.
+
+    Args:
+        folder: The folder of expectations.
+        name: The name of the suite, without `.json`.
+    """
     path = folder / f"{name}.json"
     try:
         return path.read_text(encoding="utf-8")

@@ -119,6 +119,7 @@ class QualityCheck(Model):
 
         Raises ValueError if the check quarantines rows and the text is not a suite.
         """
+        # Models are frozen, and one may be shared by several plans.
         copy = self.model_copy()
         copy._suite_text = suite_text
         if self.on_failure == "quarantine":
@@ -155,7 +156,11 @@ CheckpointReader = Callable[[QualityCheckpoint], tuple[QualityCheck, ...]]
 
 
 def repeated_suite(checks: Iterable[QualityCheck]) -> str | None:
-    """Return the suite of the first check that repeats an earlier one; None if there is none."""
+    """Return the suite of the first check that repeats an earlier one; None if there is none.
+
+    Args:
+        checks: Checks in the order of the file.
+    """
     targets: set[Any] = set()
     for check in checks:
         if check.target in targets:

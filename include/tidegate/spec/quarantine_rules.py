@@ -52,6 +52,7 @@ class RecordBound(Model):
         """
         too_many = self.count is not None and records > self.count
         share = self.share
+        # Multiplied, not divided: an empty batch has no share, and decimals compare exactly.
         return too_many or (share is not None and records * 100 > share.amount * came_in)
 
 
@@ -69,6 +70,7 @@ def _of_its_own(topic: str | None, info: Info) -> str | None:
             raise mistake("`connection` says where a topic is, and there is none", "Write `topic:`, too.")
         return None
     not_a_source(topic, info)
+    # `quarantine` is read after `sinks`, so all of them are known.
     if f"kafka:{qualified(connection, topic)}" in scope_of(info).sinks:
         raise mistake(f"`{topic}` is also a sink: its consumers expect emissions", "Use another topic.")
     return topic

@@ -55,6 +55,7 @@ def _closing(words: list[lexis.Word]) -> int | None:
     for at, word in enumerate(words[1:], start=1):
         depth += word.says("(") - word.says(")")
         if depth == 0:
+            # At position 1 it closes nothing: the text is not a call.
             return at if at > 1 else None
     return None
 
@@ -87,10 +88,12 @@ def _argument_faults(
 ) -> list[Fault]:
     if not inside:
         return [Fault(f"`{function}()` has no argument", _EXAMPLE)]
+    # A single word may be a column with that name.
     if len(inside) > 1 and inside[0].says("distinct", "all"):
         return [_DISTINCT]
     if _has_comma(inside):
         return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
+    # An expression over one record, as in `select`: Spark computes it before the shuffle.
     if faults := check_expression(argument, columns):
         return faults
     type_ = expression_type(argument, columns)
@@ -113,7 +116,10 @@ def _has_comma(words: list[lexis.Word]) -> bool:
 
 
 def result_type(function: str, argument: str | None, columns: ColumnTypes | None) -> Type | None:
-    """Return the type of an aggregate's result; None if only Spark can tell it."""
+    """Return the type of an aggregate's result; None if only Spark can tell it.
+
+    Example: `result_type("count", None, {})` is `BIGINT`.
+    """
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
     if function == "count":
         return BIGINT
@@ -130,6 +136,7 @@ def result_type(function: str, argument: str | None, columns: ColumnTypes | None
             if function == "sum"
             else decimal(min(38, size + 4), min(38, scale + 4))
         )
+    # As in Spark: sums of integers of any width are bigint.
     return BIGINT if function == "sum" and type_.kind in INTEGERS else DOUBLE
 
 

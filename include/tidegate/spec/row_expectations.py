@@ -50,7 +50,10 @@ class _Unsupported(Exception):
 
 
 def suite_rows(text: str) -> SuiteRows:
-    """Parse a suite's file. Raises ValueError if it is not JSON, or not a suite."""
+    """Parse a suite's file. Raises ValueError if it is not JSON, or not a suite.
+
+    Example: `suite_rows('{"expectations": []}')` is `SuiteRows((), ())`.
+    """
     suite = json.loads(text)
     listed = suite.get("expectations") if isinstance(suite, dict) else None
     if not isinstance(listed, list) or not all(isinstance(written, dict) for written in listed):
@@ -105,8 +108,10 @@ def _row_expectation(written: Mapping[str, Any]) -> RowExpectation:
         raise _Unsupported(f"its severity is {written['severity']}")
     if any(isinstance(value, dict) for value in options.values()):
         raise _Unsupported("it has a parameter of the suite")
+    # Great Expectations names the columns of a pair column_A and column_B.
     names = _PAIR if "pair" in name else ("column",)
     columns = tuple(options.pop(argument, None) for argument in names)
+    # An unknown argument may change the meaning, so the library itself evaluates it.
     if not all(isinstance(column, str) for column in columns) or set(options) - set(_OPTIONS[name]):
         raise _Unsupported("it has other arguments than are known here")
     return RowExpectation(name, columns, dict(_checked(name, options)))
@@ -160,6 +165,7 @@ def _values(written: Any) -> tuple[Any, ...]:
 
 def _pattern(written: Any) -> str:
     try:
+        # Python's patterns, not Java's: Great Expectations tests with Python's `re` here.
         return str(re.compile(written).pattern)
     except (re.error, TypeError, OverflowError):
         raise _Unsupported("its `regex` is none that Python reads") from None

@@ -36,6 +36,7 @@ def _check_asset(asset: str, info: Info) -> str:
         fix = f"Write a URI without blanks, such as `{asset_uri('orders')}` for the pipeline `orders`."
         raise mistake(f"{asset!r} is not an asset's URI or name", fix)
     own = scope_of(info).pipeline
+    # Airflow normalizes URIs, and treats one with a slash at the end as the same.
     if own is not None and asset.rstrip("/") == asset_uri(own):
         fix = "Name an asset that another DAG publishes."
         raise mistake("this pipeline publishes that asset itself: each run would start the next one", fix)

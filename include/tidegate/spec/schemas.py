@@ -152,13 +152,19 @@ def imported_texts(folder: Path, text: str) -> Iterator[tuple[str, str]]:
     """Yield name and text of the files that a `.proto` file imports from its folder, also indirectly.
 
     A file comes after the files that it imports. Raises SchemaFault if one cannot be read.
+
+    Args:
+        folder: The folder from which imports are found.
+        text: The text of the importing file.
     """
     return _imports(folder, text, set())
 
 
 def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str]]:
     for name in _IMPORT.findall(text):
+        # Other imports, such as `google/protobuf/timestamp.proto`, come with the compiler.
         if name not in seen and _PATH.fullmatch(name) and (folder / name).is_file():
+            # before the recursion: files that import each other would otherwise never end
             seen.add(name)
             imported = schema_text(folder / name)
             yield from _imports(folder, imported, seen)
@@ -211,6 +217,8 @@ def message_of(schema: ProtoSchema, name: str | None) -> str:
     """Return the full name of a file's message: the named one, or the only one.
 
     Raises a mistake if there is none.
+
+    Example: `message_of(schema, None)` is `shop.Stock` if the file has only that message.
     """
     if name is None and len(schema.top) == 1:
         return schema.top[0]
@@ -258,6 +266,11 @@ def _check_record(registry: Registry, info: Info) -> None:
 def record_name(format_: str, reader: PinnedSchema | None, message: str | None) -> str | None:
     """Return the full name of the records that are read, as a registry's subjects have it; None if
     unknown.
+
+    Args:
+        format_: `avro`, `protobuf` or `json`.
+        reader: The reader's schema; None if the source has no schema file.
+        message: The message of Protobuf; None for other formats.
     """
     if reader is None or format_ == "protobuf":
         return message

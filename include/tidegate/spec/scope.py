@@ -97,12 +97,14 @@ class Scope:
 
 def scope_of(info: Info) -> Scope:
     """Return the scope of the file; an empty one if a model is created without a file."""
+    # An empty scope knows nothing, so that checks that depend on other fields pass.
     return info.context if isinstance(info.context, Scope) else Scope()
 
 
 class Model(BaseModel):
     """A part of the file: immutable, without unknown fields."""
 
+    # Defaults are validated, because validators also note facts in the scope, and resolve nulls.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
@@ -116,14 +118,20 @@ def require_filled(written: Any) -> Any:
 
 
 def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values if none is repeated. Raises a mistake otherwise."""
+    """Return the values if none is repeated. Raises a mistake otherwise.
+
+    Example: `distinct(("id", "id"))` raises a mistake.
+    """
     if (again := next((v for at, v in enumerate(values) if v in values[:at]), None)) is not None:
         raise mistake(f"`{again}` is named twice", "Name it once.")
     return values
 
 
 def suggest_column(name: str, columns: Iterable[str]) -> str:
-    """Return the fix for a column that does not exist: a similar column, or the list of all."""
+    """Return the fix for a column that does not exist: a similar column, or the list of all.
+
+    Example: ``suggest_column("quantty", ["quantity"])`` is ``Did you mean `quantity`?``
+    """
     return did_you_mean(name, columns, f"The columns are {listed(columns)}.")
 
 

@@ -86,6 +86,7 @@ def check_sequence(sequence: Sequence | None, info: Info) -> Sequence | None:
     if sequence is None:
         return None
     data = info.data
+    # Both or neither.
     if (sequence.columns is None) == (sequence.source is None):
         raise mistake("a sequence is made of `columns`, or of fields of Debezium's `source`", _EXAMPLE)
     if data.get("format") == "debezium" and sequence.columns is not None:

@@ -96,6 +96,7 @@ def check_registry_of_sink(registry: SinkRegistry | None, info: Info) -> SinkReg
     Returns the registry, which is the one without a name if none is given. A schema file needs none.
     """
     format_, key_format, file = (info.data.get(name, "") for name in ("format", "key_format", "schema_file"))
+    # `file` may be None, which is a value; "" stands for a field with mistakes.
     if "" in (format_, key_format, file):
         return registry  # the mistake is reported already
     if registry is not None and format_ not in BY_REGISTRY and key_format not in BY_REGISTRY:
@@ -118,6 +119,7 @@ def read_sink_schema(name: str | None, info: Info) -> str | None:
     Returns the name. Raises a mistake if the file is missing, not a schema, or does not fit the columns.
     """
     scope, format_ = scope_of(info), info.data.get("format")
+    # Sinks share the scope: the schema of the sink before must not stay.
     scope.sink_schema = None
     if name is None or format_ is None:
         return name

@@ -73,6 +73,7 @@ def _check_mode(mode: str, info: Info) -> str:
 
 def _check_sql_columns(mode: str, info: Info) -> str:
     """Refuse emitted columns that the SQL table has already. Case does not count, as in most databases."""
+    # With `upsert` a deletion deletes the row, so that no column marks it.
     taken = names.SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
     stage = stage_of(info)
     columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
@@ -80,6 +81,7 @@ def _check_sql_columns(mode: str, info: Info) -> str:
         if (meaning := taken.get(name.lower())) is not None:
             what = f"the column `{name}` is emitted, but the SQL table has a column of that name: {meaning}"
             raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
+        # Also against each other: most databases ignore case in column names.
         taken[name.lower()] = f"`{name}`"
     return mode
 
@@ -288,7 +290,10 @@ def _check_path(path: str, info: Info) -> str:
 
 
 def first_folder(path: str | None) -> str | None:
-    """Return the folder below the lake that a relative path is in; None for an absolute one."""
+    """Return the folder below the lake that a relative path is in; None for an absolute one.
+
+    Example: `first_folder("out/stock")` is `out`, `first_folder("/mnt/stock")` is None.
+    """
     return None if path is None or path.startswith("/") else path.partition("/")[0]
 
 

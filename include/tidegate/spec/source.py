@@ -141,6 +141,7 @@ def _read_start(written: Any) -> Any:
 def _milliseconds(text: str) -> int:
     """Return the milliseconds since 1970 of an ISO 8601 time with a zone. Raises a mistake otherwise."""
     match = _INSTANT.fullmatch(text)
+    # Without a zone the start would depend on the machine.
     if match and not match["zone"]:
         raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
     try:
@@ -151,6 +152,7 @@ def _milliseconds(text: str) -> int:
         raise mistake(f"{text!r} is not a place to start", _START) from None
     if instant < _EPOCH:
         raise mistake(f"{text!r} is before 1970", _START)
+    # Integer arithmetic: `timestamp() * 1000` is a double, and can be off by one.
     return (instant - _EPOCH) // timedelta(milliseconds=1)
 
 

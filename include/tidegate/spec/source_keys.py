@@ -13,7 +13,10 @@ from tidegate.spec.scope import scope_of
 
 
 def check_source_key_format(format_: str, info: Info) -> str:
-    """Refuse `key_format` for `format: debezium`, which reads its keys itself."""
+    """Refuse `key_format` for `format: debezium`, which reads its keys itself.
+
+    Raises a mistake for any `key_format` but `text` with `format: debezium`.
+    """
     if format_ != "text" and info.data.get("format") == "debezium":
         raise mistake("`format: debezium` reads its keys itself", "Leave `key_format` out.")
     return format_
@@ -24,6 +27,8 @@ def read_key_columns(written: Any, info: Info) -> Any:
 
     The scope has no columns until they are parsed without a mistake: later fields then do not report missing
     ones.
+
+    Raises a mistake if the columns are missing, cannot be parsed, or the keys are text.
     """
     scope, format_ = scope_of(info), info.data.get("key_format")
     if format_ == "text" and written is None:
@@ -81,6 +86,7 @@ def check_key_registry(registry: Registry | None, info: Info) -> Registry | None
         return registry
     if registry is None:
         values = info.data.get("registry")
+        # Not the values' subjects: keys have their own, by topic.
         return Registry(connection=values.connection if values is not None else None)
     if registry.subjects is None and registry.strategy != "topic_name":
         fix = "Name the `subjects` in place of it."

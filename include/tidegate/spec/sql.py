@@ -30,6 +30,7 @@ class _Plain(SparkParser):
     function.
     """
 
+    # Without these tables sqlglot leaves a call as a plain call, in the order of its arguments.
     FUNCTIONS = {}  # noqa: RUF012 (so declared by the base class)
     NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
     ARRAY_CONSTRUCTORS = {}  # noqa: RUF012
@@ -146,6 +147,7 @@ def _parse(
     dialect = Spark()
     tokens = dialect.tokenize(text)
     spans = [(token.start, token.end + 1) for token in tokens if token.token_type in _QUOTED]
+    # Both must see the same quotes: otherwise a function could hide in what one takes for a text.
     if spans != [(word.start, word.end) for word in words if word.kind in ("string", "quoted")]:
         raise _Unclear("it can be read in two ways")
     called = {name.start for name in names}
@@ -180,9 +182,11 @@ def _inside(
     Without `constants_too`, a call that is refused by name is not refused again.
     """
     nodes = list(tree.walk(bfs=False, prune=lambda node: isinstance(node, exp.DataType)))
+    # A part that is not understood makes the further checks of columns meaningless.
     if faults := [fault for node in nodes for fault in _structure(node)]:
         return faults
     casts = sum(name.says("cast", "try_cast") for name in names)
+    # Casts are nodes of their own; each other call in the text must be a call in the tree.
     if sum(isinstance(node, _CALLS) for node in nodes) != len(names) - casts:
         raise _Unclear("it can be read in two ways")
     column_faults = (_column(node, columns) for node in nodes if isinstance(node, exp.Column))
@@ -225,6 +229,7 @@ def _placed(node: exp.Identifier) -> bool:
     for kind, place in _PLACES:
         if isinstance(parent, kind) and place in (None, node.arg_key):
             return True
+    # Lambdas nest, and an inner one sees the variables of all outer ones.
     enclosing = node.find_ancestor(exp.Lambda)
     while enclosing is not None:
         if any(variable.name.lower() == node.name.lower() for variable in enclosing.expressions):

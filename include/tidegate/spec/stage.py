@@ -39,10 +39,12 @@ def _open_stage(scope: Scope) -> None:
 
     It may name the source's columns, or the key and emissions of the stage before.
     """
+    # Before the fields: each notes its facts in the newest entry.
     scope.stages.append(StageScope())
     stage, before = scope.stage, scope.before
     if before is not None:
         stage.keys = before.keys
+        # With one of them unknown, a missing column cannot be told from a mistake.
         if before.keys is not None and before.emitted is not None and before.windowed is not None:
             stage.columns = {**before.keys, **before.emitted, **(WINDOW_COLUMNS if before.windowed else {})}
     elif scope.columns is not None:
@@ -266,6 +268,7 @@ class Stage(Model):
         stage = scope_of(info).stage
         if (name := names.repeated_name(select)) is not None:
             raise mistake(f"`{name}` appears twice", "Names have to differ in more than case.")
+        # With `collect` the selected columns are fields of events, apart from the key's columns.
         keys = {} if stage.collects else {key.lower(): key for key in stage.keys or ()}
         for name, expression in select.items():
             key = keys.get(name.lower(), name)
@@ -316,6 +319,7 @@ class Stage(Model):
         """Name -> SQL that Spark computes per record: the selected columns, or the aggregates' arguments."""
         if isinstance(self.reduce, str):
             return self.select
+        # `count(*)` has no argument; the kernel counts any value that is not null.
         return {aggregate.name: aggregate.argument or "1" for aggregate in self.reduce}
 
     @property

@@ -46,6 +46,7 @@ def as_problems(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE)
         route = _route(details, grammar)
         mistakes += [(route, *words) for words in _words(details, route, tree.data, grammar)]
     problems = [tree.problem(*mistake) for mistake in _causes(mistakes, tree.data)]
+    # Sorted first: the remaining problem is at the first place that names the column.
     return _one_per_name(sorted(problems, key=lambda problem: (problem.line, problem.field)))
 
 
@@ -148,6 +149,7 @@ def _not_one_of(details: ErrorDetails, context: dict[str, Any]) -> tuple[str, st
     Pydantic lists the words as text: `'a', 'b' or 'c'`.
     """
     written = context.get("tag", details["input"])
+    # Unions have tags, literals have words.
     expected = str(context.get("expected_tags", context.get("expected")))
     allowed = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
     choices = f"Write {listed(allowed)}." if len(allowed) == 1 else f"Write one of {listed(allowed)}."

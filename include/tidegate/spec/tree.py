@@ -36,6 +36,7 @@ class Fraction(float):
     def __new__(cls, text: str) -> Fraction:
         """Return the nearest double. Raises ValueError if the text is not a number."""
         number = super().__new__(cls, text)
+        # `0.10` and `0.1` are one double, and two decimals.
         number.text = text
         return number
 
@@ -62,7 +63,10 @@ class Tree:
         return self.locate()
 
     def problem(self, route: Route, message: str, fix: str) -> Problem:
-        """Return a problem at a route, or at the nearest value around it that is written."""
+        """Return a problem at a route, or at the nearest value around it that is written.
+
+        Example: `tree.problem(("sinks", 0, "topic"), "it is empty", "Write a topic.")`
+        """
         dotted = ".".join(map(str, self.root + route)) or "file"
         return Problem(self.file, self.line(route), dotted, message, fix)
 
@@ -84,7 +88,10 @@ class Tree:
 
 
 def unlocated(data: Any, file: str) -> Tree:
-    """Return a tree of data that was not read from a text: every problem is on line 1."""
+    """Return a tree of data that was not read from a text: every problem is on line 1.
+
+    Example: `unlocated({"topics": ["stock"]}, "case.yaml")`
+    """
     return Tree(file, data, dict)
 
 
@@ -94,6 +101,7 @@ def read_text(path: Path) -> str:
     Raises PipelineInvalid if it cannot be read.
     """
     try:
+        # Not `read_text`, which would translate line ends: the pipeline's hash is of the exact text.
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         message, fix = f"byte {error.start} is not UTF-8", "Save the file as UTF-8."
@@ -166,6 +174,7 @@ class _Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def value(self, node: yaml.Node, route: Route) -> Any:
+        # `mapping` has noted the line of the field's name, which is where people look.
         self.lines.setdefault(route, _line(node))
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return self.mapping(node, route)
@@ -195,6 +204,7 @@ class _Reading:
                 fix = f"Keep one of the two; the first is on line {self.lines[here]}."
                 self.refuse(key, here, "written twice", fix)
                 continue
+            # before the value is read, so that its own line does not replace this one
             self.lines[here] = _line(key)
             result[name] = self.value(item, here)
         return result
@@ -231,6 +241,7 @@ def _not_yaml(error: yaml.YAMLError, text: str, file: str) -> PipelineInvalid:
         return _unreadable(file, line, "contains a character that YAML does not allow", "Remove it.")
     if not isinstance(error, yaml.MarkedYAMLError):
         return _unreadable(file, 1, f"not YAML: {error}", "Correct it.")
+    # The place of the problem; the context may have begun many lines before.
     mark = error.problem_mark or error.context_mark
     line = int(mark.line) + 1 if mark else 1
     message = ", ".join(part for part in (error.context, error.problem) if part)
@@ -291,6 +302,7 @@ def _lines_of_json(text: str, file: str) -> dict[Route, int]:
 
     JSON is valid YAML after replacing tabs, which its strings cannot contain.
     """
+    # One blank for one tab keeps every line where it is.
     return _read_yaml(text.replace("\t", " "), file).lines
 
 

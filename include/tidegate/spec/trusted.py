@@ -81,7 +81,12 @@ def require_trusted(names: Iterable[str]) -> None:
 
 
 def is_trusted(module: str) -> bool:
-    """Return whether TIDEGATE_PYTHON_MODULES lists a module, or a package around it."""
+    """Return whether TIDEGATE_PYTHON_MODULES lists a module, or a package around it.
+
+    Example: `is_trusted("shop.alerts")` is True with TIDEGATE_PYTHON_MODULES=shop.
+    """
+    # Read at each call: each process that runs a plan has an environment of its own.
     trusted = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
     parts = module.split(".")
+    # By whole parts: `shop` allows `shop.alerts`, and not `shopping`.
     return any(".".join(parts[:size]) in trusted for size in range(1, len(parts) + 1))

@@ -19,6 +19,7 @@ KINDS = {options_of(window)[0].written: window for window in WINDOWS}
 def _has_one_kind(written: Any) -> Any:
     if not isinstance(written, dict):
         return written
+    # Counted before pydantic chooses a model, whose message would be about another kind's fields.
     kinds = [kind for kind in KINDS if kind in written]
     if not kinds:
         fix = f"Write {listed(KINDS)} with a duration: `window: {{tumbling: 1h, grace: 10m}}`."

@@ -32,6 +32,7 @@ def open_app() -> App:
     Raises SettingsInvalid if a setting cannot be used, LedgerUnavailable if the database does not answer.
     """
     require_absolute_home()
+    # A copy: the web server answers requests in threads, which share os.environ.
     settings = Settings.from_environment({**os.environ, **ledger_environment()})
     return App(settings, current_ledger(settings.ledger))
 
@@ -49,7 +50,13 @@ def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
 
 
 def readable_dags(user: Any, dag_ids: Collection[str]) -> set[str]:
-    """Return which of the DAGs a user may read. A DAG that Airflow does not have can be among them."""
+    """Return which of the DAGs a user may read. A DAG that Airflow does not have can be among them.
+
+    Args:
+        user: Airflow's user of the request.
+        dag_ids: Ids of DAGs.
+    """
+    # Auth managers check the DAGs of one team at a time.
     teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))
     by_team: dict[str | None, set[str]] = defaultdict(set)
     for dag_id in dag_ids:
@@ -62,7 +69,12 @@ def readable_dags(user: Any, dag_ids: Collection[str]) -> set[str]:
 
 
 def may_read_logs(user: Any, dag_id: str) -> bool:
-    """Return whether a user may read the logs of a DAG's tasks, and so also pages that quote records."""
+    """Return whether a user may read the logs of a DAG's tasks, and so also pages that quote records.
+
+    Args:
+        user: Airflow's user of the request.
+        dag_id: The id of the DAG.
+    """
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return bool(
         get_auth_manager().is_authorized_dag(
@@ -76,6 +88,8 @@ def existing_runs(dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
 
     A batch can have been run without Airflow, and a DagRun that was created again with an old id is another
     run.
+
+    Example: `{"nightly@2026-01-31T02:00:00+00:00": "nightly"}`
     """
     runs = {ledger_id: airflow_run_id(ledger_id) for ledger_id in ledger_ids}
     query = select(DagRun.run_id, DagRun.run_after).where(
@@ -86,12 +100,16 @@ def existing_runs(dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
     return {
         ledger_id: run_id
         for ledger_id, run_id in runs.items()
+        # Compared with `run_after` in the id: Airflow may have reused the run's id since.
         if existing.get(run_id) == run_of_batch(ledger_id)
     }
 
 
 def run_in_ledger(dag_id: str, run_id: str) -> str:
-    """Return the ledger's id of a run of Airflow; the given id if Airflow does not have the run."""
+    """Return the ledger's id of a run of Airflow; the given id if Airflow does not have the run.
+
+    Example: `nightly@2026-01-31T02:00:00+00:00` for the run `nightly` of that instant.
+    """
     query = select(DagRun.run_after).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     with create_session(scoped=False) as session:
         run_after = session.scalars(query).first()

@@ -32,10 +32,13 @@ def create_app() -> FastAPI:
 def _refused(request: Request, error: Exception) -> Response:
     """Lead a person who is not logged in to the login; return a page with the reason otherwise."""
     assert isinstance(error, AnyHttpException)
+    # Scripts and probes get a status that they can read, and no redirect to a login form.
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, error.status_code)
     if error.status_code == 401:
+        # 303 makes the browser use GET for the login, whatever the refused request was.
         return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)), 303)
+    # Only 404 of tidegate's own routes has a sentence for people; the framework's are "Not Found".
     detail = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
     sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not detail else str(detail)
     return render(request, "error.html", error.status_code, title="No page", sentence=sentence)

@@ -48,7 +48,11 @@ class Chart:
 
 
 def chart_of(newest_first: Sequence[HistoryEntry]) -> Chart | None:
-    """Return the chart of emitted and suppressed values; None if no batch has counts."""
+    """Return the chart of emitted and suppressed values; None if no batch has counts.
+
+    Args:
+        newest_first: Batches of a stream; those without counts are left out.
+    """
     entries = [entry for entry in reversed(newest_first) if entry.report is not None and entry.report.counts]
     values = [_emitted_and_suppressed(entry) for entry in entries]
     highest = max((emitted + suppressed for emitted, suppressed in values), default=0)
@@ -68,6 +72,7 @@ def chart_of(newest_first: Sequence[HistoryEntry]) -> Chart | None:
 def _bar(
     entry: HistoryEntry, x: float, slot: float, per_record: float, emitted: float, suppressed: float
 ) -> Bar:
+    # A few batches would otherwise be bars as wide as the page.
     width = min(slot * (1 - _GAP), _WIDEST)
     base = HEIGHT - BOTTOM
     title = f"batch {entry.seq}, {_when(entry)}: {number(emitted)} emitted, {number(suppressed)} suppressed"

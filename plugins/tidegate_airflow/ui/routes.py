@@ -28,6 +28,7 @@ from tidegate_airflow.ui.waiting import waiting_reasons
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
+# Numbers in a URL can be of any size; a column of the ledger has 64 bits.
 _MOST = 2**62
 
 Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
@@ -49,11 +50,13 @@ def index(
     """The pipelines that the user may read, a page at a time."""
     app = access.open_app()
     entries = _readable(app, user)
+    # of all streams, without Kafka: the count of failing pipelines is on each page
     troubled = inspect.troubled_streams(app)
     failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
     shown = [entry for entry in (failing if only else entries) if q.lower() in entry.name.lower()]
     first = (page - 1) * PIPELINES_PER_PAGE
     on_page = shown[first : first + PIPELINES_PER_PAGE]
+    # Kafka is asked only for the pipelines on this page.
     rows, lags = _index_rows(access.connected(app, on_page), on_page)
     return render(
         request,
@@ -124,6 +127,7 @@ def batch(
     """A batch: what it read, counted and sent, how long it took, and what failed."""
     app = access.open_app()
     stream = _stream(_entry(app, dag_id), generation)
+    # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
     entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < _MOST else []
     if not entries or entries[0].seq != seq:
         raise HTTPException(404, f"{stream} has no batch {seq}.")
@@ -164,11 +168,13 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
     app = access.open_app()
     entry = _entry(app, dag_id)
+    # The pages of all pipelines are in one folder; the right to one DAG must not open another's.
     own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
     if path in ("", "index.html"):
         first = next((f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams), None)
         if first is not None:
             return RedirectResponse(links_of(request).docs(dag_id, f"{first}/index.html"), 303)
+    # `static` has style sheets that all pages share, and no rows.
     elif path.startswith("static/") or "/".join(path.split("/")[:2]) in own:
         content = read_page(app.settings.data_docs, path)
         if content is not None:
@@ -214,6 +220,7 @@ router.include_router(of_dag)
 
 def _readable(app: App, user: Any) -> list[CatalogEntry]:
     entries = inspect.catalog_entries(app)
+    # Filtered before anything is counted, so that totals reveal no pipeline that the user may not see.
     readable = access.readable_dags(user, [entry.dag_id for entry in entries])
     return [entry for entry in entries if entry.dag_id in readable]
 

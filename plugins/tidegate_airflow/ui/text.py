@@ -10,12 +10,18 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def number(value: float | None) -> str:
-    """`12,345`."""
+    """Return a number without a fraction, with separators of thousands.
+
+    Example: `number(12345.0)` is `12,345`.
+    """
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def size(value: float | None) -> str:
-    """Bytes as `1.2 MB`."""
+    """Return a number of bytes in a decimal unit.
+
+    Example: `size(1_234_567)` is `1.2 MB`.
+    """
     if value is None:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
@@ -26,22 +32,32 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`0.4`."""
+    """Return seconds with one digit behind the point, without a unit.
+
+    Example: `seconds(0.42)` is `0.4`.
+    """
     return NOTHING if value is None else f"{value:,.1f}"
 
 
 def duration(value_s: float | None) -> str:
-    """Seconds in the largest unit of which there are two, such as `90 s` or `36 h`."""
+    """Return seconds in the largest unit of which there are at least two.
+
+    Example: `duration(90)` is `90 s`, `duration(129_600)` is `36 h`.
+    """
     if value_s is None:
         return NOTHING
     for length, unit in _UNITS:
+        # From two of a unit on, rounding changes the value by at most a quarter.
         if abs(value_s) >= 2 * length:
             return f"{value_s / length:,.0f} {unit}"
     return f"{value_s:,.1f} s"
 
 
 def instant(epoch_ms: float | None) -> str:
-    """`2026-01-31 10:30:00`, UTC."""
+    """Return an instant in UTC; its number of milliseconds if Python has no such year.
+
+    Example: `instant(0)` is `1970-01-01 00:00:00`.
+    """
     if epoch_ms is None:
         return NOTHING
     try:

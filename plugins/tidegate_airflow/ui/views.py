@@ -50,7 +50,12 @@ class IndexRow:
 
     @classmethod
     def from_entry(cls, entry: CatalogEntry, overviews: Mapping[Stream, StreamOverview]) -> IndexRow:
-        """Return the row of an entry, with the overview of its first stream."""
+        """Return the row of an entry, with the overview of its first stream.
+
+        Args:
+            entry: The pipeline.
+            overviews: The overviews of all streams that are shown.
+        """
         overview = overviews.get(entry.streams[0]) if entry.streams else None
         return cls(entry, overview, condition_badge(entry, overview))
 
@@ -73,10 +78,15 @@ class PartitionRow:
 
 
 def partition_rows(details: StreamDetails) -> list[PartitionRow]:
-    """At most PartitionRow.MOST partitions, those that are furthest behind first."""
+    """At most PartitionRow.MOST partitions, those that are furthest behind first.
+
+    Args:
+        details: The stream, with the ends of its topics if Kafka has answered.
+    """
     status = details.overview.status
     if status is None:
         return []
+    # Empty if the broker does not answer; partitions of the head are shown all the same.
     ends = details.lags.ends_of(status.head)
     offsets = status.head.offsets
     rows = [PartitionRow(*at, offsets.get(at, 0), ends.get(at)) for at in sorted({*offsets, *ends})]

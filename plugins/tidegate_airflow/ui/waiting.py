@@ -31,13 +31,19 @@ class WaitingTask:
     queued_at: datetime | None
 
     def reason(self, pools: Collection[str], now: datetime) -> str | None:
-        """Return why it does not start, with what to do; None: it may start at any time."""
+        """Return why it does not start, with what to do; None: it may start at any time.
+
+        Args:
+            pools: The names of Airflow's pools.
+            now: The present instant, with a time zone.
+        """
         task = f"The task {self.task_id} of the run {self.run_id}"
         if self.pool not in pools:
             return (
                 f"{task} never starts: Airflow has no pool {self.pool}. Create the pool in Airflow, or "
                 "correct `airflow: {pool: …}` in the pipeline file or in defaults.yaml."
             )
+        # A short queue is normal: an executor takes a while to start a task.
         if self.state == "queued" and self.queued_at is not None and now - self.queued_at > _LONGEST_QUEUED:
             minutes = (now - self.queued_at) // timedelta(minutes=1)
             return (
@@ -54,6 +60,7 @@ def waiting_reasons(dag_id: str) -> list[str]:
     query = select(*columns).where(table.dag_id == dag_id, table.state.in_(["scheduled", "queued"]))
     with create_session(scoped=False) as session:
         pools = set(session.scalars(select(Pool.pool)))
+        # Bounded: a large backfill may have thousands of scheduled tasks.
         tasks = [WaitingTask(*row) for row in session.execute(query.limit(_MOST_SHOWN))]
     now = datetime.now(timezone.utc)
     reasons = (task.reason(pools, now) for task in tasks)
