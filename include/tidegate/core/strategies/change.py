@@ -107,6 +107,7 @@ class Change(Emit):
         """
         if now is None or entry.emitted is None:
             return first_seen(entry, now)
+        # the timestamp of the last emission, not of the last record: drift and heartbeats count from there
         last = entry.emitted_timestamp or 0
         if same is not None and not same(entry.emitted, now, last, timestamp):
             return "changed"
@@ -123,6 +124,7 @@ class Change(Emit):
         if not self.repeats_by_clock or entry.emitted is None or entry.flushed_at is None:
             return entry.close
         assert self.heartbeat_ms is not None, "there is one"
+        # no heartbeat after the window's end, when the entry expires
         return min(entry.flushed_at + self.heartbeat_ms, entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
