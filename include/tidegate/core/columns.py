@@ -56,11 +56,7 @@ class Columns:
         return {field.name: self._rows.column(field.name).to_pylist() for field in ENTRY}
 
     def position(self, row: int) -> Position:
-        """Return (topic, partition, offset) of the row's record.
-
-        Args:
-            row: A row number, from 0.
-        """
+        """Return (topic, partition, offset) of the row's record."""
         return self._topics[row], self._partitions[row], self.offset[row]
 
     def value(self, row: int) -> Any:
@@ -76,11 +72,7 @@ class Columns:
         return self.position(row) if chain is None else root(chain)
 
     def end(self, row: int) -> int:
-        """Return the time of the row's partition at the end of the batch, epoch ms.
-
-        Args:
-            row: A row of the partition that is meant.
-        """
+        """Return the time of the row's partition at the end of the batch, epoch ms."""
         return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
 
 

@@ -77,11 +77,7 @@ class Entries:
             entry.stored_live, removed.stored_live = removed.stored_live, False
 
     def entries_of_key(self, row: int) -> list[Entry]:
-        """Return all entries of a row's key.
-
-        Args:
-            row: Any row of the key.
-        """
+        """Return all entries of a row's key."""
         # a copy: the caller may remove entries while it visits them
         return list(self._keys.get(self._columns.key[row], {}).values())
 
@@ -138,11 +134,7 @@ class Entries:
         return entry.fence is not None and self._fences.repeats(entry, row)
 
     def advance(self, entry: Entry, row: int) -> None:
-        """Note the row's record as the last one that changed the entry.
-
-        Args:
-            row: The record, which gives the entry its position.
-        """
+        """Note the row's record as the last one that changed the entry."""
         entry.row = row
         if self._by_root:
             self._fences.advance(entry, row)

@@ -51,6 +51,8 @@ class Equivalence(HasOptions):
         Args:
             values: The values of one Arrow batch.
             columns: The columns that are compared.
+
+        Raises UserFunctionFailed if it calls a function that does not exist.
         """
         raise NotImplementedError
 

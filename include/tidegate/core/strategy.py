@@ -164,6 +164,8 @@ class Emit(HasOptions):
 
         Args:
             values: The values of one Arrow batch.
+
+        Raises UserFunctionFailed if the comparison is a function that does not exist.
         """
         return None
 
@@ -305,6 +307,8 @@ class Emit(HasOptions):
             schema: The kernel's output schema.
             keys: Plain keys only.
             counts: Gets what became of the records.
+
+        Raises BufferFull if a buffer exceeds its bound and may not emit early.
         """
         raise NotImplementedError
 

@@ -77,7 +77,7 @@ class Timers:
             if entry.due == due:
                 passed_over.append(timer)
                 if entry.pending:
-                    # a session fires at its end, too, but may wait for longer, so the heap's first can be wrong
+                    # a session fires at its end, too, but may wait for longer than that
                     candidate = (self.waits_until(entry), key, start, number, entry)
                     first = candidate if first is None else min(first, candidate)
         for timer in passed_over:

@@ -50,7 +50,7 @@ _UNREADABLE = (
 def reason_of(error: RecordError) -> str:
     """Return why a record is in quarantine.
 
-    Example: `condition_failed: it divides by zero`.
+    Example: "condition_failed: `x / y > 1` has no result: it divides by zero".
     """
     return f"{_REASONS[type(error)]}: {error.what}"
 

@@ -31,7 +31,7 @@ class Values(Protocol):
         Raises RecordFailed, and leaves `accumulator` as it was.
 
         Args:
-            accumulator: A reference; it is not used any more after the call.
+            accumulator: A reference; the one that is returned takes its place.
             row: A record.
         """
         ...
@@ -50,11 +50,7 @@ class Values(Protocol):
         ...
 
     def mark(self, accumulator: Any) -> Any:
-        """Return what `undo` needs, in constant time, however large the accumulator is.
-
-        Args:
-            accumulator: A reference, or None.
-        """
+        """Return what `undo` needs, in constant time, however large the accumulator is."""
         ...
 
     def undo(self, mark: Any) -> Any:

@@ -23,6 +23,8 @@ class Buffers:
         stage: A stage whose strategy holds values back.
         keys: Plain keys.
         counts: Gets the peak of a bounded buffer.
+
+    Raises BufferFull if a buffer exceeds its bound and may not emit early.
     """
 
     def __init__(self, stage: Stage, batch: Batch, keys: Keys, counts: Counts) -> None:

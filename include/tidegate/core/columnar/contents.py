@@ -48,11 +48,7 @@ class Newest:
         return values
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Return the bytes of each value's JSON text; 0 for null.
-
-        Args:
-            values: Values that this object has made.
-        """
+        """Return the bytes of each value's JSON text; 0 for null."""
         return text_bytes(values)
 
 
@@ -111,11 +107,7 @@ class Events:
         return pa.StructArray.from_arrays([lists], names=[EVENTS])
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Return the bytes of each value's JSON text; 0 for null.
-
-        Args:
-            values: Values that this object has made.
-        """
+        """Return the bytes of each value's JSON text; 0 for null."""
         lists = values.field(EVENTS)
         # running sums: the size of a list is a difference of two
         sums = [0, *accumulate(text_bytes(lists.flatten()).tolist())]

@@ -52,6 +52,8 @@ class Buffering(Emit):
             batch: The times of topic-partitions at its end, which fire the last timers.
             schema: The kernel's output schema.
             counts: Gets what became of the records.
+
+        Raises BufferFull if a buffer exceeds its bound and may not emit early.
         """
         buffers = Buffers(stage, batch, keys, counts)
         contents: Contents = Events(keys) if stage.reduce.lists_events else Newest(keys)

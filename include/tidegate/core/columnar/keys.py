@@ -92,11 +92,7 @@ class Keys:
         """The state rows."""
 
     def by_row(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Return values per place as values per row.
-
-        Args:
-            values: One value per place, in the order of lines.
-        """
+        """Return values per place as values per row."""
         return values if self.lines is None else values[self.place]
 
     def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -171,11 +167,7 @@ class Keys:
         return Times(self)
 
     def lines_with(self, rows: Mask) -> Mask:
-        """Return per row whether its line contains any of these rows.
-
-        Args:
-            rows: A mask of rows.
-        """
+        """Return per row whether its line contains any of these rows."""
         lines = np.zeros(self.line[-1] + 1, np.bool_)
         lines[self.line[rows]] = True
         return lines[self.line]

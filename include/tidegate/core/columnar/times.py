@@ -36,11 +36,7 @@ class Times:
         self._line_end: Ints = np.cumsum(np.bincount(keys.line))
 
     def last(self, row: Ints) -> Ints:
-        """Return the step after the last one of the rows' lines.
-
-        Args:
-            row: Row numbers.
-        """
+        """Return the step after the last one of the rows' lines."""
         last: Ints = 2 * self._line_end[self._keys.line[row]]
         return last
 

@@ -132,7 +132,10 @@ class Change(Emit):
         return self.timer_reason if self.repeats_by_clock and at < entry.close else None
 
     def compare(self, values: Values) -> Sameness:
-        """Return the comparison of two outputs, and with `timestamp` of their timestamps."""
+        """Return the comparison of two outputs, and with `timestamp` of their timestamps.
+
+        Raises UserFunctionFailed if `equal: python` names a function that does not exist.
+        """
         same = self.equal.bind(values, self.compared)
         if not self.timestamp:
             return same
