@@ -28,6 +28,7 @@ def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iter
         rows: the rows that were decided, of whole keys with their state, in the kernel's order.
         decided: the rows that came out of the kernel; each entry's emissions in the kernel's order.
     """
+    # the emission before can be in another batch, so all of them must be decided first
     batches = list(decided)
     numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
     if not numbers:
@@ -52,9 +53,11 @@ def _is_emitted(batch: pa.RecordBatch) -> bool:
 
 def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Array:
     """Return the value before each emission, in the order of the emissions."""
+    # state first: an entry's first emission replaces what its state has emitted
     emitted = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
     order, starts = _by_entry([state, *emissions])
     before = np.empty(len(order), np.int64)
+    # per row, the row of its entry before it; -1 for an entry's first row
     before[order] = np.concatenate([[-1], order[:-1]])
     before[order[starts]] = -1
     previous = before[state.num_rows :]
@@ -65,6 +68,7 @@ def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64],
     """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
     order.
     """
+    # codes, since NumPy cannot sort texts and nulls together
     columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
     order = np.lexsort(columns)  # a stable sort: an entry's rows keep their order
     changed = np.zeros(len(order), bool)

@@ -34,10 +34,14 @@ class Buffer:
     def update(self, entry: Entry) -> None:
         """Count an entry anew after a record, a flush or a roll-back; an entry without pending records is not
         counted.
+
+        Args:
+            entry: An entry of the topic-partition whose buffer this is.
         """
         # Without `max_bytes` an entry counts as one, however many records it holds.
         if self._bound.max_bytes is None and entry.pending and entry in self._pending:
             return
+        # the old size first: the entry may have grown, shrunk or been emptied
         self._bytes -= self._pending.pop(entry, 0)
         if entry.pending:
             self._pending[entry] = size = self._size(entry) if self._bound.max_bytes is not None else 0
@@ -63,6 +67,7 @@ class Buffer:
     def is_full(self) -> bool:
         """Whether the buffer holds more than its bound."""
         most, bytes_ = self._bound.max_records, self._bound.max_bytes
+        # a buffer at its bound is not full yet: only the next entry makes it overflow
         return (most is not None and len(self._pending) > most) or (
             bytes_ is not None and self._bytes > bytes_
         )
@@ -82,7 +87,12 @@ class Buffer:
 
 
 def buffer_full(bound: Bound, records: int, bytes_: int = 0) -> BufferFull:
-    """Return the error for a buffer that would have to hold this many records (and bytes)."""
+    """Return the error for a buffer that would have to hold this many records (and bytes).
+
+    Args:
+        records: The number of entries, with the one that exceeds the bound.
+        bytes_: The bytes of their keys and values; only used if the bound counts bytes.
+    """
     bounds = {"max_records": bound.max_records, "max_bytes": bound.max_bytes}
     described = ", ".join(f"`{name}: {most}`" for name, most in bounds.items() if most is not None)
     return BufferFull(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# days from 1970 to 0001-01-01 and to 9999-12-31
 _DAYS = (-719_162, 2_932_896)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _SECONDS_OF_DAY = 86_400
@@ -18,6 +19,8 @@ def beyond_calendar(values: pa.Array) -> pa.BooleanArray | None:
     deep.
 
     Returns None if there is none, which is found without a loop over the values.
+
+    Example: days 0 and 3,000,000 since 1970 give `[False, True]`, day 0 alone gives None.
     """
     outside = _outside(values)
     return outside if outside is not None and pc.any(outside).as_py() else None
@@ -37,6 +40,7 @@ def _outside(values: pa.Array) -> pa.BooleanArray | None:
     if pa.types.is_list(type_):
         return _in_lists(values, _outside(pc.list_flatten(values)))
     if pa.types.is_map(type_):
+        # as a list of entries: Arrow has no kernel that flattens a map
         entry = pa.struct([type_.key_field, type_.item_field])
         return _outside(values.cast(pa.list_(pa.field("entries", entry, nullable=False))))
     return None
@@ -50,6 +54,7 @@ def _either(parts: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
     result: pa.BooleanArray | None = None
     for part in parts:
         if part is not None:
+            # `or` with null is null, which would hide what the other part has
             part = pc.fill_null(part, False)
             result = part if result is None else pc.or_(result, part)
     return result

@@ -27,6 +27,7 @@ class Columns:
 
     @cached_property
     def _topics(self) -> list[str]:
+        # a batch has few topics: each name becomes one Python object
         encoded = self._rows.column("topic").dictionary_encode()
         names = encoded.dictionary.to_pylist()
         return [names[code] for code in encoded.indices.to_pylist()]
@@ -63,7 +64,10 @@ class Columns:
         return self._rows.column("value")[row].as_py()
 
     def root(self, row: int) -> Position:
-        """Return the position of the record that the row's record originally comes from."""
+        """Return the position of the record that the row's record originally comes from.
+
+        Example: the chain `orders/0/7;totals/1/3` gives `("orders", 0, 7)`.
+        """
         chain = self._chains[row]
         return self.position(row) if chain is None else root(chain)
 
@@ -75,6 +79,10 @@ class Columns:
 def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:
     """Return per row the largest clock that was applied to its topic-partition before; a scalar if all are
     equal.
+
+    Args:
+        rows: Rows with the columns `topic` and `partition`.
+        batch: Has `floor` and `clocks`.
     """
     floor = pa.scalar(batch.floor, pa.int64())
     if all(clock == batch.floor for clock in batch.clocks.values()):
@@ -83,6 +91,7 @@ def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64S
     text = rows.schema.field("topic").type
     names = pa.array(sorted(set(topics)), text)
 
+    # a topic-partition as one number: `index_in` looks up one column only
     def numbers(topic: pa.Array, partition: pa.Array) -> pa.Int64Array:
         number = pc.index_in(topic, value_set=names).cast(pa.int64())
         return pc.add(pc.multiply(number, 2**32), partition.cast(pa.int64()))
@@ -93,7 +102,11 @@ def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64S
 
 
 def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
-    """Count how far records are behind the time of their partition, in ms: 0 for records that advance it."""
+    """Count how far records are behind the time of their partition, in ms: 0 for records that advance it.
+
+    Args:
+        counts: Gets number, sum and largest lateness; null times do not count.
+    """
     record = pc.equal(rows.column("kind"), RECORD)
     behind = pc.subtract(rows.column("time"), rows.column("timestamp")).filter(record).drop_null()
     if len(behind):

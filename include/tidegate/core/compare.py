@@ -41,6 +41,9 @@ def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
 def any_differs(left: pa.StructArray, right: pa.StructArray, names: tuple[str, ...]) -> pa.BooleanArray:
     """Return True where any of the named fields differs between the two structs, whatever their
     own validity.
+
+    Args:
+        names: The fields that are compared.
     """
     result = pa.repeat(False, len(left))
     for name in names:
@@ -55,7 +58,10 @@ def _any_field_differs(left: pa.StructArray, right: pa.StructArray) -> pa.Boolea
 def equal(left: Any, right: Any) -> bool:
     """Return whether two Python values are equal; null and NaN equal themselves, and a map's order does not
     count.
+
+    Example: the maps `[("a", 1), ("b", 2)]` and `[("b", 2), ("a", 1)]` are equal, `[1, 2]` and `[2, 1]` not.
     """
+    # decides most pairs; what follows is for NaN, and for maps inside of other values
     if left is right or left == right:
         return True
     if isinstance(left, float) and isinstance(right, float):
@@ -66,6 +72,7 @@ def equal(left: Any, right: Any) -> bool:
         if len(left) != len(right):
             return False
         if _is_map(left) and _is_map(right):
+            # entries have no order, so they are compared as sets
             return identity(left) == identity(right)
         return all(map(equal, left, right))
     return False
@@ -75,6 +82,8 @@ def ordered(value: Any) -> Any:
     """Return the value with the entries of every map in it in one order, the same for equal maps.
 
     The order itself has no meaning.
+
+    Example: `ordered([("b", 1), ("a", 2)])` is `[("a", 2), ("b", 1)]`.
     """
     if isinstance(value, dict):
         return {name: ordered(part) for name, part in value.items()}
@@ -89,8 +98,11 @@ def ordered(value: Any) -> Any:
 def unsigned_zero(value: Any) -> Any:
     """Return the value with every -0.0 in it as 0.0: they are equal, so they must have one text
     and one hash.
+
+    Example: `unsigned_zero({"x": -0.0})` is `{"x": 0.0}`.
     """
     if isinstance(value, float):
+        # -0.0 + 0.0 is 0.0
         return value + 0.0
     if isinstance(value, dict):
         return {name: unsigned_zero(part) for name, part in value.items()}
@@ -109,7 +121,10 @@ def _by_key(entries: list[Any]) -> list[Any]:
 
 
 def has_map(type_: pa.DataType) -> bool:
-    """Return whether a value of this type can contain a map."""
+    """Return whether a value of this type can contain a map.
+
+    Example: it is True for a list of maps.
+    """
     return pa.types.is_map(type_) or any(
         has_map(type_.field(number).type) for number in range(type_.num_fields)
     )

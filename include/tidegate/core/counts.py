@@ -38,6 +38,9 @@ class Counts(Counter[str]):
 
 
 def outgoing(counts: Mapping[str, float]) -> int:
-    """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse."""
+    """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse.
+
+    Example: 5 emissions, one of which is `emitted-too-large`, give 4.
+    """
     refused = counts.get("emitted-too-large", 0) + counts.get("emitted-refused-timestamp", 0)
     return int(counts.get("emitted", 0) - refused)

@@ -46,11 +46,17 @@ class Entries:
         """Whether entries expire: then an entry without a timer has expired."""
 
     def at(self, row: int, span: Span | None) -> Entry:
-        """Return the entry of a row's key and a window; create it if there is none."""
+        """Return the entry of a row's key and a window; create it if there is none.
+
+        Args:
+            row: A row of the key; it becomes the row of an entry that is created.
+            span: The window; None without windows.
+        """
         key = self._columns.key[row]
         # rows are sorted by key: usually the next record has the same one
         if key != self._key:
             self._key, self._windows = key, self._keys.setdefault(key, {})
+        # an entry is never falsy: it has neither a length nor a truth value
         return self._windows.get(span) or self._created(key, span, row)
 
     def _created(self, key: str, span: Span | None, row: int) -> Entry:
@@ -72,6 +78,7 @@ class Entries:
 
     def entries_of_key(self, row: int) -> list[Entry]:
         """Return all entries of a row's key."""
+        # a copy: the caller may remove entries while it visits them
         return list(self._keys.get(self._columns.key[row], {}).values())
 
     def pending(self) -> list[Entry]:
@@ -82,7 +89,11 @@ class Entries:
         )
 
     def restore(self, row: int) -> None:
-        """Restore an entry from its state row; of several rows of an entry the last one counts."""
+        """Restore an entry from its state row; of several rows of an entry the last one counts.
+
+        Args:
+            row: A state row. State comes before the records of its group.
+        """
         stored = self._columns.stored
         start, end = stored["window_start"][row], stored["window_end"][row]
         entry = self.at(row, None if start is None else (start, end))
@@ -114,7 +125,12 @@ class Entries:
         self.note_pending(entry)
 
     def repeats(self, entry: Entry, row: int) -> bool:
-        """Return whether the entry has had the row's record already."""
+        """Return whether the entry has had the row's record already.
+
+        Args:
+            entry: An entry with a fence, or without one: then nothing is repeated.
+            row: A record.
+        """
         return entry.fence is not None and self._fences.repeats(entry, row)
 
     def advance(self, entry: Entry, row: int) -> None:
@@ -126,7 +142,12 @@ class Entries:
             self.touch(entry)
 
     def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
-        """Give a merged session the fences of the sessions that it is made of."""
+        """Give a merged session the fences of the sessions that it is made of.
+
+        Args:
+            merged: The new session.
+            joined: The sessions that it replaces.
+        """
         if not self._by_root:
             merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
         merged.fence_row = max((e.fence_row for e in joined if e.fence_row is not None), default=None)
@@ -157,16 +178,22 @@ class Entries:
             self._removed[entry.key, entry.window] = entry
 
     def savepoint(self, row: int) -> Callable[[], None]:
-        """Return a function that undoes all later changes to the entries of the row's key."""
+        """Return a function that undoes all later changes to the entries of the row's key.
+
+        Args:
+            row: A record that may turn out to be unusable.
+        """
         key = self._columns.key[row]
         windows = self._keys.setdefault(key, {})
         before = dict(windows)
         removed = {place: entry for place, entry in self._removed.items() if place[0] == key}
+        # entries change in place, so all attributes are saved; of what grows, a mark in constant time
         slots = [(entry, entry.slots()) for entry in (*before.values(), *removed.values())]
         marks = [(entry, self._values.mark(entry.accumulator)) for entry in before.values()]
         changed = len(self.changed)
 
         def roll_back() -> None:
+            # entries that came since then leave the buffer; `Timers` skips them without a due time
             for entry in windows.values():
                 entry.due = NEVER
                 self.empty(entry)

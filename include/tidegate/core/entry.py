@@ -21,6 +21,7 @@ class Entry:
     `removed`: it is over, and only a state row that says so remains to be written.
     """
 
+    # slots keep entries small, and name all attributes that a savepoint restores
     __slots__ = (
         "accumulator",
         "bytes",
@@ -99,7 +100,11 @@ class Entry:
         return [getattr(self, name) for name in self.__slots__]
 
     def reset(self, slots: list[Any]) -> None:
-        """Restore all attributes. The caller restores what `accumulator` refers to."""
+        """Restore all attributes. The caller restores what `accumulator` refers to.
+
+        Args:
+            slots: What `slots` returned for this entry.
+        """
         for name, value in zip(self.__slots__, slots, strict=True):
             setattr(self, name, value)
 

@@ -46,11 +46,23 @@ class Equivalence(HasOptions):
     """Whether it compares each column by itself, so that `compare.any_differs` decides, too."""
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs in these columns."""
+        """Return the comparison of two outputs in these columns.
+
+        Args:
+            values: The values of one Arrow batch.
+            columns: The columns that are compared.
+
+        Raises UserFunctionFailed if it calls a function that does not exist.
+        """
         raise NotImplementedError
 
     def text(self, values: Values, columns: Columns) -> Callable[[Any], bytes]:
-        """Return the function that writes an output's columns as text: equal outputs have equal texts."""
+        """Return the function that writes an output's columns as text: equal outputs have equal texts.
+
+        Args:
+            values: The values of one Arrow batch.
+            columns: The columns that count.
+        """
         read, text = _row_reader(values, columns), _row_text(values, columns)
         return lambda output: text(read(output))
 
@@ -61,11 +73,20 @@ class Equivalence(HasOptions):
     def leaves(
         self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray, columns: Columns
     ) -> pa.BooleanArray:
-        """Return True where a candidate is emitted; for the arguments see `Emit.emits_latest`."""
+        """Return True where a candidate is emitted; for the arguments see `Emit.emits_latest`.
+
+        Args:
+            columns: The columns that are compared.
+        """
         raise NotImplementedError
 
     def retyped(self, retype: Retype, columns: Columns) -> Equivalence:
-        """Return the equivalence with its condition typed for the actual columns."""
+        """Return the equivalence with its condition typed for the actual columns.
+
+        Args:
+            retype: Returns a condition with the types of columns.
+            columns: The columns that the stage emits.
+        """
         return self
 
     @property
@@ -154,6 +175,7 @@ class Amount:
         difference = _EXACT.subtract(now, last).copy_abs()
         if not self.percent:
             return difference <= self.amount
+        # multiplied out, since a division would have to round
         return _EXACT.multiply(difference, _HUNDRED) <= _EXACT.multiply(last.copy_abs(), self.amount)
 
 
@@ -177,11 +199,19 @@ class Within(Equivalence):
     )
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs."""
+        """Return the comparison of two outputs.
+
+        Raises ConditionFailed, when it compares, if a value with a tolerance is no number.
+        """
         return self.same(values.field, columns)
 
     def same(self, field: Callable[[str], Callable[[Any], Any]], columns: Columns) -> Sameness:
-        """Return the comparison of two outputs; `field` returns the reader of a column."""
+        """Return the comparison of two outputs; `field` returns the reader of a column.
+
+        Args:
+            field: Returns the reader of a column.
+            columns: The columns without a tolerance are compared exactly.
+        """
         tests = dict.fromkeys(columns, equal) | {
             name: partial(amount.accepts, name) for name, amount in self.within.items()
         }
@@ -256,8 +286,10 @@ class PythonEqual(Equivalence):
         def same(old: Any, new: Any, *_: int) -> bool:
             try:
                 answer = function(read(old), read(new))
+            # the user's code can raise anything, and it is the record that must be named
             except Exception as error:
                 raise self._failed(f"raised {type(error).__name__}: {error}") from error
+            # an accidental return value, such as None or a number, must not suppress records
             if not isinstance(answer, bool):
                 raise self._failed(f"gave {answer!r}, which is neither True nor False")
             return answer
@@ -357,6 +389,7 @@ class _Compared:
         below, low, high, above = _band(near[start], self._tolerance)
         for row in range(start + 1, end):
             value = near[row]
+            # NaN bounds compare false, so that such values fall through to the exact comparison
             if low <= value <= high and runs[row] == run:
                 continue
             if not (value < below or value > above) and not self._differs(last, row):

@@ -89,7 +89,10 @@ def refusal(expectations: Iterable[RowExpectation], row: Row) -> str | None:
 
 
 def missing(value: Any) -> bool:
-    """Return whether a value is null, or NaN, which pandas counts as null."""
+    """Return whether a value is null, or NaN, which pandas counts as null.
+
+    Example: it is True for None and NaN, and False for 0 and an empty text.
+    """
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -106,6 +109,7 @@ def _lengths_between(options: Options) -> Test:
 
 
 def _in_set(options: Options) -> Test:
+    # found in constant time; as in Python, 1 and 1.0 are equal
     return frozenset(options["value_set"]).__contains__
 
 

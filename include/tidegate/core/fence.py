@@ -24,7 +24,12 @@ class Fences:
         self._is_replay = is_replay
 
     def restore(self, entry: Entry, row: int) -> None:
-        """Set the entry's fence to its state row."""
+        """Set the entry's fence to its state row.
+
+        Args:
+            entry: An entry that is restored.
+            row: Its state row.
+        """
         entry.group = None  # all parts of an exploded record are in one batch
         entry.fence_row = row if self._is_replay and self._by == "root" else None
         if self._by == "offset":
@@ -33,17 +38,28 @@ class Fences:
             entry.fence = self._columns.root(row)
 
     def advance(self, entry: Entry, row: int) -> None:
-        """Move the entry's fence to a record of this batch."""
+        """Move the entry's fence to a record of this batch.
+
+        Args:
+            row: The record that has changed the entry.
+        """
         if self._by == "root":
             entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
 
     def repeats(self, entry: Entry, row: int) -> bool:
-        """Return whether the entry has had the record."""
+        """Return whether the entry has had the record.
+
+        Args:
+            entry: An entry with a fence.
+            row: A record of its key.
+        """
         assert entry.fence is not None
         if self._is_replay:
             return False
         if self._by == "offset":
+            # the cheap test first: usually a record is past the fence
             later = self._columns.offset[row] > entry.fence[2]
             return not later and repeats(self._columns.position(row), entry.fence)
+        # parts that are exploded from one record have one root: they do not repeat each other
         position = self._columns.position(row)
         return repeats(self._columns.root(row), entry.fence) and entry.group != position

@@ -33,7 +33,13 @@ _REPETITIONS = ("repeated", "outdated")
 
 
 class Folding:
-    """A stage over one Arrow batch of whole groups: of keys, or, if its buffer is bounded, of partitions."""
+    """A stage over one Arrow batch of whole groups: of keys, or, if its buffer is bounded, of partitions.
+
+    Args:
+        rows: Rows in the kernel's order, each group's state before its records.
+        schema: The output schema.
+        counts: Gets what became of the records.
+    """
 
     def __init__(
         self, stage: Stage, batch: Batch, rows: pa.RecordBatch, schema: pa.Schema, counts: Counts
@@ -73,6 +79,9 @@ class Folding:
         """Apply all rows; yields emission, state and trace rows.
 
         Raises BufferFull, and the errors of records (`RECORD_ERRORS`) if the stage stops for them.
+
+        Args:
+            group_ends: The row after the last one of each group, ascending.
         """
         start = 0
         with _without_garbage_collection():
@@ -103,6 +112,7 @@ class Folding:
 
     def _record(self, row: int) -> None:
         before, timestamp = self._columns.before[row], self._columns.timestamp[row]
+        # another key's record has reached these timers: they fire before this record is applied
         if self._timers.next_due <= before:
             self._cause = TIMER
             self._fire(before)
@@ -114,9 +124,11 @@ class Folding:
             fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
         except _FlushFailed as failed:
             raise failed.error from None
+        # this record's own time reaches them: they fire after it is applied
         if self._timers.next_due <= now:
             self._cause = TIMER if advances else row
             self._fire(now)
+        # last: a timer that has just fired may have made room
         if self._buffer is not None and self._buffer.is_full:
             self._cause = row
             self._relieve(self._buffer, now)
@@ -133,6 +145,7 @@ class Folding:
 
     def _usable(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Apply a record, or quarantine it as if it had never come: in all of its windows, or in none."""
+        # in a hopping window the record may fail after it was counted in earlier windows
         counts = self._counts.copy()
         savepoints = [self._entries.savepoint(row), self._outcome.savepoint(self._columns.key[row])]
         if self._buffer is not None:
@@ -217,9 +230,11 @@ class Folding:
         """Fold the record in for strategies that hold values back, and flush if that fills the buffer."""
         size = self._values.event_size(row) if self._counts_bytes else 0
         if self._counts_bytes and self._emit.overflows([entry], size):
+            # before the record is folded in: no emission may exceed `max_bytes`, unless one event does
             self._make_room(entry, now)
         self._advance(entry, row, self._values.fold(entry.accumulator, row), timestamp)
         if not entry.pending:
+            # only the first record that waits starts the timer; newer ones do not restart it
             entry.since = self._emit.starts_at(entry.timestamp, now)
         elif not self._emit.empties:
             self._counts["intermediate-result-suppression"] += 1
@@ -243,6 +258,7 @@ class Folding:
         is_candidate = passes and refusal is None
         reason = self._emit.on_record(entry, output, newest, self._gate.same) if is_candidate else None
         fate = reason or (self._emit.suppressed if is_candidate else "refused" if passes else "filtered")
+        # a record that `change` suppresses writes no state: a batch costs what it changes
         if reason is not None or not self._forgets_suppressed:
             self._advance(entry, row, accumulator, timestamp)
         if reason is not None:
@@ -271,8 +287,10 @@ class Folding:
     def _in_session(self, window: Window, row: int, timestamp: int, now: int) -> str:
         """Open a session with a record, or extend one, or join several into one."""
         joined, span = self._joined(window, row, timestamp)
+        # a final value is not emitted twice, so no record may join a session that is over
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
             return self._late()
+        # before sessions are merged: a repetition must change nothing
         if any(self._entries.repeats(entry, row) for entry in joined):
             return "repeated"
         alone = span == (timestamp, timestamp)
@@ -317,12 +335,14 @@ class Folding:
                     self._make_room(entry, now)
         for entry in joined:
             entry.row = row
+            # consumers have a value under a window that no longer exists: it is deleted first
             if entry.emitted is not None and self._retracts:
                 newest = max(entry.timestamp, entry.emitted_timestamp or 0)
                 self._outcome.emit(entry, None, newest, now, self._cause, "merged")
         accumulator = joined[0].accumulator
         for entry in joined[1:]:
             accumulator = self._values.merge(accumulator, entry.accumulator)
+        # `remove` empties entries, so what they hold back is read before
         parts = [(entry, entry.pending, entry.since, entry.bytes) for entry in joined]
         for entry in joined:
             self._entries.remove(entry)
@@ -451,6 +471,7 @@ class Folding:
     def _finish_group(self) -> None:
         """Fire what the end of the batch reaches, and store what has changed."""
         self._cause = TIMER
+        # each entry's partition has an end of its own; timers beyond it stay in the state row (`due_at`)
         while (fired := self._timers.pop(NEVER)) is not None:
             due, entry = fired
             end = self._columns.end(entry.row)
@@ -460,6 +481,7 @@ class Folding:
             self._drain()
         for entry in self._entries.changed:
             self._store(entry)
+        # no entry is in two groups, so memory is that of the largest group
         self._entries.clear()
         self._timers.clear()
         if self._buffer is not None:
@@ -473,13 +495,16 @@ class Folding:
     def _store(self, entry: Entry) -> None:
         counts = self._counts
         if self._emit.holds and entry.pending and not self._counts_bytes:
+            # measured once per batch; only `max_bytes` needs it with each record
             entry.bytes = self._values.size(entry.accumulator)
         if not self._stage.keeps_values:
             entry.accumulator = None
         if entry.live:
             self._outcome.remember(entry, self._gate.hashed)
+        # an entry that came and expired within the batch has no row to replace
         elif entry.stored or not entry.removed:
             self._outcome.expire(entry)
+        # differences: `metrics.running_totals` adds them to the totals before the batch
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live

@@ -20,7 +20,12 @@ from tidegate.errors import ConditionFailed
 
 
 class Gate:
-    """A stage's conditions, bound to the values of one Arrow batch. `hashed`: the stage stores hashes."""
+    """A stage's conditions, bound to the values of one Arrow batch. `hashed`: the stage stores hashes.
+
+    Args:
+        values: The values to which the stage's reduce is bound.
+        output: The type of emissions.
+    """
 
     def __init__(self, stage: Stage, values: Values, output: pa.StructType) -> None:
         self.hashed = stage.remembers_hashes
@@ -41,6 +46,7 @@ class Gate:
             self._fields = self._readers(self._names)
         self._expected: list[tuple[str, Callable[[Any], Any]]] = []
         if stage.expectations:
+            # only these columns: reading one makes a Python object per value
             expected = {name for expectation in stage.expectations for name in expectation.columns}
             self._expected = self._readers([name for name in self._names if name in expected])
 
@@ -52,6 +58,9 @@ class Gate:
 
         Deletions always pass: consumers have the values that they delete. Raises ConditionFailed if there is
         no result.
+
+        Args:
+            output: A reference of the reduce; None is a deletion.
         """
         if self._where is None or output is None:
             return True
@@ -73,6 +82,8 @@ class Gate:
     def described(self, entry: Entry) -> dict[str, Any]:
         """Return an entry's state for people: its window, its last emission, the number of records that it
         holds back, and when its timer is due (epoch ms); without what it does not have.
+
+        Example: an entry that waits gives `{"held": 2, "due": 1700000000000}`.
         """
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
@@ -84,7 +95,12 @@ class Gate:
         return {name: value for name, value in description.items() if value is not None}
 
     def remembered(self, output: Any, timestamp: int) -> Any:
-        """Return what is stored of an emitted output."""
+        """Return what is stored of an emitted output.
+
+        Args:
+            output: The emitted output; None is a deletion.
+            timestamp: Its timestamp, in epoch ms.
+        """
         return output if self._digest is None or output is None else self._digest(output, timestamp)
 
     def _repeats(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:

@@ -14,5 +14,7 @@ def live_rows_suffice(stage: Stage) -> bool:
     is late, not a row. Otherwise it is a deleted key, or a key whose content was all emitted, and only its
     position is left: that is below the head, where no record is read again. With `deduplicate: root` the
     position is one of another topic, whose earlier records may come at any time.
+
+    Example: it is False for a stage with `deduplicate: root` and neither a window nor entries that expire.
     """
     return stage.window is not None or stage.emit.expires or stage.deduplicate != "root"

@@ -21,6 +21,8 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
     A group has the same values in the columns `by`; its rows come together. Memory has 32,768 rows or 8 MiB,
     and one batch and the largest group's rows more. An empty batch is passed on at once. Raises
     MemoryExhausted if a group has more text than an Arrow array holds.
+
+    Example: by `key`, batches with the keys `a b` and `b c` become batches that do not separate the two `b`.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
@@ -30,6 +32,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
             continue
         rows, size = rows + batch.num_rows, size + _bytes(batch)
         enough = rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES
+        # only a batch's last group can go on in the next batch, so the cut is before it
         cut = _last_start(batch, pending, by) if enough else None
         if cut is None:
             pending.append(batch)
@@ -82,6 +85,7 @@ def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch], by: Sequen
     """Return the row at which the batch's last group starts; None if that group goes on from `pending`."""
     last = batch.slice(batch.num_rows - 1)
     same = _matches(batch, last, by)
+    # a group's rows come together: the first row like the last one starts it
     start = int(pc.index(same, True).as_py())
     if start == 0 and pending and _matches(pending[-1].slice(pending[-1].num_rows - 1), last, by)[0].as_py():
         return None
@@ -94,12 +98,18 @@ def _matches(rows: pa.RecordBatch, reference: pa.RecordBatch, by: Sequence[str])
 
 
 def starts(keys: pa.Array) -> pa.BooleanArray:
-    """Return True at the first row of each key."""
+    """Return True at the first row of each key.
+
+    Example: the keys `a a b` give `[True, False, True]`.
+    """
     return changes(keys, first=True)
 
 
 def changes(values: pa.Array, first: bool = False) -> pa.BooleanArray:
-    """Return True where a value differs from the row before; in the first row, `first`."""
+    """Return True where a value differs from the row before; in the first row, `first`.
+
+    Example: the values 1, 1, 2 give `[False, False, True]`.
+    """
     rows = len(values)
     return after_first(pc.not_equal(values.slice(1), values.slice(0, max(rows - 1, 0))), rows, first)
 
@@ -107,12 +117,17 @@ def changes(values: pa.Array, first: bool = False) -> pa.BooleanArray:
 def after_first(rest: pa.BooleanArray, rows: int, first: bool = False) -> pa.BooleanArray:
     """Return `first`, then `rest`, which has a value for each row but the first, as a column of
     `rows` rows.
+
+    Example: `[True]` for 2 rows gives `[False, True]`.
     """
     return pa.concat_arrays([pa.array([first]), rest]) if rows else rest
 
 
 def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
-    """Return the row after the last one of each group."""
+    """Return the row after the last one of each group.
+
+    Example: the keys `a a b` give `[2, 3]`.
+    """
     start = starts(rows.column(by[0]))
     for name in by[1:]:
         start = pc.or_(start, starts(rows.column(name)))
@@ -120,7 +135,10 @@ def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
 
 
 def ends(start: pa.BooleanArray) -> pa.BooleanArray:
-    """Return True at the last row of each key."""
+    """Return True at the last row of each key.
+
+    Example: starts `[True, False, True]` give `[False, True, True]`.
+    """
     if not len(start):
         return start
     return pa.concat_arrays([start.slice(1), pa.array([True])])
@@ -137,6 +155,7 @@ def last_where(mask: pa.BooleanArray, start: pa.BooleanArray) -> pa.Int64Array:
 
     Example: mask `[T, F, F, F]` and starts `[T, F, T, F]` give `[0, 0, null, null]`.
     """
+    # -1 at each key's start, so that no number is carried over from the key before
     marked = pc.if_else(mask, row_numbers(len(mask)), pc.if_else(start, pa.scalar(-1, pa.int64()), None))
     filled = pc.fill_null_forward(marked)
     return pc.if_else(pc.equal(filled, -1), None, filled)

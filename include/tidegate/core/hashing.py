@@ -17,11 +17,15 @@ def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
     """Return the signed xxHash64 of each key's UTF-8; null for null."""
     values = keys.fill_null("").cast(pa.binary()).to_pylist()
     hashes = np.fromiter(map(xxhash.xxh64_intdigest, values, repeat(SEED)), np.uint64, len(values))
+    # xxHash is unsigned, Spark's bigint is signed: the same 64 bits
     return pa.array(hashes.view(np.int64), mask=_nulls(keys))
 
 
 def key_hash(key: str) -> int:
-    """Return the hash of one key."""
+    """Return the hash of one key.
+
+    Example: `key_hash("a")` is -8582455328737087284.
+    """
     return int(key_hashes(pa.array([key], pa.string()))[0].as_py())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+# stands for every NaN: NaN itself differs from NaN in a set
 _NAN = object()
 
 

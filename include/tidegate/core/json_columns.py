@@ -34,7 +34,10 @@ def json_texts(values: pa.Array) -> pa.StringArray:
 
 
 def object_texts(names: Sequence[str], parts: Sequence[pa.StringArray]) -> pa.StringArray:
-    """Return JSON objects of fields' names and JSON texts; null if one of the texts is null."""
+    """Return JSON objects of fields' names and JSON texts; null if one of the texts is null.
+
+    Example: names `a` and `b` with the texts `1` and `"x"` give `{"a":1,"b":"x"}`.
+    """
     pieces: list[pa.StringArray | str] = []
     for place, (name, part) in enumerate(zip(names, parts, strict=True)):
         before = "," if place else "{"
@@ -79,6 +82,7 @@ def _may_need_escapes(texts: pa.StringArray) -> bool:
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):  # Arrow lets an array without values have no offsets
         return False
+    # a slice shares the buffers of its whole array
     start, end = np.frombuffer(offsets, np.int32)[texts.offset :][[0, len(texts)]]
     codes = np.frombuffer(data, np.uint8)[start:end]
     return bool(((codes < 0x20) | (codes == ord('"')) | (codes == ord("\\"))).any())
@@ -88,6 +92,7 @@ def _floats(values: pa.FloatingPointArray) -> pa.StringArray:
     """Write numbers as Java does: `1.0`, `0.001`, `1.0E7`, `"NaN"`."""
     least, end = _PLAIN_FRACTIONS
     size = pc.abs(values)
+    # NaN and infinities are not plain either: they are written one by one
     plain = pc.or_(pc.and_(pc.greater_equal(size, least), pc.less(size, end)), pc.equal(size, 0))
     texts = _cast(values)
     point = pc.if_else(pc.match_substring(texts, "."), "", ".0")
@@ -101,6 +106,7 @@ def _times(values: pa.TimestampArray) -> pa.StringArray:
     """Write times in UTC, to the microsecond: `"2026-01-31T10:30:00.000000Z"`; without Z if the type has no
     zone.
     """
+    # Arrow puts a blank between day and time, Spark a T
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
     zone = "Z" if values.type.tz else ""
     return pc.binary_join_element_wise('"', pc.binary_replace_slice(texts, 10, 11, "T"), zone, '"', "")
@@ -118,6 +124,7 @@ def _lists(values: pa.ListArray) -> pa.StringArray:
 
 def _maps(values: pa.MapArray) -> pa.StringArray:
     entry = pa.struct([values.type.key_field, values.type.item_field])
+    # Arrow has no kernel that flattens a map
     lists = values.cast(pa.list_(pa.field("entries", entry, nullable=False)))
     keys, items = lists.flatten().flatten()
     return _joined(lists, "{", pc.binary_join_element_wise(_map_keys(keys), _part(items), ":"), "}")

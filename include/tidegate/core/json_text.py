@@ -38,6 +38,7 @@ def _encoder(type_: pa.DataType, ordered: bool) -> Encode:
         item = encoder(type_.value_type, ordered)
         return lambda value: "[" + ",".join(map(item, value)) + "]"
     if pa.types.is_floating(type_):
+        # the shortest digits of a float32; `repr` would write those of the double
         digits: Encode = (lambda value: str(np.float32(value))) if pa.types.is_float32(type_) else repr
         return lambda value: _as_java(digits(value)) if math.isfinite(value) else f'"{_not_finite(value)}"'
     if pa.types.is_boolean(type_):
@@ -77,7 +78,10 @@ def _map(key: Encode, item: Encode, ordered: bool) -> Encode:
 
 
 def map_key_encoder(type_: pa.DataType) -> Encode:
-    """Return the function that writes a map's key as JSON text: a string, whichever type it has."""
+    """Return the function that writes a map's key as JSON text: a string, whichever type it has.
+
+    Example: `map_key_encoder(pa.int64())(7)` is `"7"`, with the quotes.
+    """
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return quoted
     encode = encoder(type_)

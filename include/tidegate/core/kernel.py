@@ -23,7 +23,10 @@ _WHOLE_BATCH = Batch()
 
 
 def order(stage: Stage) -> tuple[str, ...]:
-    """Return the columns by which a stage takes its rows."""
+    """Return the columns by which a stage takes its rows.
+
+    Example: it is `rows.BY_PARTITION` for a stage with a bounded buffer, otherwise `rows.BY_KEY`.
+    """
     return BY_PARTITION if stage.bound else BY_KEY
 
 
@@ -48,6 +51,7 @@ def decide(
         for rows in decide(stage, [record_batch], Batch(times={("orders", 0): 1_700_000_000_000})):
             ...
     """
+    # a replayed record is below the fence, although no batch has applied it
     if batch.replay and stage.deduplicate == "offset":
         stage = replace(stage, deduplicate="none")
     counts = Counts()
@@ -58,6 +62,7 @@ def decide(
         nonlocal schema
         for rows in batches:
             schema = schema or output_schema(stage, rows.schema)
+            # usually there is none, and then nothing is filtered or copied
             if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
                 unusable = pc.equal(rows.column("kind"), QUARANTINED)
                 quarantined.append(pass_through(schema, rows.filter(unusable), counts))
@@ -87,6 +92,7 @@ def decide(
 def _decide_groups(
     stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
+    # a bounded buffer is one partition's own, so its records are in order already
     if not stage.bound:
         rows, merged_keys = merge_partitions(rows, stage.by_time)
         counts["keys-in-several-partitions"] += merged_keys

@@ -44,4 +44,5 @@ def _decimals(values: pa.Array) -> pa.StringArray:
 def _times(values: pa.TimestampArray) -> pa.StringArray:
     """Write `2026-01-31 10:30:00.5`, in UTC, with as many digits of the fraction as needed."""
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
+    # in this order: a whole second loses its zeros first, and then the point
     return pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")

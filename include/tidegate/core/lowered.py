@@ -24,6 +24,10 @@ def lower_entries(
     `times` is the time of each topic-partition by the right clock, `floor` that of the others. What a row
     waits for counts from there: it goes out later than it would have, and never waits for the wrong clock.
     Rows that need no change are left out.
+
+    Args:
+        rows: The newest state rows of a stage.
+        now_ms: The right time, in epoch ms.
     """
     names = _names_by_clock(stage)
     ahead = pa.array([False] * rows.num_rows)
@@ -59,6 +63,7 @@ def _due_at(stage: Stage, row: Mapping[str, Any], time: int) -> int | None:
         return None
     span = None if row["window_start"] is None else (row["window_start"], row["window_end"])
     close = NEVER if stage.window is None or span is None else stage.window.close(span)
+    # an entry only to ask the strategy for its timer; no row is read
     entry = Entry(row["key"], span, close, row=0)
     entry.pending, entry.since = row["pending"] or 0, row[_SINCE]
     entry.flushed_at = row[_FLUSHED]

@@ -11,7 +11,10 @@ _RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-byte
 
 
 def running_totals(counts: Counts, before: Mapping[str, float]) -> Counts:
-    """Return a batch's counts with the running ones added to the totals before the batch."""
+    """Return a batch's counts with the running ones added to the totals before the batch.
+
+    Example: 2 new `state-rows` after a total of 5 give 7.
+    """
     now = Counts(counts)
     for name in _RUNNING:
         now[name] += int(before.get(name, 0))
@@ -23,6 +26,9 @@ def metrics(counts: Mapping[str, float], before: Mapping[str, float]) -> dict[st
 
     A buffer's average is that of the batch's start and end. If the kernel saw no peak, since it looks at one
     key after the other, the peak is the larger of the two.
+
+    Args:
+        counts: The batch's counts, with running totals.
     """
     values = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
     for name in ("record-lateness", "suppression-overtime"):

@@ -32,6 +32,9 @@ Ints = npt.NDArray[np.int64]
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
     """Return the rows, sorted by these columns. Spark sorts them by their hash only, which
     compares no rows.
+
+    Args:
+        by: Column names, the most significant first; see `order`.
     """
     if _is_sorted(rows, by):
         return rows
@@ -58,9 +61,13 @@ def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.Re
     """Return the rows in the order in which they are applied, and the number of keys in several partitions.
 
     `by_time`: the time of its partition replaces a record's timestamp.
+
+    Args:
+        rows: Rows of whole keys, sorted as `rows.BY_KEY`.
     """
     start = starts(rows.column("key"))
     moved = _leaves_partition(rows, start)
+    # usually each key is in one partition, and its rows are in order already
     if not pc.any(moved).as_py():
         return rows, 0
     key_number = pc.cumulative_sum(start.cast(pa.int64()))
@@ -72,6 +79,7 @@ def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.Re
             "key": key_number,
             "kind": rows.column("kind"),
             "seq": rows.column("updated_seq"),
+            # null for all other keys: there only topic, partition and turn decide
             **{name: pc.if_else(merged, column, None) for name, column in across.items()},
             "topic": rows.column("topic"),
             "partition": rows.column("partition"),
@@ -104,6 +112,9 @@ def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArr
     """Return True at a record at or before the position that last changed its key's state.
 
     `state` has per row the number of the key's state row, or null.
+
+    Args:
+        rows: Records and state rows, with their positions.
     """
     same_partition = pc.and_(
         pc.equal(rows.column("topic"), rows.column("topic").take(state)),
@@ -118,6 +129,10 @@ def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, 
 
     `cause` is per emission the row of the record that triggers it, or FIRST, TIMER or LAST, which replace the
     record's turn. `values(column, rows)` reads rows.
+
+    Args:
+        values: Returns a column at row numbers.
+        cause: One element per emission.
     """
     by_record = (cause >= 0) & (cause < LAST)
     if not by_record.any():
@@ -136,10 +151,14 @@ def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:
     Within a key (`by_partition`: a key and topic-partition) these never fall: an emission that would rank
     below an earlier one gets that one's rank. A timer can be due before the record that its key emits first,
     if time has come to the timer with that record.
+
+    Args:
+        emissions: Rows of kind EMISSION, with `at`, `turn` and `part`.
     """
     columns = [_ints(emissions.column(name)) for name in ("at", "turn", "part")]
     group = _group_numbers(emissions, ("key", "topic", "partition") if by_partition else ("key",))
     order = np.argsort(group, kind="stable")
+    # ranks rarely fall, and finding that out needs no sort by value
     if _falls([group[order], *(column[order] for column in columns)]):
         source = _highest_before(group, columns, order)
         columns = [column[source] for column in columns]
@@ -165,8 +184,10 @@ def _falls(columns: Sequence[Ints]) -> bool:
 def _highest_before(group: Ints, columns: Sequence[Ints], order: Ints) -> Ints:
     """Return, per row, a row with the highest values in its group so far. `order`: rows, group by group."""
     by_value = np.lexsort(columns[::-1])
+    # a row's place among all values: one number to compare, instead of three columns
     height = np.empty(len(order), np.int64)
     height[by_value] = np.arange(len(order))
+    # each group begins above all heights of the groups before it: one running maximum serves all
     base = group[order] * len(order)
     reached = np.empty(len(order), np.int64)
     reached[order] = np.maximum.accumulate(height[order] + base) - base

@@ -58,7 +58,13 @@ class _Trace(NamedTuple):
 
 
 class Outcome:
-    """Emissions, changed entries and traces of one Arrow batch; the rows that they refer to are in `rows`."""
+    """Emissions, changed entries and traces of one Arrow batch; the rows that they refer to are in `rows`.
+
+    Args:
+        rows: The rows that results refer to by number.
+        values: The values to which references belong.
+        schema: The output schema.
+    """
 
     def __init__(
         self, rows: pa.RecordBatch, values: Values, schema: pa.Schema, tells_before: bool = False
@@ -88,16 +94,30 @@ class Outcome:
         )
 
     def refuse(self, entry: Entry, row: int, value: Any, timestamp: int, reason: str) -> None:
-        """Refuse a value that would have been emitted; with the record in `row` the entry came to have it."""
+        """Refuse a value that would have been emitted; with the record in `row` the entry came to have it.
+
+        Args:
+            row: The record with which the entry came to have the value.
+            reason: The expectations that it breaks.
+        """
         start, end = entry.window or (None, None)
         self._refused.append(_Refused(row, value, timestamp, reason, start, end))
 
     def quarantine(self, row: int, reason: str) -> None:
-        """Quarantine a record."""
+        """Quarantine a record.
+
+        Args:
+            row: A record whose `input` is filled.
+            reason: A word of `formats.reasons` and the detail.
+        """
         self._quarantined.append((row, reason))
 
     def savepoint(self, key: str) -> Callable[[], None]:
-        """Return a function that takes back all emissions and refusals of the key from now on."""
+        """Return a function that takes back all emissions and refusals of the key from now on.
+
+        Args:
+            key: The key of the record that is about to be applied: only this key's results can follow.
+        """
         emissions, ordinal = len(self._emissions), self._ordinals.get(key, 0)
         refused = len(self._refused)
 
@@ -109,7 +129,11 @@ class Outcome:
         return roll_back
 
     def remember(self, entry: Entry, hashed: bool) -> None:
-        """Write an entry as a state row. `hashed`: `entry.emitted` is a digest, not a value."""
+        """Write an entry as a state row. `hashed`: `entry.emitted` is a digest, not a value.
+
+        Args:
+            entry: A live entry that has changed.
+        """
         start, end = entry.window or (None, None)
         self._states.append(
             _State(
@@ -136,15 +160,25 @@ class Outcome:
         self._states.append(_State(entry.position_row, start, end, entry.timestamp))
 
     def trace(self, row: int, fate: str, at: int, description: str) -> None:
-        """Note what became of a record; `description` is the JSON text of the column `trace`."""
+        """Note what became of a record; `description` is the JSON text of the column `trace`.
+
+        Args:
+            fate: A reason of an emission, or what else became of the record.
+            at: The partition's time with the record, in epoch ms.
+        """
         self._traces.append(_Trace(row, fate, at, description))
 
     def batches(self, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield all results as rows of the output schema, and count emissions and changes."""
+        """Yield all results as rows of the output schema, and count emissions and changes.
+
+        Args:
+            counts: Gets the numbers of emissions by reason, and of changed state rows.
+        """
         if self._emissions:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
             turns = turns_of(self._row_values, np.array(columns.pop("cause"), np.int64))
+            # no sink asks for the value before, and its column would be built for nothing
             if not self._tells_before:
                 del columns["emitted"]
             counts["emitted-tombstones"] += columns["value"].count(None)
@@ -174,6 +208,7 @@ class Outcome:
         self, kind: int, columns: dict[str, Sequence[Any]], arrays: Mapping[str, pa.Array] = _NO_ARRAYS
     ) -> pa.RecordBatch:
         rows = len(columns["row"])
+        # the row that changed an entry last gives the result its key and position
         places = pa.array(columns.pop("row"), pa.int64())
         arrays = {name: self._array(name, values) for name, values in columns.items()} | dict(arrays)
         row_columns = {name: self._rows.column(name).take(places) for name in _FROM_ROW}

@@ -22,7 +22,11 @@ class PriorState(Protocol):
     last_hash: int
 
     def next_bound(self, up_to: int) -> int:
-        """Return the largest hash, at most `up_to`, up to which `take` needs little memory."""
+        """Return the largest hash, at most `up_to`, up to which `take` needs little memory.
+
+        Args:
+            up_to: The largest hash that the caller needs now.
+        """
 
     def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
         """Return the newest state rows of entries up to the hash `up_to` that were not taken before, sorted.
@@ -54,6 +58,10 @@ def with_state(
 
     No hash is in two of `batches`; input and output are sorted by `order`; `groups` are the columns of rows
     that are decided together. An empty batch is passed on at once.
+
+    Args:
+        prior: The state, which is read once, from the least hash to the largest.
+        order: The columns of `kernel.order`.
     """
     for rows in batches:
         if not rows.num_rows:
@@ -62,11 +70,13 @@ def with_state(
         hashes = rows.column("hash").to_numpy()
         start, last = 0, int(hashes[-1])
         while start < rows.num_rows:
+            # one range of hashes at a time, so that memory does not grow with the state
             bound = prior.next_bound(last)
             end = int(np.searchsorted(hashes, bound, side="right"))
             state = prior.take(np.unique(hashes[start:end]), bound)
             yield from _merged(state, rows.slice(start, end - start), order, groups)
             start = end
+    # state of groups without records: their timers may be due. What was taken is not taken again
     bound = -(2**63) - 1
     while bound < prior.last_hash:
         bound = prior.next_bound(prior.last_hash)
@@ -82,6 +92,7 @@ def _merged(
         if state.num_rows or rows.num_rows:
             yield state if state.num_rows else rows
         return
+    # state first: a stable sort by hash keeps it before its group's records
     combined = pa.concat_batches([state, rows])
     merged = combined.take(pa.array(np.argsort(combined.column("hash").to_numpy(), kind="stable")))
     if _interleaves(merged, groups):

@@ -170,7 +170,13 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """Return a batch of `schema` with these columns; all others are null."""
+    """Return a batch of `schema` with these columns; all others are null.
+
+    Args:
+        kind: The kind of all rows, such as STATE.
+        columns: Column name -> array; cast to the type that `schema` has.
+        rows: Their number.
+    """
     filled = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
     # null columns of one type share one array: a large array costs the pages that it touches first
     nulls = cache(partial(pa.nulls, rows))

@@ -7,7 +7,10 @@ from typing import Any
 
 
 def serialize(value: Any) -> bytes:
-    """Return compact JSON in UTF-8; values that JSON has no form for are written as Python's text of them."""
+    """Return compact JSON in UTF-8; values that JSON has no form for are written as Python's text of them.
+
+    Example: bytes are written in hexadecimal digits: `{"a":"01"}`.
+    """
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_text).encode(
         "utf-8", "surrogatepass"
     )

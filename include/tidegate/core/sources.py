@@ -17,5 +17,8 @@ def root(chain: str) -> Position:
 
 
 def repeats(position: Position, fence: Position) -> bool:
-    """Return whether a record is at or before a position of its own topic-partition."""
+    """Return whether a record is at or before a position of its own topic-partition.
+
+    Example: offset 7 repeats the fence 7 of its own partition, and no fence of another one.
+    """
     return position[2] <= fence[2] and position[:2] == fence[:2]

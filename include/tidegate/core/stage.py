@@ -80,7 +80,10 @@ class Stage:
 
 
 def groups(stage: Stage) -> tuple[str, ...]:
-    """Return the columns whose rows are decided together. They have one hash."""
+    """Return the columns whose rows are decided together. They have one hash.
+
+    Example: `("key",)`, or with a bounded buffer `("topic", "partition")`.
+    """
     return ("topic", "partition") if stage.bound else ("key",)
 
 
@@ -122,5 +125,6 @@ class Batch:
         return max(self.floor, -1 if self.clock is None else self.clock)
 
     def _clock_after(self, place: Place) -> int:
+        # a clock ahead of unread records of its interval would make them late (DESIGN, "Clock")
         start = self.clocks.get(place, self.floor)
         return start if self.clock is None or place in self.cut else max(start, self.clock)

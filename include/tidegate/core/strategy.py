@@ -160,18 +160,32 @@ class Emit(HasOptions):
         return True
 
     def compare(self, values: Values) -> Sameness | None:
-        """Return the comparison of two outputs of these values; None if nothing is compared."""
+        """Return the comparison of two outputs of these values; None if nothing is compared.
+
+        Args:
+            values: The values of one Arrow batch.
+
+        Raises UserFunctionFailed if the comparison is a function that does not exist.
+        """
         return None
 
     def marker(self, values: Values) -> Marker:
         """Return the function that makes the mark of an emission, for a strategy that `marks`.
 
         By default a mark only says that something was emitted.
+
+        Args:
+            values: The values of one Arrow batch.
         """
         return lambda output, timestamp: "seen"
 
     def repeats(self, last: str, now: str) -> bool:
-        """Return whether an output repeats the last one, by their marks or hashes."""
+        """Return whether an output repeats the last one, by their marks or hashes.
+
+        Args:
+            last: The mark in state.
+            now: The mark of the output at hand.
+        """
         return last == now
 
     def described(self, remembered: Any) -> Mapping[str, Any]:
@@ -183,12 +197,20 @@ class Emit(HasOptions):
 
         `now` is the value, None for a deletion; `entry.emitted` is what was emitted last. For a strategy that
         holds values back, `entry` already contains the record.
+
+        Args:
+            timestamp: The timestamp that an emission would have, in epoch ms.
+            same: The comparison that `compare` returned; None if nothing is compared.
         """
         return None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
         """Return whether the values of a key's entries do not fit into one text together, or not with one
         more event of `event_bytes`.
+
+        Args:
+            entries: One entry, or the sessions that become one.
+            event_bytes: The bytes of one more event; None: no event comes.
         """
         return False
 
@@ -200,25 +222,45 @@ class Emit(HasOptions):
     def starts_at(self, timestamp: Time, now: Time) -> Time:
         """Return the time from which values wait, by the first record's timestamp and its partition's time
         with it.
+
+        Args:
+            timestamp: The first record's own timestamp.
+            now: The time of its partition with it.
         """
         return timestamp
 
     def due_since(self, since: Time) -> Time:
-        """Return when values that wait from `since` are emitted by the timer."""
+        """Return when values that wait from `since` are emitted by the timer.
+
+        Args:
+            since: What `starts_at` has returned, one time or an array of them.
+        """
         return since * 0 + NEVER  # an array for an array
 
     def due(self, entry: Entry) -> int:
-        """Return the time at which the entry's timer fires as things are; NEVER if it has none."""
+        """Return the time at which the entry's timer fires as things are; NEVER if it has none.
+
+        Args:
+            entry: The entry as it is now; its window may end earlier than its strategy waits.
+        """
         return entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason for an emission when the timer fires; None if only the entry's window is over."""
+        """Return the reason for an emission when the timer fires; None if only the entry's window is over.
+
+        Args:
+            at: When the timer was due, in epoch ms: not when the batch runs.
+        """
         return None
 
     # on whole columns
 
     def decides_latest(self, value: pa.StructType) -> bool:
-        """Return whether `emits_latest` decides records with these columns, and cannot fail."""
+        """Return whether `emits_latest` decides records with these columns, and cannot fail.
+
+        Args:
+            value: The type of the records' columns.
+        """
         return False
 
     def emits_latest(
@@ -239,17 +281,35 @@ class Emit(HasOptions):
         return False
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
-        """Return whether `decide` decides the plain keys of a stage, for records with these columns."""
+        """Return whether `decide` decides the plain keys of a stage, for records with these columns.
+
+        Args:
+            stage: A stage with this strategy.
+            value: The type of the records' columns.
+        """
         return False
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Yield masks of the rows whose keys are not plain: they go record by record."""
+        """Yield masks of the rows whose keys are not plain: they go record by record.
+
+        Args:
+            keys: All keys of the rows, each with its state.
+        """
         raise NotImplementedError
 
     def decide(
         self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
     ) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys, sorted by hash."""
+        """Yield emissions and state of plain keys, sorted by hash.
+
+        Args:
+            batch: The times of topic-partitions at its end.
+            schema: The kernel's output schema.
+            keys: Plain keys only.
+            counts: Gets what became of the records.
+
+        Raises BufferFull if a buffer exceeds its bound and may not emit early.
+        """
         raise NotImplementedError
 
     # for the grammar
@@ -272,7 +332,11 @@ class Emit(HasOptions):
         return self
 
     def retyped(self, retype: Retype) -> Emit:
-        """Return the strategy with its condition typed for the actual columns."""
+        """Return the strategy with its condition typed for the actual columns.
+
+        Args:
+            retype: Returns a condition with the types of columns.
+        """
         return self
 
     @property
@@ -300,11 +364,18 @@ class Emit(HasOptions):
     def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
         """Return whether each emission has the last value of all columns, so that the next record can refer
         to it.
+
+        Args:
+            emitted: The columns that the stage emits.
         """
         return False
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return the longest time from a record that is not late to its emission; 0: at once."""
+        """Return the longest time from a record that is not late to its emission; 0: at once.
+
+        Args:
+            window: The stage's window; None without one.
+        """
         return 0
 
     def state_changes(self, after: Any) -> Iterator[StateChange]:
@@ -323,6 +394,8 @@ FIRST_SEEN = {
 def first_seen(entry: Entry, now: Any) -> str | None:
     """Return the reason for an emission without comparison; a deletion only if consumers have
     seen the key.
+
+    Example: a value after no emission is `new`, a deletion after none is None.
     """
     if now is None:
         return "deleted" if entry.emitted is not None else None

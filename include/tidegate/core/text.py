@@ -10,6 +10,8 @@ def not_text(values: pa.Array) -> pa.BooleanArray | None:
 
     Some ways through the kernel would accept such a value, and others fail on it. Whole columns are checked
     first; single rows only if a column fails.
+
+    Example: texts with the bytes `61` and `ff` give `[False, True]`.
     """
     if _is_text(values):
         return None

@@ -26,6 +26,9 @@ class Timers:
 
         A session that waits for longer than it is open fires at its end, too: from then on no record joins
         it.
+
+        Args:
+            now: The time of the partition, in epoch ms.
         """
         due = self._emit.due(entry)
         if self._sessions and now < entry.close < due:
@@ -33,18 +36,28 @@ class Timers:
         self.restore(entry, due if due > now else now)
 
     def restore(self, entry: Entry, due: int) -> None:
-        """Set the entry's timer to a time."""
+        """Set the entry's timer to a time.
+
+        Args:
+            due: Epoch ms; NEVER removes the timer.
+        """
         entry.due = due
         if due != NEVER:
             start = entry.window[0] if entry.window else 0
+            # the number breaks ties, since entries have no order
             heapq.heappush(self._heap, (due, entry.key, start, next(self._number), entry))
             self.next_due = self._heap[0][0]
 
     def pop(self, time: int) -> tuple[int, Entry] | None:
-        """Return the next timer that is due, and its entry; or None."""
+        """Return the next timer that is due, and its entry; or None.
+
+        Args:
+            time: Epoch ms; NEVER takes all timers, one after the other.
+        """
         while self._heap and self._heap[0][0] <= time:
             due, *_, entry = heapq.heappop(self._heap)
             self.next_due = self._heap[0][0] if self._heap else NEVER
+            # a timer that was set anew is still in the heap under its old time
             if entry.due == due:
                 return due, entry
         return None
@@ -64,6 +77,7 @@ class Timers:
             if entry.due == due:
                 passed_over.append(timer)
                 if entry.pending:
+                    # a session fires at its end, too, but may wait for longer than that
                     candidate = (self.waits_until(entry), key, start, number, entry)
                     first = candidate if first is None else min(first, candidate)
         for timer in passed_over:

@@ -40,6 +40,9 @@ class Unchanged(HasOptions):
         filled in.
 
         A column that has had no value since the key began, or was deleted, stays as it is.
+
+        Args:
+            rows: Rows of kind STATE and RECORD.
         """
         values = rows.column("value")
         columns = values.flatten()
@@ -53,6 +56,7 @@ class Unchanged(HasOptions):
                 columns, rows.column("accumulator").flatten(), unchanged, strict=True
             )
         ]
+        # with the mask, a tombstone stays a tombstone
         struct = pa.StructArray.from_arrays(filled, fields=list(values.type), mask=values.is_null())
         place = rows.schema.get_field_index("value")
         return rows.set_column(place, rows.schema.field(place), struct)
@@ -119,6 +123,7 @@ class _PreviousValues:
         state, record = _mask(is_state), ~_mask(is_state) & ~applied
         has_value = _mask(rows.column("value").is_valid())
         forgets = _mask(start) | state | (record & ~has_value)
+        # no value is carried over a key's start, its state row or its deletion
         begins = np.maximum.accumulate(np.where(forgets, np.arange(len(state)), 0))
         has_state = state & _mask(rows.column("accumulator").is_valid())
         return cls(is_state, has_state, record & has_value, begins)

@@ -48,25 +48,43 @@ _UNREADABLE = (
 
 
 def reason_of(error: RecordError) -> str:
-    """Return why a record is in quarantine."""
+    """Return why a record is in quarantine.
+
+    Example: "condition_failed: `x / y > 1` has no result: it divides by zero".
+    """
     return f"{_REASONS[type(error)]}: {error.what}"
 
 
 def at_record(error: RecordError, stage: Stage, position: Sequence[object]) -> RecordError:
-    """Return the error of one record with its position (topic, partition, offset) in the message."""
+    """Return the error of one record with its position (topic, partition, offset) in the message.
+
+    Args:
+        stage: Its name is added, if it has one.
+        position: Topic, partition and offset.
+    """
     in_stage = f" in the stage `{stage.name}`" if stage.name else ""
     place = f"at the record {'/'.join(map(str, position))}{in_stage}"
     return type(error)(f"{error.what} ({place})", f"{error.fix} {GO_ON}")
 
 
 def pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
-    """Return quarantined rows as they come out of the kernel, and count them."""
+    """Return quarantined rows as they come out of the kernel, and count them.
+
+    Args:
+        schema: The kernel's output schema.
+        rows: Rows with `input`.
+    """
     counts["quarantined"] += rows.num_rows
     return fill(schema, QUARANTINED, {name: rows.column(name) for name in _COLUMNS}, rows.num_rows)
 
 
 def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
-    """Return records with the reason of each in its `input`, beside the other fields."""
+    """Return records with the reason of each in its `input`, beside the other fields.
+
+    Args:
+        rows: Records with `input`.
+        reasons: One per row.
+    """
     inputs = rows.column("input")
     fields = list(inputs.type)
     parts = [

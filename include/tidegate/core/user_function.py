@@ -34,6 +34,8 @@ def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
     """Return the function. Raises UserFunctionFailed if it does not exist, or its module has another digest.
 
     `digest` None: any version.
+
+    Example: `load("operator:eq", None)` is `operator.eq`.
     """
     function, loaded_digest = _loaded(name)
     if digest is not None and loaded_digest != digest:
@@ -45,6 +47,7 @@ def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
     return function
 
 
+# Python imports a module once per process, so its digest is that of the first import
 @cache
 def _loaded(name: str) -> tuple[Callable[[Any, Any], Any], str | None]:
     """Return the function, and the digest of its module when this process imported it, if it has one."""

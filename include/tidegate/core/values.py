@@ -29,6 +29,10 @@ class Values(Protocol):
         """Return the accumulator with the row's record folded in, in place or as a new one; None begins one.
 
         Raises RecordFailed, and leaves `accumulator` as it was.
+
+        Args:
+            accumulator: A reference; the one that is returned takes its place.
+            row: A record.
         """
         ...
 
@@ -37,7 +41,12 @@ class Values(Protocol):
         ...
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """Return the accumulator of two sessions that become one. Raises RecordFailed as `fold` does."""
+        """Return the accumulator of two sessions that become one. Raises RecordFailed as `fold` does.
+
+        Args:
+            older: The session with the earlier records; None: it has no value.
+            newer: The later one.
+        """
         ...
 
     def mark(self, accumulator: Any) -> Any:
@@ -49,11 +58,19 @@ class Values(Protocol):
         ...
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """Return (accumulator, last output) of a state row."""
+        """Return (accumulator, last output) of a state row.
+
+        Args:
+            row: A state row.
+        """
         ...
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that reads one column of an output."""
+        """Return a function that reads one column of an output.
+
+        Args:
+            name: A column that the stage emits.
+        """
         ...
 
     def type_of(self, name: str) -> pa.DataType:
@@ -71,11 +88,18 @@ class Values(Protocol):
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """Return accumulators as the column `accumulator` of state rows, of the type
         `Reduce.accumulator_type`.
+
+        Args:
+            accumulators: References; None becomes null.
         """
         ...
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """Return outputs as a column `value` or `emitted`, of the type `Reduce.output_type`."""
+        """Return outputs as a column `value` or `emitted`, of the type `Reduce.output_type`.
+
+        Args:
+            outputs: References; None becomes null.
+        """
         ...
 
 
@@ -98,21 +122,37 @@ class Reduce:
         return False
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
-        """Return the type of the column `accumulator`, for records with these columns."""
+        """Return the type of the column `accumulator`, for records with these columns.
+
+        Args:
+            value: The type of the records' columns.
+        """
         raise NotImplementedError
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """Return the type of emissions."""
+        """Return the type of emissions.
+
+        Args:
+            value: The type of the records' columns.
+        """
         raise NotImplementedError
 
     def bind(self, rows: pa.RecordBatch) -> Values:
-        """Return the values of these rows."""
+        """Return the values of these rows.
+
+        Args:
+            rows: Rows of the kernel; row numbers refer to them.
+        """
         raise NotImplementedError
 
     # on whole columns
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
-        """Return whether `running` is exact for records with these columns, and cannot fail."""
+        """Return whether `running` is exact for records with these columns, and cannot fail.
+
+        Args:
+            value: The type of the records' columns.
+        """
         return False
 
     def may_overflow(self, keys: Keys) -> Mask:
@@ -120,5 +160,10 @@ class Reduce:
         raise NotImplementedError
 
     def running(self, keys: Keys, type_: pa.StructType) -> pa.StructArray:
-        """Return the result after each row, as structs of `type_`."""
+        """Return the result after each row, as structs of `type_`.
+
+        Args:
+            keys: Keys without rows that `may_overflow` marks.
+            type_: The type of the results.
+        """
         raise NotImplementedError

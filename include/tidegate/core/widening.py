@@ -10,6 +10,7 @@ import pyarrow.types as pt
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 """The digits of whole numbers, narrowest type first."""
+# a double has 53 bits for digits, and so no room for each int64
 _DOUBLE_HOLDS = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 
@@ -36,6 +37,8 @@ def fits(before: pa.DataType, after: pa.DataType) -> bool:
     """Return whether values of one type can be read as the other, also inside of structs, arrays and maps.
 
     A struct's fields are matched by name: new fields are null, and removed fields are left out.
+
+    Example: a struct with `a int` fits one with `a bigint` and a new `b`.
     """
     if pt.is_struct(before) and pt.is_struct(after):
         stored = {field.name: field.type for field in before}
@@ -48,7 +51,10 @@ def fits(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
-    """Return whether equal values of both types also have the same JSON text, of which hashes are made."""
+    """Return whether equal values of both types also have the same JSON text, of which hashes are made.
+
+    Example: it is True from int32 to int64, and False from int32 to double.
+    """
     if before == after or pt.is_null(before):
         return True
     if pt.is_list(before) and pt.is_list(after):
@@ -58,6 +64,7 @@ def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
     if pt.is_struct(before) and pt.is_struct(after) and before.num_fields == after.num_fields:
         pairs = zip(before, after, strict=True)
         return all(old.name == new.name and keeps_text(old.type, new.type) for old, new in pairs)
+    # 1 is written `1` as an integer and `1.0` as a double: another text, another hash
     if pt.is_nested(before) or not widens(before, after) or after == pa.float64():
         return False
     return after in _DIGITS or _decimal_digits(before)[1] == after.scale

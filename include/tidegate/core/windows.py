@@ -45,19 +45,36 @@ class Window(Protocol):
     def spans(self, timestamp: int) -> tuple[Span, ...]:
         """Return the windows of a timestamp, oldest first; of a session, that of a record that follows no
         other.
+
+        Args:
+            timestamp: Epoch ms, not before 1970.
         """
         ...
 
     def close(self, span: Span) -> int:
-        """Return the stream time at which the window is over: no record joins it any more."""
+        """Return the stream time at which the window is over: no record joins it any more.
+
+        Args:
+            span: A window that `spans` has returned, or a session that records have extended.
+        """
         ...
 
     def is_late(self, span: Span, now: int) -> bool:
-        """Return whether a record comes too late for a window, or for the session that it would make."""
+        """Return whether a record comes too late for a window, or for the session that it would make.
+
+        Args:
+            span: The record's window.
+            now: The time of its partition, with the record.
+        """
         ...
 
     def joins(self, span: Span, timestamp: int) -> bool:
-        """Return whether a record belongs to a window that merges."""
+        """Return whether a record belongs to a window that merges.
+
+        Args:
+            span: A window of the record's key.
+            timestamp: The record's.
+        """
         ...
 
 
@@ -89,11 +106,17 @@ class _Fixed(HasOptions):
         return self.size_ms + self.grace_ms
 
     def close(self, span: Span) -> int:
-        """Return the stream time at which the window is over."""
+        """Return the stream time at which the window is over.
+
+        Example: `(0, 10)` with a grace of 5 closes at 15.
+        """
         return span[1] + self.grace_ms
 
     def is_late(self, span: Span, now: int) -> bool:
-        """Return whether a record comes too late for a window."""
+        """Return whether a record comes too late for a window.
+
+        Example: for `(0, 10)` with a grace of 5, a record at 15 is late, and at 14 it is not.
+        """
         return self.close(span) <= now
 
     def joins(self, span: Span, timestamp: int) -> bool:
@@ -119,7 +142,10 @@ class Tumbling(_Fixed):
         return 1
 
     def spans(self, timestamp: int) -> tuple[Span, ...]:
-        """Return the one window of a timestamp."""
+        """Return the one window of a timestamp.
+
+        Example: size 10 gives `((0, 10),)` for timestamp 7.
+        """
         start = timestamp - timestamp % self.size_ms
         return ((start, start + self.size_ms),)
 
@@ -150,6 +176,7 @@ class Hopping(_Fixed):
         Example: size 10 and every 5 give `((0, 10), (5, 15))` for timestamp 7.
         """
         every, size = self.every_ms, self.size_ms
+        # the first multiple of `every` whose window still contains the timestamp
         first = max(0, timestamp - size + every) // every * every
         return tuple((start, start + size) for start in range(first, timestamp + 1, every))
 
@@ -180,11 +207,17 @@ class Session(HasOptions):
         return 1
 
     def spans(self, timestamp: int) -> tuple[Span, ...]:
-        """Return the window of a record that follows no other."""
+        """Return the window of a record that follows no other.
+
+        Example: `((7, 7),)` for timestamp 7.
+        """
         return ((timestamp, timestamp),)
 
     def close(self, span: Span) -> int:
-        """Return the stream time at which the session is over: no record joins it any more."""
+        """Return the stream time at which the session is over: no record joins it any more.
+
+        Example: `(3, 7)` with a gap of 10 and a grace of 5 closes at 22.
+        """
         return span[1] + self.gap_ms + self.grace_ms
 
     def is_late(self, span: Span, now: int) -> bool:
@@ -194,7 +227,10 @@ class Session(HasOptions):
         return self.close(span) < now
 
     def joins(self, span: Span, timestamp: int) -> bool:
-        """Return whether a record belongs to a session."""
+        """Return whether a record belongs to a session.
+
+        Example: with a gap of 10, `(20, 30)` is joined by timestamps from 10 to 40.
+        """
         return span[0] - self.gap_ms <= timestamp <= span[1] + self.gap_ms
 
 

@@ -33,6 +33,7 @@ class AvroDecoder:
         """Decode each value. A value that does not match the schema, or has bytes left over, is unusable."""
         wire, cursor = Wire.from_values(values)
         absent = [row for row, value in enumerate(values) if value is None]
+        # a tombstone has no bytes, which is not a fault: it is not read at all
         if absent:
             cursor = cursor.part(binary_columns.rows_except(len(values), absent))
         columns = self.read(wire, cursor)
@@ -44,9 +45,14 @@ class AvroDecoder:
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
 
     def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
-        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire."""
+        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire.
+
+        Args:
+            cursor: The beginnings of records; it is moved behind them.
+        """
         with room_on_stack():
             records = self._records(wire, cursor)
+        # Avro's bytes do not say where a record ends: bytes left over are the sign of another schema
         binary_columns.left_over(wire, cursor)
         columns: list[pa.Array] = records.flatten()
         return columns

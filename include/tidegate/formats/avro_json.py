@@ -51,6 +51,7 @@ def _encoded(type_: AvroType, value: Any) -> bytes:
             or value in ("NaN", "Infinity", "-Infinity")
         )
         return struct.pack("<f" if type_.kind == "float" else "<d", float(value))
+    # in a default, bytes are a text with one character from U+0000 to U+00FF per byte (Avro, "Complex Types")
     data: bytes = value.encode("utf-8" if type_.kind == "string" else "latin-1")
     _require(type_.kind != "fixed" or len(data) == type_.size)
     return data if type_.kind == "fixed" else _long(len(data)) + data
@@ -80,6 +81,7 @@ def _of_items(type_: AvroType, value: Any) -> bytes:
         items = [
             _encoded(AvroType("string"), name) + _encoded(type_.items, item) for name, item in value.items()
         ]
+    # one block with all items; the count 0 ends an array or map
     return (_long(len(items)) + b"".join(items) if items else b"") + _long(0)
 
 

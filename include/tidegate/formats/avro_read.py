@@ -41,6 +41,7 @@ class ReadInteger:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         values = wire.longs(cursor, self.path)
+        # an `int` beyond 32 bits is a fault, although the column has room for it
         if self.is_int and self.type.bit_width > 32:
             binary_columns.integers(wire, cursor.rows, values, pa.int32(), self.path)
         return binary_columns.integers(wire, cursor.rows, values, self.type, self.path)
@@ -136,6 +137,7 @@ class ReadEnum:
         numbers = wire.longs(cursor, self.path)
         has_symbol = np.array([symbol is not None for symbol in self.symbols] + [False])
         inside = (numbers >= 0) & (numbers < len(self.symbols))
+        # numbers outside of the enum point to the entry None at the end
         numbers = np.where(inside, numbers, len(self.symbols))
         wrong = ~has_symbol[numbers]
         if wrong.any():
@@ -169,9 +171,11 @@ class ReadUnion:
         places, parts = [], []
         for number, at in branch_places(wire, cursor, len(self.branches), self.path):
             branch = self.branches[number]
+            # usually all values are of one branch, and nothing is copied
             part = cursor if len(at) == len(cursor) else cursor.part(at)
             values = branch(wire, part)
             cursor.put(at, part)
+            # nulls are what `placed` leaves where no part is
             if not isinstance(branch, ReadNull):
                 places.append(at)
                 parts.append(values)
@@ -245,5 +249,6 @@ class ReadMap:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         counts, entries = item_places(wire, cursor, self.passage, self.path)
+        # a map's entry is its key and then its value: `entries` moves over both
         keys = self.key(wire, entries)
         return binary_columns.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)

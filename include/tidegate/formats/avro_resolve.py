@@ -59,7 +59,12 @@ class _Resolver:
         self._steps = PlainSteps()
 
     def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
-        """Return what reads `writer` as `reader` into a column. Raises SchemaFault if that is impossible."""
+        """Return what reads `writer` as `reader` into a column. Raises SchemaFault if that is impossible.
+
+        Args:
+            reader: None: the column takes its place.
+            path: Names the value in faults.
+        """
         if writer.kind == "union":
             return self.union(writer, reader, type_, path)
         if reader is not None and reader.kind == "union":
@@ -90,6 +95,11 @@ class _Resolver:
     ) -> reads.ReadUnion:
         """Return a reader of a union. Values of a branch that does not fit are faults; at least one branch
         must fit.
+
+        Args:
+            writer: The union; each value begins with the number of its branch.
+
+        Raises SchemaFault if no branch fits.
         """
         branches: list[reads.Read] = []
         misfit: SchemaFault | None = None
@@ -109,7 +119,13 @@ class _Resolver:
     def branch(self, writer: AvroType, reader: AvroType, type_: pa.DataType, path: str) -> reads.Read:
         """Return a reader by the reader's branch with the writer's kind and name, or else by the first
         that fits.
+
+        Args:
+            reader: The union.
+
+        Raises SchemaFault if no branch fits.
         """
+        # False sorts first: the branch of the same kind and name
         for branch in sorted(reader.types, key=lambda branch: not _is_same(writer, branch)):
             try:
                 if (branch.kind == "null") == (writer.kind == "null"):
@@ -138,17 +154,25 @@ class _Resolver:
                 read = self.read(writer_field.type, reading, column.type, inner)
                 places[writer_field.name] = (place, read)
         fields = [
+            # also a field without a column must be read over: the next field begins behind it
             places.get(field.name) or (None, self._skips.for_type(field.type, f"{path}.{field.name}"))
             for field in writer.fields
         ]
         return reads.ReadRecord(fields, constants, type_)
 
     def missing(self, reader_field: AvroField | None, type_: pa.DataType, path: str) -> pa.Array:
-        """Return the one value of a column that the writer does not have: the reader's default, or null."""
+        """Return the one value of a column that the writer does not have: the reader's default, or null.
+
+        Args:
+            reader_field: None if there is no reader's schema.
+
+        Raises SchemaFault if the field has no default, or one that does not fit the column.
+        """
         if reader_field is None:
             return pa.nulls(1, type_)
         if reader_field.default is NO_DEFAULT:
             raise SchemaFault(f"`{path}` is not written, and has no default")
+        # encoded and read back, so that a default becomes a value in the same way as a written one
         wire, cursor = Wire.from_values([encoded_value(reader_field.type, reader_field.default, path)])
         value = self.read(reader_field.type, None, type_, path)(wire, cursor)
         if wire.faults:
@@ -224,6 +248,7 @@ def _number(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) 
         if logical == "date" and pt.is_date(type_):
             return reads.ReadDate(path)
         if logical in _FACTORS and pt.is_timestamp(type_) and (type_.tz is None) == logical.startswith("l"):
+            # the writer's unit counts, since the numbers are the writer's
             factor = _FACTORS.get(writer.logical or "", _FACTORS[logical])
             return reads.ReadTimestamp(factor, type_, path)
         if pt.is_integer(type_) and meaning.kind in ("int", "long"):

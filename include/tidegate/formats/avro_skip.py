@@ -41,7 +41,12 @@ class Skips:
         self._skips: dict[AvroType, Skip] = {}
 
     def for_type(self, type_: AvroType, path: str) -> Skip:
-        """Return the way to skip values of a type. `path` names the first such value in faults."""
+        """Return the way to skip values of a type. `path` names the first such value in faults.
+
+        Args:
+            type_: A type of the writer.
+            path: Such as `$.items`.
+        """
         if type_ not in self._skips:
             # first a forward reference, for types that contain themselves
             self._skips[type_] = lambda wire, cursor: self._skips[type_](wire, cursor)
@@ -58,6 +63,7 @@ class Skips:
             item = self.for_type(type_.items, f"{path}[...]")
             if type_.kind == "map":
                 return partial(_skip_items, partial(entry_skip, item, path), path)
+            # items without bytes are not visited: a block of 2^60 nulls takes a few bytes only
             return partial(_skip_items, item if takes_bytes(type_.items) else None, path)
         return _scalar_skip(type_, path)
 
@@ -79,6 +85,7 @@ def _skip_record(fields: list[Skip], path: str, wire: Wire, cursor: Cursor) -> N
     wire.depth += 1
     if wire.depth > MOST_NESTED:
         wire.fault(cursor.rows, f"It is nested more than {MOST_NESTED} deep", path)
+        # at the end nothing is left to read, so the recursion stops here
         cursor.at[:] = cursor.ends
     else:
         for skip in fields:
@@ -94,7 +101,12 @@ def _skip_union(branches: list[Skip], path: str, wire: Wire, cursor: Cursor) -> 
 
 
 def entry_skip(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
-    """Skip an entry of a map: its key and its value."""
+    """Skip an entry of a map: its key and its value.
+
+    Args:
+        item: Skips the value.
+        cursor: It is moved behind the entry.
+    """
     wire.spans(cursor, wire.longs(cursor, path), path)
     item(wire, cursor)
 
@@ -103,6 +115,10 @@ def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[
     """Return the branches of a union that occur, each with the indexes of its values.
 
     A value of a branch that does not exist is a fault, and belongs to no branch.
+
+    Args:
+        cursor: It is moved behind the numbers of branches.
+        branches: How many the union has.
     """
     numbers = wire.longs(cursor, path)
     wrong = (numbers < 0) | (numbers >= branches)
@@ -113,7 +129,10 @@ def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[
 
 
 def takes_bytes(type_: AvroType) -> bool:
-    """Return whether each value of a type has at least one byte: all but null, and records of only nulls."""
+    """Return whether each value of a type has at least one byte: all but null, and records of only nulls.
+
+    Example: it is False for `null`, and for a record whose only field is null.
+    """
     if type_.kind == "record":
         return any(takes_bytes(field.type) for field in type_.fields)
     return type_.kind != "null"
@@ -129,6 +148,10 @@ def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[I
 
     The items are skipped once, the n-th item of all records together, so that the caller can then read all
     items at once. The cursor is moved behind them.
+
+    Args:
+        cursor: The beginnings of arrays or maps.
+        item: Skips an item.
     """
     begun: Begun = []
     _Walk(wire, cursor, item.skip, path, begun, item.step).run()
@@ -136,6 +159,7 @@ def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[I
         nothing = np.zeros(0, np.int64)
         return np.zeros(len(cursor), np.int64), Cursor(nothing, nothing, nothing)
     places, at = (np.concatenate(parts) for parts in zip(*begun, strict=True))
+    # items were collected round by round; a stable sort puts each record's items together, in order
     order = np.argsort(places, kind="stable")
     places = places[order]
     items = Cursor(cursor.rows[places], at[order], cursor.ends[places])
@@ -163,6 +187,7 @@ class _Walk:
         """Skip all blocks, up to the empty block that ends an array or map."""
         places = np.arange(len(self.cursor))
         while len(places):
+            # only records whose array or map goes on
             part = self.cursor.part(places)
             counts = self._counts(part)
             self.cursor.put(places, part)
@@ -203,6 +228,7 @@ class _Walk:
             skip(self.wire, part)
             self.cursor.put(places, part)
             left = left - 1
+            # a record at its end can have no further item, so a wrong count ends here
             going_on = (left > 0) & (part.at < part.ends)
             if not going_on.all():
                 short = (left > 0) & ~going_on

@@ -30,6 +30,7 @@ class PlainSteps:
     def for_type(self, type_: AvroType) -> Step:
         """Return the way to skip one value of a type, which can contain itself."""
         if type_ not in self._steps:
+            # a forward reference, for types that contain themselves; only these count their depth
             self._steps[type_] = partial(self._deeper, type_)
             self._steps[type_] = self._made(type_)
         return self._steps[type_]
@@ -60,7 +61,11 @@ class PlainSteps:
 
 
 def entry_step(item: Step) -> Step:
-    """Return the way to skip an entry of a map: its key and its value."""
+    """Return the way to skip an entry of a map: its key and its value.
+
+    Args:
+        item: Skips the value.
+    """
     return partial(_record, [_sized, item])
 
 

@@ -65,6 +65,7 @@ def _union(type_: AvroType, column: pa.DataType, path: str) -> Write:
         try:
             write = partial(_tagged, _branch(number), _plain(branch, column, path))
         except SchemaFault:
+            # the usual union of null and one type: its own fault says more than one about the union
             if len(branches) == 1:
                 raise
             continue
@@ -195,6 +196,7 @@ def _with_length(pieces: pa.BinaryArray) -> pa.BinaryArray:
 def _maps(write: Write, values: pa.MapArray) -> pa.BinaryArray:
     lists = entry_lists(values)
     keys, items = lists.flatten().flatten()
+    # keys have no branch and no null: the specification makes them strings
     return _blocks(lists, joined(_with_length(texts(keys)), write(items)))
 
 

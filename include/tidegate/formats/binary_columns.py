@@ -18,12 +18,18 @@ _UUID = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def integers(wire: Wire, rows: Ints, values: Ints, type_: pa.DataType, path: str) -> pa.Array:
-    """Return numbers as integers of any width; numbers that do not fit are faults of their `rows`."""
+    """Return numbers as integers of any width; numbers that do not fit are faults of their `rows`.
+
+    Args:
+        rows: The record of each value.
+        path: Names the value in faults.
+    """
     if type_.bit_width < 64:
         least = -(2 ** (type_.bit_width - 1))
         outside = (values < least) | (values > -least - 1)
         if outside.any():
             wire.fault(rows[outside], f"A number does not fit into `{type_}`", path)
+            # the cast below would wrap around without a word
             values = np.where(outside, 0, values)
     return pa.array(values.astype(type_.to_pandas_dtype()))
 
@@ -39,6 +45,8 @@ def timestamps(
 ) -> pa.TimestampArray:
     """Return numbers of `factor` microseconds since 1970 as timestamps. Times outside of the calendar are
     faults.
+
+    Example: `factor` is 1000 for values in milliseconds.
     """
     most = np.iinfo(np.int64).max // factor
     values = np.clip(values, -most, most)  # the product must not overflow; larger values are faults anyway
@@ -76,7 +84,9 @@ def decimals(
     ends = starts + sizes
     negative = wire.data[starts] > 0x7F
     digits = np.empty((len(starts), _WIDEST), np.uint8)
+    # Arrow's decimals have 16 bytes, little-endian: the sign fills the bytes that were not written
     digits[:] = np.where(negative, 0xFF, 0)[:, None]
+    # one pass per byte of the longest number, not per number
     for at in range(int(sizes.max(initial=0))):
         present = at < sizes
         digits[:, at] = np.where(present, wire.data[ends - 1 - np.where(present, at, 0)], digits[:, at])
@@ -88,7 +98,12 @@ def decimals(
 def fitting(
     wire: Wire, rows: Ints, values: pa.Decimal128Array, type_: pa.Decimal128Type, path: str
 ) -> pa.Decimal128Array:
-    """Return decimals as decimals of another type, without loss; those that do not fit are faults."""
+    """Return decimals as decimals of another type, without loss; those that do not fit are faults.
+
+    Args:
+        rows: The record of each value.
+        type_: The column's type, which may have another scale.
+    """
     try:
         values.validate(full=True)  # a cast to the same type does not check for 39 digits
         return values.cast(type_)
@@ -124,7 +139,11 @@ def _exact(
 
 
 def uuids(wire: Wire, starts: Ints) -> pa.StringArray:
-    """Return texts like `123e4567-e89b-12d3-a456-426614174000` from sixteen bytes each."""
+    """Return texts like `123e4567-e89b-12d3-a456-426614174000` from sixteen bytes each.
+
+    Args:
+        starts: The position of each UUID in the wire.
+    """
     count = len(starts)
     letters = np.full((count, 36), ord("-"), np.uint8)
     octets = wire.data[starts[:, None] + np.arange(16)]
@@ -134,12 +153,20 @@ def uuids(wire: Wire, starts: Ints) -> pa.StringArray:
 
 
 def lists(counts: Ints, items: pa.Array, type_: pa.ListType) -> pa.ListArray:
-    """Return lists with so many items each."""
+    """Return lists with so many items each.
+
+    Example: counts 2 and 0 of the items 1, 2 give `[[1, 2], []]`.
+    """
     return pa.ListArray.from_arrays(offsets_of(counts), items, type=type_)
 
 
 def maps(counts: Ints, keys: pa.Array, items: pa.Array, type_: pa.MapType) -> pa.MapArray:
-    """Return maps with so many entries each. If a map has a key twice, the last entry counts, as in JSON."""
+    """Return maps with so many entries each. If a map has a key twice, the last entry counts, as in JSON.
+
+    Args:
+        counts: The number of entries of each map.
+        keys: The keys of all maps, in order; none may be null.
+    """
     last = _last_of_each(counts, keys)
     if last is not None:
         owners = np.repeat(np.arange(len(counts)), counts)[last]
@@ -157,6 +184,7 @@ def _last_of_each(counts: Ints, keys: pa.Array) -> npt.NDArray[np.int64] | None:
     encoded = keys.dictionary_encode() if not keys.null_count else keys.fill_null("").dictionary_encode()
     owners = np.repeat(np.arange(len(counts)), counts)
     identities = owners * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64)
+    # `unique` finds first occurrences: from behind, these are the last ones
     _, from_behind = np.unique(identities[::-1], return_index=True)
     if len(from_behind) == len(identities):
         return None
@@ -165,7 +193,10 @@ def _last_of_each(counts: Ints, keys: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def offsets_of(counts: Ints) -> pa.Int32Array:
-    """Return the beginning of each list, and the end of the last one."""
+    """Return the beginning of each list, and the end of the last one.
+
+    Example: counts 2, 0, 1 give 0, 2, 2, 3.
+    """
     return pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
 
@@ -188,7 +219,10 @@ def placed(count: int, places: Sequence[Ints], parts: Sequence[pa.Array], type_:
 
 
 def rows_except(count: int, rows: Sequence[int] | Ints) -> Ints:
-    """Return all numbers below `count` except these."""
+    """Return all numbers below `count` except these.
+
+    Example: `rows_except(4, [1])` is 0, 2, 3.
+    """
     return np.delete(np.arange(count), rows)
 
 

@@ -65,7 +65,10 @@ def required(write: Write, path: str) -> Write:
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
     """Encode numbers with seven bits per byte, the lowest first; all bytes but the last have the eighth
     bit set.
+
+    Example: 1 has the byte 01, 300 the bytes ac 02.
     """
+    # all ten possible bytes of each number at once; those beyond its length are dropped
     lengths = 1 + (numbers[:, None] >= _LEAST).sum(axis=1)
     written = ((numbers[:, None] >> _SEVENS) & np.uint64(0x7F)).astype(np.uint8)
     written |= np.where(lengths[:, None] - 1 > _PLACES, 0x80, 0).astype(np.uint8)
@@ -119,6 +122,8 @@ def per_list(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
 
     Args:
         items: The encoded items of `lists.flatten()`.
+
+    Example: lists with two items and none, encoded as `a`, `b`, give `ab` and no bytes.
     """
     sizes = list_sizes(lists)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))

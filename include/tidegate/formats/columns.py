@@ -27,6 +27,8 @@ Rows = Sequence[int]
 def attribute(place: int) -> str:
     """Return the attribute that contains the field at a place: a name in JSON can be any text, an
     attribute cannot.
+
+    Example: `attribute(2)` is `field2`.
     """
     return f"field{place}"
 
@@ -49,8 +51,14 @@ class ColumnBuilder:
         self.faults: dict[int, str] = {}
 
     def structs(self, values: Sequence[Any], type_: pa.StructType, path: str, rows: Rows) -> pa.StructArray:
-        """Build structs from objects; null where an object is None. `path` names the value in faults."""
+        """Build structs from objects; null where an object is None. `path` names the value in faults.
+
+        Args:
+            values: Objects with the attributes of `attribute`.
+            rows: The record of each value.
+        """
         is_null = [value is None for value in values]
+        # one stand-in for null, so that `attrgetter` needs no test per value
         objects = [_ABSENT if value is None else value for value in values] if any(is_null) else values
         columns = [
             self._column(
@@ -99,6 +107,7 @@ class ColumnBuilder:
         try:
             return pa.array(values, type_)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
+            # rare: the names of infinity and NaN, which Arrow does not parse in a list of numbers
             return pa.array([value if value is None else float(value) for value in values], type_)
 
     def _decimals(
@@ -111,7 +120,13 @@ class ColumnBuilder:
     def decimals(
         self, texts: Sequence[bytes | None], type_: pa.Decimal128Type, path: str, rows: Rows
     ) -> pa.Decimal128Array:
-        """Build decimals from texts, without loss. pyarrow's own cast turns 1e-40 into 0."""
+        """Build decimals from texts, without loss. pyarrow's own cast turns 1e-40 into 0.
+
+        Args:
+            texts: Numbers as they are written, in ASCII.
+            rows: The record of each text.
+        """
+        # traps instead of rounding: a decimal that does not fit must be a fault
         exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
         unit = Decimal(1).scaleb(-type_.scale)
         decimals: list[Decimal | None] = [None] * len(texts)
@@ -138,6 +153,10 @@ class ColumnBuilder:
         """Build timestamps from RFC 3339 texts, in the years 1 to 9999 of UTC, with at most microseconds.
 
         More digits are a fault, since the type cannot store them.
+
+        Args:
+            texts: Null stays null.
+            rows: The record of each text.
         """
         zone = f"{_ZONE}?" if type_.tz else ""  # without a zone in the type there is none in the text
         is_time = pc.match_substring_regex(texts, f"{_TIME}{zone}$")
@@ -176,6 +195,7 @@ def _parsed(texts: pa.StringArray, type_: pa.TimestampType) -> tuple[pa.Timestam
     try:
         return texts.cast(type_), pa.repeat(True, len(texts))
     except pa.ArrowInvalid:
+        # one impossible day fails Arrow's whole cast, so each text is tried alone
         exists = pa.array([text is None or _exists(text, type_) for text in texts.to_pylist()])
         return pc.if_else(exists, texts, None).cast(type_), exists
 

@@ -29,7 +29,12 @@ class Subdecoder(Protocol):
     """Reads the values of one writer."""
 
     def read(self, wire: Wire, cursor: Cursor) -> Sequence[pa.Array]:
-        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire."""
+        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire.
+
+        Args:
+            wire: The bytes of all values, also of other writers.
+            cursor: This writer's values, behind the id.
+        """
 
 
 class ConfluentDecoder:
@@ -65,6 +70,7 @@ class ConfluentDecoder:
             reasons[row] = malformed(_unframed(values[row] or b""))
         parts: list[Sequence[pa.Array]] = []
         places: list[Ints] = []
+        # by schema: values of one writer are read side by side
         for id_ in np.unique(ids[framed]).tolist():
             rows = np.flatnonzero(framed & (ids == id_))
             if id_ not in self._writers:
@@ -79,6 +85,7 @@ class ConfluentDecoder:
                     places.append(part.rows)
                     parts.append(decoder.read(wire, part))
         reasons |= {row: malformed(reason) for row, reason in wire.faults.items() if row not in reasons}
+        # a tombstone has no id either, but that is no fault
         reasons = {row: reasons[row] for row in sorted(reasons) if values[row] is not None}
         columns = [
             binary_columns.placed(len(values), places, [part[at] for part in parts], column.type)
@@ -112,6 +119,7 @@ class ConfluentDecoder:
 
     def _decoder(self, id_: int, indexes: Indexes) -> Subdecoder | str:
         """Return the decoder of a message, or the reason why there can be none."""
+        # also a failure is kept, so that a schema that does not fit is resolved once, not per record
         if (id_, indexes) not in self._decoders:
             try:
                 self._decoders[id_, indexes] = self._make(self._writers[id_], indexes)
@@ -126,6 +134,7 @@ def _ids(wire: Wire, cursor: Cursor) -> tuple[Ints, npt.NDArray[np.bool_]]:
     # the id has four bytes, big-endian
     ids = np.zeros(len(cursor), np.int64)
     for at in range(1, _PREFIX):
+        # `wire.size` is padding: a value too short for an id reads a harmless byte
         ids = ids << 8 | wire.data[np.minimum(cursor.at + at, wire.size)]
     cursor.at += np.where(framed, _PREFIX, 0)
     return ids, framed

@@ -81,6 +81,7 @@ class CsvDecoder:
         """
         special = pc.match_substring_regex(texts, self._special)
         if pc.any(special).as_py():
+            # a row may end with one; without it, such rows need no regular expression of a whole row
             texts = pc.replace_substring_regex(texts, _LINE_END, "")
             special = pc.match_substring_regex(texts, self._special)
         special = pc.fill_null(special, False)
@@ -106,6 +107,7 @@ class CsvDecoder:
             row: _miscounted(number, int(lengths[row]))
             for row in map(int, np.flatnonzero(~whole & texts.is_valid().to_numpy(zero_copy_only=False)))
         }
+        # all rows here have the same number of fields, so each column is every n-th element
         flat = rows.filter(pa.array(whole)).flatten()
         if self._null_text is not None:
             flat = pc.if_else(pc.equal(flat, self._null_text), None, flat)
@@ -127,6 +129,9 @@ class _RowReader:
     def read(self, texts: Sequence[str]) -> tuple[list[pa.StringArray], dict[int, str]]:
         """Return the fields of each text, by column, and row -> fault. A text with a fault has null in all
         fields.
+
+        Args:
+            texts: Rows without their line end.
         """
         faults: dict[int, str] = {}
         parts: list[str | None] = []
@@ -134,6 +139,7 @@ class _RowReader:
             match = self._row.fullmatch(text)
             if match is None:
                 faults[row] = self._fault(text)
+            # two groups per field: with quotes or without; exactly one of them is set
             parts += match.groups() if match else self._nothing
         width = len(self._nothing)
         arrays = iter([pa.array(parts[place::width], pa.string()) for place in range(width)])

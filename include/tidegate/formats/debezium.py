@@ -80,6 +80,7 @@ class DebeziumDecoder:
         named = with_current_names(rows, self._type, self._aliases)
         sequence = None
         if self._sequence is not None:
+            # before the rows: a change whose place cannot be read gives no row
             sequence = columns_of(sources, self._sequence, reasons, source_paths)
             rows = [None if place in reasons else row for place, row in enumerate(rows)] if reasons else rows
         columns = columns_of(named, self._type, reasons, paths)

@@ -16,6 +16,10 @@ SOURCE_TEXTS = ("connector", "name", "stage")
 def envelope_columns(value: pa.Schema, windowed: Mapping[str, pa.DataType]) -> pa.Schema:
     """Return the columns of envelopes. `value`: the columns of the values; `windowed`: the columns of
     windows.
+
+    Args:
+        value: The columns of `before` and `after`.
+        windowed: Column -> type; empty without windows.
     """
     whole = pa.struct(list(value))
     source = {
@@ -33,7 +37,12 @@ def envelope_columns(value: pa.Schema, windowed: Mapping[str, pa.DataType]) -> p
 def enveloped(
     before: pa.StructArray, after: pa.StructArray, source: Mapping[str, pa.Array], at: pa.Int64Array
 ) -> pa.StructArray:
-    """Return the envelopes of `envelope_texts` as structs with the columns of `envelope_columns`."""
+    """Return the envelopes of `envelope_texts` as structs with the columns of `envelope_columns`.
+
+    Args:
+        source: Name -> column, the fields of `source`.
+        at: The instant of the emission, in epoch ms.
+    """
     origin = pa.StructArray.from_arrays(list(source.values()), list(source))
     parts = {"op": _operations(before, after), "before": before, "after": after, "source": origin}
     return pa.StructArray.from_arrays([*parts.values(), at], [*parts, "ts_ms"])

@@ -32,9 +32,11 @@ def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[p
     parents = np.repeat(np.arange(rows.num_rows), repeats)
     parts = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     empty = lengths[parents] == 0
+    # `flatten` leaves out empty and null lists, whose rows get a null element
     places = pa.array(np.cumsum(~empty) - 1, mask=empty)
     elements = lists.flatten()
     for piece in _pieces(sizes.to_numpy()[parents]):
+        # a piece at a time: each element's row copies its whole record
         columns = dict(zip(rows.schema.names, rows.take(pa.array(parents[piece])).columns, strict=True))
         columns[name] = elements.take(places[piece])
         columns |= {PART: pa.array(parts[piece].astype(np.int32)), EMPTY: pa.array(empty[piece])}

@@ -78,13 +78,18 @@ class FrameDecoder:
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
         self._values = WatchedDecoder(_decoder(layout))
+        # Kafka's tombstones have no value, so the key's columns are read from the record's key
         self._key_parts = _watched(_key_decoder(layout))
         self._own_key_columns = _watched(_own_key_decoder(layout))
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
         self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
-        """Yield rows in the order of the records: one batch, or several if a column is exploded."""
+        """Yield rows in the order of the records: one batch, or several if a column is exploded.
+
+        Args:
+            records: Consumed or replayed records of one topic-partition.
+        """
         rows = self._read(records)
         for piece in self._exploded(rows, records.values):
             # a replay of one exploded element must not emit the record's other elements again
@@ -99,6 +104,7 @@ class FrameDecoder:
         decoded = self._values.decode(records.values)
         count = len(records.values)
         malformed = _at(decoded.reasons, count)
+        # a deletion has columns (Debezium's `before`), a null value has none: both are tombstones
         deletion = _mask(decoded.deletions, count)
         tombstone = pc.and_(pc.or_(decoded.columns.is_null(), deletion), malformed.is_null())
         null_value = pc.and_not(tombstone, deletion)
@@ -199,6 +205,7 @@ class FrameDecoder:
         filled = pc.and_not(usable, rows.column("__tombstone"))
         if filled.false_count:
             usable_rows = pc.if_else(filled, pa.array(np.arange(len(usable))), None)
+            # null where a row is unusable: a value that was partly read must not be used by mistake
             columns |= {name: columns[name].take(usable_rows) for name in self._layout.row_columns.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
@@ -269,6 +276,7 @@ class FrameDecoder:
         """Return the records of unusable rows, or of all rows."""
         if not self._keeps_input and reason.null_count == len(reason):
             return pa.nulls(len(reason), INPUT)
+        # only the records of unusable rows, unless all are asked for: a record can have megabytes
         selected = pa.repeat(True, len(reason)) if self._keeps_input else reason.is_valid()
         places = rows.column("__record").filter(selected).to_pylist()
         fields = [
@@ -358,6 +366,7 @@ def _mask(rows: Sequence[int], count: int) -> pa.BooleanArray:
 
 
 def _chain(headers: Sequence[Header]) -> bytes | None:
+    # header names may repeat in Kafka: the newest counts
     return next((value for name, value in reversed(headers) if name == SOURCE_HEADER), None)
 
 

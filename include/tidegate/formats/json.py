@@ -67,6 +67,7 @@ class JsonDecoder:
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode the declared fields of each value's object. None is a tombstone."""
         objects, reasons = objects_of(self._decoder, values)
+        # before columns are built, which read the current names only
         objects = with_current_names(objects, self._type, self._aliases)
         return Decoded(columns_of(objects, self._type, reasons, {}), reasons)
 
@@ -76,6 +77,10 @@ def objects_of(
 ) -> tuple[Sequence[Any], dict[int, str]]:
     """Return an object for each value, and row -> reason. The object is None for tombstones and if there
     is a reason.
+
+    Args:
+        decoder: Its type has been made by `object_type`.
+        values: None is a tombstone.
     """
     texts, not_text = texts_of(values)
     reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
@@ -113,6 +118,7 @@ def columns_of(
     for row, why in builder.faults.items():
         reasons[row] = malformed(why.replace(" - at `$", f" - at `{paths.get(row, '$')}"))
     usable = columns.is_valid().to_numpy(zero_copy_only=False)
+    # one bad column makes the whole record unusable: half a record would be a wrong value
     usable[list(builder.faults)] = False
     return pa.StructArray.from_arrays(columns.flatten(), fields=list(type_), mask=pa.array(~usable))
 
@@ -137,6 +143,8 @@ def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes 
 
     `texts` are the values. Brackets need not be closed: msgspec recurses for each open bracket, before it
     reaches the end.
+
+    Example: with `most` 2, the value `[[[` is such a row, although it is not valid JSON.
     """
     long = pc.greater(pc.binary_length(texts), most)
     for row in map(int, np.flatnonzero(pc.fill_null(long, False))):
@@ -170,7 +178,9 @@ def object_type(
         for written in _written_fields(place, field, aliases.get(field.name, ()))
     ]
     read = {name for name, *_ in fields}
+    # class attributes: `columns_of` reads each column of an object, also those that are not decoded
     unread = {name: None for name in map(attribute, range(len(type_))) if name not in read}
+    # `gc=False`: the objects contain no cycles, and are many
     return msgspec.defstruct("Object", fields, namespace=unread, gc=False)
 
 
@@ -197,6 +207,9 @@ def with_current_names(objects: Sequence[Any], type_: pa.StructType, aliases: Ol
 
     The current name counts if the value has it, also as null; else the newest of its older names that the
     value has.
+
+    Args:
+        objects: Objects of `object_type`, which are changed in place; None stays None.
     """
     for place, field in enumerate(type_):
         name = attribute(place)

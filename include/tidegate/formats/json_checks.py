@@ -64,6 +64,7 @@ class _Compiler:
             return self._made[id(part)]
         if id(part) in self._making:  # it refers to itself: the check exists when it is called
             return lambda value: self._made[id(part)](value)
+        # by identity: dicts have no hash, and equal parts of two documents can refer to different things
         self._making.add(id(part))
         if "$id" in part and part is not self._root:  # references in it are relative to that id
             raise _Unsupported

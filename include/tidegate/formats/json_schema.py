@@ -36,6 +36,7 @@ class JsonSchemaDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode the declared fields of each value's object. None is a tombstone."""
+        # columns first: what they refuse need not be checked against the schema
         decoded = self._columns.decode(values)
         reasons = dict(decoded.reasons)
         for row in rows_nested_deeper(MOST_NESTED, texts_of(values)[0], values):

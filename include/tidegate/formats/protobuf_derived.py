@@ -61,6 +61,7 @@ def numbers_of(text: str) -> dict[tuple[str, ...], int]:
             opened.append(tokens[at - 1] if kind == "message" else kind)
         elif token == "}" and opened:
             opened.pop()
+            # values are the first message of the file; what follows is not needed
             if not opened and numbers:
                 break
         elif not opened or "enum" in opened:
@@ -150,6 +151,7 @@ def _declared(column: pa.Field, inner: str) -> str:
         return f"map<string, {_single(type_.item_type, inner, column.name)}>"
     if pt.is_list(type_):
         return f"repeated {_single(type_.value_type, inner, column.name)}"
+    # a message has presence by itself; a single value only if it is `optional`
     single = _single(type_, inner, column.name)
     return single if pt.is_struct(type_) else f"optional {single}"
 
@@ -161,6 +163,7 @@ def _single(type_: pa.DataType, inner: str, name: str) -> str:
         return inner
     if pt.is_timestamp(type_) and type_.tz:
         return TIMESTAMP
+    # decimals, dates and times without a zone have no type in Protobuf, and are written as text
     return _SCALARS.get(type_, "string")
 
 

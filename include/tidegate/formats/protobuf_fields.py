@@ -50,12 +50,18 @@ _SIZES = {FOUR: 4, EIGHT: 8}
 
 
 def is_number(kind: str) -> bool:
-    """Return whether `Numbers` collects fields of a kind."""
+    """Return whether `Numbers` collects fields of a kind.
+
+    Example: it is True for `sint64` and `enum`, and False for `string`.
+    """
     return kind in _NUMBERS
 
 
 def wire_type(kind: str) -> int:
-    """Return the wire type of a kind."""
+    """Return the wire type of a kind.
+
+    Example: it is SIZED for `string`, and VARINT for `int32`.
+    """
     return _NUMBERS[kind][0] if kind in _NUMBERS else GROUP if kind == "group" else SIZED
 
 
@@ -76,7 +82,12 @@ class Numbers:
     parts: list[npt.NDArray[Any]] = field(default_factory=list)
 
     def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
-        """Read one number of each of these messages. Return the messages in which it counts."""
+        """Read one number of each of these messages. Return the messages in which it counts.
+
+        Args:
+            cursor: The positions behind the field's tags; it is moved.
+            places: The message of each position.
+        """
         written, values_of = _NUMBERS[self.kind]
         return self._add(places, values_of(_raw(wire, cursor, written, self.path)))
 
@@ -91,7 +102,12 @@ class Numbers:
         return places
 
     def take_packed(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
-        """Read a packed list of numbers of each message."""
+        """Read a packed list of numbers of each message.
+
+        Args:
+            cursor: The positions of the lists' sizes; it is moved.
+            places: The message of each position.
+        """
         written, values_of = _NUMBERS[self.kind]
         starts, sizes = _sized(wire, cursor, self.path)
         owners, items = _packed(wire, Cursor(cursor.rows, starts, starts + sizes), written, self.path)
@@ -113,6 +129,7 @@ class Numbers:
         if not self.parts:
             return np.zeros(0, np.int64), _NUMBERS[self.kind][1](np.zeros(0, _dtype(self.kind)))
         places, values = np.concatenate(self.places), np.concatenate(self.parts)
+        # collected round by round; a stable sort keeps the order of each message's own values
         order = np.argsort(places, kind="stable")
         return places[order], values[order]
 
@@ -132,7 +149,12 @@ class Spans:
     parts: list[tuple[Ints, Ints]] = field(default_factory=list)
 
     def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
-        """Read one value of each of these messages. Return the messages in which it counts."""
+        """Read one value of each of these messages. Return the messages in which it counts.
+
+        Args:
+            cursor: The positions of sizes; it is moved.
+            places: The message of each position.
+        """
         starts, sizes = _sized(wire, cursor, self.path)
         self.places.append(places)
         self.parts.append((starts, starts + sizes))
@@ -144,6 +166,7 @@ class Spans:
 
         Return the messages whose next value cannot be read in this way; `take` must read it.
         """
+        # a memoryview: single bytes are read faster than from the array
         data = wire.data.data
         refused = []
         for place in places.tolist():
@@ -193,6 +216,7 @@ class Spans:
         places, starts, ends = self.all()
         again = len(self.parts) > 1 and len(places) > 0 and bool((places[1:] == places[:-1]).any())
         if not again:
+            # usually each message occurs once, and no bytes are copied
             return wire, places, starts, ends
         # bytes are concatenated only for messages that occur several times
         owners, first, counts = np.unique(places, return_index=True, return_counts=True)
@@ -213,7 +237,12 @@ class Spans:
 
 
 def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
-    """Skip fields with the wire types `types`."""
+    """Skip fields with the wire types `types`.
+
+    Args:
+        cursor: The positions behind the tags; it is moved.
+        types: One wire type per position; GROUP is not among them.
+    """
     for written in np.unique(types).tolist():
         places = np.flatnonzero(types == written)
         part = cursor.part(places)
@@ -232,10 +261,15 @@ def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
 def column_of_numbers(
     wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str
 ) -> pa.Array:
-    """Return numbers or booleans as a column. A number that does not fit is a fault of its record."""
+    """Return numbers or booleans as a column. A number that does not fit is a fault of its record.
+
+    Args:
+        rows: The record of each value.
+    """
     if pt.is_integer(type_):
         return _integers(wire, rows, values, type_, path)
     if pt.is_decimal(type_):
+        # unsigned 64 bits as the lower half of Arrow's 128-bit decimal
         halves = np.zeros((len(values), 2), np.uint64)
         halves[:, 0] = values
         whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), [None, pa.py_buffer(halves)])
@@ -252,7 +286,11 @@ def _integers(wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataTy
 
 
 def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.StringArray:
-    """Return the names of an enum's numbers; a number without a name is written as digits."""
+    """Return the names of an enum's numbers; a number without a name is written as digits.
+
+    Example: of an enum with `NONE` at 0, the numbers 0 and 5 are `NONE` and `5`.
+    """
+    # reversed, so that the first name of a number counts
     by_number = dict(reversed(names))
     numbers, inverse = np.unique(values, return_inverse=True)
     texts = [by_number.get(number, str(number)) for number in numbers.tolist()]
@@ -274,7 +312,10 @@ def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def tag_of(number: int, written: int) -> bytes:
-    """Return the tag of a field in its shortest form."""
+    """Return the tag of a field in its shortest form.
+
+    Example: `tag_of(1, SIZED)` is one byte, 0a.
+    """
     tag, data = number << 3 | written, bytearray()
     while tag > 0x7F:
         data.append(tag & 0x7F | 0x80)

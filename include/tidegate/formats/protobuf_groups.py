@@ -29,6 +29,7 @@ def skip_groups(wire: Wire, cursor: Cursor, groups: Ints, numbers: Ints, path: s
 
 def _behind(wire: Wire, at: int, end: int, number: int) -> int:
     """Return the end of the group whose tag is before `at`. Raises _NoField if the group does not end."""
+    # a list instead of recursion: a group's depth is up to the record, not to the stack
     open_groups = [number]
     while open_groups:
         tag, at = _varint(wire, at, end)

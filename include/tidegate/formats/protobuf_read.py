@@ -115,6 +115,7 @@ def _collect(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> dict[i
     planned = np.array(sorted(collectors), np.int64)
     while True:
         for field in plan.fields:
+            # a single field is taken once per round; a repeated one as long as it follows itself
             while len(places := tags.at(field.field.number)):
                 _take(wire, cursor, field, collectors, tags, places)
                 if not field.field.is_repeated:
@@ -137,11 +138,19 @@ class _Tags:
         self.read(np.arange(len(cursor)))
 
     def at(self, number: int) -> Ints:
-        """Return the positions whose next field has this number."""
+        """Return the positions whose next field has this number.
+
+        Args:
+            number: A field number; 0 stands for the end of a message.
+        """
         return np.flatnonzero(self.numbers == number)
 
     def read(self, places: Ints) -> None:
-        """Read the next tags at these positions."""
+        """Read the next tags at these positions.
+
+        Args:
+            places: Indexes into the cursor, which is moved behind the tags.
+        """
         cursor = self._cursor
         more = cursor.at[places] < cursor.ends[places]
         if not more.all():
@@ -212,6 +221,7 @@ def _take(
         places = refused
     part = cursor if len(places) == len(cursor) else cursor.part(places)
     counted = collected.take(wire, part, places)
+    # of a oneof, the member that occurs last counts: earlier ones are taken back
     for rival in field.rivals:
         collectors[rival].clear(counted)
     if part is not cursor:
@@ -249,6 +259,7 @@ def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans
     if field.field.presence != "implicit" or len(places) == len(rows):
         return binary_columns.placed(len(rows), [places], [values], field.type)
     nothing = np.zeros(len(rows) - len(places), np.int64)
+    # a field without presence has its default, which is what an empty span is read as
     absent = binary_columns.rows_except(len(rows), places)
     defaults = _of_spans(wire, rows[absent], field, nothing, nothing, field.type)
     return binary_columns.placed(len(rows), [places, absent], [values, defaults], field.type)
@@ -263,6 +274,7 @@ def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) ->
     if len(places) == len(rows):
         return _numbers(wire, rows, field, values, type_)
     if field.field.presence == "implicit":
+        # the default of a closed enum is its first number, of any other field 0
         filled = np.full(len(rows), field.closed[0] if field.closed else 0, values.dtype)
         filled[places] = values
         return _numbers(wire, rows, field, filled, type_)

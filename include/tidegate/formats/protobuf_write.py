@@ -112,6 +112,7 @@ class _Writers:
 
         def write(values: pa.StructArray) -> pa.BinaryArray:
             arrays = values.flatten()
+            # a reader would keep only the last member, and the other values would be lost without a word
             for places in oneofs:
                 _require_one([arrays[place] for place in places], path)
             return joined(*(write_field(arrays[place]) for place, write_field in parts), b"")
@@ -168,6 +169,7 @@ class _Writers:
         if _wire(field.kind) == _LENGTH:
             item = required(self._tagged(field, column, inner), inner)
             return lambda values: per_list(values, item(values.flatten()))
+        # proto3 packs numbers; readers of proto2 accept both forms, too
         plain, tag = required(self._plain(field, column, inner), inner), _packed_tag(field)
 
         def write(values: pa.ListArray) -> pa.BinaryArray:
@@ -182,6 +184,7 @@ class _Writers:
             raise _misfit(field, column, path)
         inner, tag = f"{path}[...]", _tag(field)
         write_key = self._tagged(key, column.key_type, inner)
+        # an entry's missing value would be read as the default, not as null
         write_item = required(self._tagged(value, column.item_type, inner), inner)
 
         def write(values: pa.MapArray) -> pa.BinaryArray:
@@ -238,6 +241,7 @@ def _integers(kind: str, values: pa.Array) -> pa.BinaryArray:
         return varints(zigzag(numbers))
     if (wire := _wire(kind)) != _VARINT:
         return fixed(numbers.astype("<i8" if wire == _EIGHT else "<i4"))
+    # negative numbers take ten bytes, also of `int32`: Protobuf extends them to 64 bits
     return varints(numbers.astype(np.uint64))
 
 

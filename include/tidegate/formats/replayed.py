@@ -24,7 +24,10 @@ def replayed_topic(topic: str, seq: int) -> str:
 def with_replayed_root(
     topic: str, partition: pa.Int32Array, offset: pa.Int64Array, chain: pa.StringArray
 ) -> pa.StringArray:
-    """Return chains with a position in `topic` before the hops that they have."""
+    """Return chains with a position in `topic` before the hops that they have.
+
+    Example: `stock.replay-7`, partition 0 and offset 3 without a chain give `stock.replay-7/0/3`.
+    """
     numbers = [number.cast(pa.string()) for number in (partition, offset)]
     root = pc.binary_join_element_wise(pa.scalar(topic), *numbers, "/")
     return pc.if_else(chain.is_null(), root, pc.binary_join_element_wise(root, chain, ";"))

@@ -75,4 +75,5 @@ def _proto_decoder(
         raise SchemaFault(f"it has no message at {list(indexes)}")
     if message is not None and name != message:
         raise SchemaFault(f"it is a `{name}`, and not a `{message}`")
+    # without a file, older writers lack columns that were added later: these are null
     return ProtobufDecoder(columns, reader or writer, name, lenient=reader is None)

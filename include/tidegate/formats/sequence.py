@@ -23,6 +23,8 @@ def sequence_texts(parts: Sequence[pa.Array]) -> pa.StringArray:
         parts: The most significant first: integers, decimals without a fraction, texts, dates or timestamps.
 
     For parts of the same types, texts compare as the sequences do; all integers are one type.
+
+    Example: the bigint 7 is `0000000000000000007`.
     """
     texts = [_text(part) for part in parts]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, SEPARATOR)
@@ -51,9 +53,11 @@ def _number_texts(number: pa.Array, digits: int) -> pa.StringArray:
     sorts before digits.
     """
     if not pc.any(pc.less(number, 0)).as_py():
+        # with equal lengths, numbers sort as texts do
         return pc.utf8_lpad(number.cast(pa.string()), digits, "0")
     wide = number.cast(pa.decimal256(digits + 2, 0))
     below = pc.less(wide, pa.scalar(0, wide.type))
+    # the smaller a number, the smaller its distance from the least one
     above_least = pc.add(wide, pa.scalar(10**digits, wide.type))
     text = pc.utf8_lpad(pc.if_else(below, above_least.cast(wide.type), wide).cast(pa.string()), digits, "0")
     return pc.binary_join_element_wise(pc.if_else(below, "-", ""), text, "")

@@ -25,7 +25,10 @@ class WatchedDecoder:
         self._decoder = decoder
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode the values of records; None is a tombstone."""
+        """Decode the values of records; None is a tombstone.
+
+        Raises MemoryError.
+        """
         try:
             return self._decoder.decode(values)
         # halving would hide that the machine has too little memory
@@ -35,6 +38,7 @@ class WatchedDecoder:
             if not len(values):
                 raise
             if len(values) > 1:
+                # halves: one bad value among n costs about 2 log n further calls, not n
                 middle = len(values) // 2
                 return _joined(self.decode(values[:middle]), self.decode(values[middle:]), middle)
             name = type(error).__name__

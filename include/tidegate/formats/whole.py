@@ -38,7 +38,11 @@ _UNPACKER = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
 
 
 def pack_headers(headers: Sequence[Header] | None) -> bytes | None:
-    """Pack a record's headers into one value; None if there are none."""
+    """Pack a record's headers into one value; None if there are none.
+
+    Args:
+        headers: Name and value, in order; names can repeat.
+    """
     return _PACKER.encode(headers) if headers else None
 
 

@@ -53,7 +53,11 @@ class Cursor:
         return len(self.at)
 
     def part(self, places: npt.NDArray[Any]) -> Cursor:
-        """Return some of the positions as a cursor that moves independently; `put` moves this one, too."""
+        """Return some of the positions as a cursor that moves independently; `put` moves this one, too.
+
+        Args:
+            places: Indexes into this cursor.
+        """
         return Cursor(self.rows[places], self.at[places], self.ends[places])
 
     def put(self, places: npt.NDArray[Any], part: Cursor) -> None:
@@ -78,6 +82,7 @@ class Wire:
         self.faults: dict[int, str] = {}
         self.depth = 0
         """The depth of values within one another, while they are read."""
+        # overlapping views with a stride of one byte: a word at any position, without a copy
         self._words: Words = np.ndarray(size + 1, "<u8", data, strides=(1,))
         self._halves = np.ndarray(size + 1, "<u4", data, strides=(1,))
         self._binary = pa.py_buffer(data)
@@ -88,6 +93,7 @@ class Wire:
         array = pa.array(values, pa.binary())
         offsets = _offsets_of(array)
         size = int(offsets[-1])
+        # padding, so that a word or a long varint at the last byte stays within the array
         data = np.zeros(size + _PADDING, np.uint8)
         if size:
             data[:size] = np.frombuffer(array.buffers()[2], np.uint8, size)
@@ -95,7 +101,12 @@ class Wire:
         return cls(data, size), cursor
 
     def fault(self, rows: npt.NDArray[np.int64], why: str, path: str) -> None:
-        """Record why records cannot be used; the first fault of a record counts."""
+        """Record why records cannot be used; the first fault of a record counts.
+
+        Args:
+            rows: Numbers of records.
+            path: Such as `$.items[...]`.
+        """
         for row in rows.tolist():
             self.faults.setdefault(row, f"{why} - at `{path}`")
 
@@ -104,6 +115,10 @@ class Wire:
     def varints(self, cursor: Cursor, path: str) -> Words:
         """Read numbers with seven bits per byte, the lowest first; the highest bit says that another byte
         follows.
+
+        Args:
+            cursor: It is moved behind the numbers.
+            path: Names the value in faults.
         """
         first = self.data[cursor.at]
         values: Words = first.astype(np.uint64)
@@ -121,6 +136,7 @@ class Wire:
         """Return the numbers of more than one byte, and their sizes."""
         words = self._words[cursor.at]
         stops = ~words & _CONTINUED
+        # the lowest set bit is at the first byte that ends a number
         lowest = stops & (~stops + _U64(1))
         values = words & (lowest ^ (lowest - _U64(1)))  # nine bytes or more have no stop bit in the word
         for low, high, shift in _SEVENS:
@@ -145,7 +161,10 @@ class Wire:
         return values, np.where(ten, 10, 9)
 
     def longs(self, cursor: Cursor, path: str) -> Ints:
-        """Read varints whose lowest bit is the sign (zigzag)."""
+        """Read varints whose lowest bit is the sign (zigzag).
+
+        Example: the bytes 02 and 01 are 1 and -1.
+        """
         return unzigzag(self.varints(cursor, path))
 
     def words(self, cursor: Cursor, path: str) -> Words:
@@ -177,7 +196,11 @@ class Wire:
     # bytes
 
     def spans(self, cursor: Cursor, sizes: Ints | int, path: str) -> tuple[Ints, Ints]:
-        """Return start and size of so many bytes each, and move the cursor behind them."""
+        """Return start and size of so many bytes each, and move the cursor behind them.
+
+        Args:
+            sizes: One per position, or one for all; a negative or too large one is a fault, and counts as 0.
+        """
         starts = cursor.at.copy()
         sizes = np.broadcast_to(np.asarray(sizes, np.int64), starts.shape)
         wrong = (sizes < 0) | (sizes > cursor.ends - starts)
@@ -191,11 +214,16 @@ class Wire:
         return starts, np.asarray(sizes)
 
     def binary(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
-        """Return copies of spans. Usually they do not overlap, and are copied at once."""
+        """Return copies of spans. Usually they do not overlap, and are copied at once.
+
+        Args:
+            starts: Positions, each with its size.
+        """
         count = len(starts)
         if not count:
             return pa.array([], pa.binary())
         ends = starts + sizes
+        # merged messages lie behind all other bytes, so spans can go back: these are copied one by one
         if (starts[1:] < ends[:-1]).any():
             pairs = zip(starts.tolist(), ends.tolist(), strict=True)
             return pa.array([bytes(self.data[start:end]) for start, end in pairs], pa.binary())
@@ -209,7 +237,11 @@ class Wire:
         return spans.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def texts(self, rows: Ints, values: pa.BinaryArray, path: str) -> pa.StringArray:
-        """Return UTF-8 as text; other bytes are null, and a fault."""
+        """Return UTF-8 as text; other bytes are null, and a fault.
+
+        Args:
+            rows: The record of each value.
+        """
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
@@ -221,6 +253,9 @@ class Wire:
         """Concatenate bytes from several positions behind all other bytes.
 
         Return a wire that contains them, and their starts and ends.
+
+        Args:
+            pieces: Per text that is made, the start and end of its parts.
         """
         texts = [b"".join(bytes(self.data[start:end]) for start, end in spans) for spans in pieces]
         sizes = np.array([len(text) for text in texts], np.int64)
@@ -229,6 +264,7 @@ class Wire:
         data[: self.size] = self.data[: self.size]
         data[self.size : -_PADDING] = np.frombuffer(b"".join(texts), np.uint8)
         wire = Wire(data, len(data) - _PADDING)
+        # one dict for both: faults belong to records, wherever their bytes are
         wire.faults = self.faults
         return wire, ends - sizes, ends
 

@@ -198,6 +198,7 @@ class _Parser:
             raise SchemaFault(f"the size of `{result.name}` is not a number of bytes")
         result.size = size
         logical = _with_logical(result, schema)
+        # `define` has registered the type without its logical type
         self.names[result.name] = logical
         return logical
 

@@ -62,6 +62,7 @@ class _Reader:
             yield self.type(target.contents, target.resolver, parents, path)
             if self._hides_siblings:
                 return
+        # null beside a type only makes it nullable, as all columns are
         for choice in (choice for keyword in _CHOICES for choice in part.get(keyword, ())):
             if not _is_null(choice):
                 yield self.type(choice, resolver, parents, path)
@@ -91,6 +92,7 @@ class _Reader:
         self, part: Mapping[str, Any], resolver: Resolver, parents: tuple[int, ...], path: str
     ) -> pa.DataType:
         items = part.get("items")
+        # a type per place: Arrow's lists have one type for all items
         if "prefixItems" in part or not isinstance(items, dict):
             raise SchemaFault(f"`{path}` is an array without one kind of `items`")
         return self.type(items, resolver, parents, f"{path}[...]")

@@ -28,6 +28,7 @@ def proto_schema(text: str, imports: Mapping[str, str] | None = None) -> ProtoSc
     return _compiled(text, tuple(sorted((imports or {}).items())))
 
 
+# each miss starts a process, protoc
 @lru_cache(maxsize=64)
 def _compiled(text: str, imports: tuple[tuple[str, str], ...]) -> ProtoSchema:
     with tempfile.TemporaryDirectory() as folder:
@@ -95,6 +96,7 @@ def descriptor_schema(data: bytes, root: str | None = None) -> ProtoSchema:
         if not files:
             raise SchemaFault("there is no file in the descriptor set")
         top = next(file for file in files if file.name == root) if root else files[-1]
+        # full names: a file without a package has messages without a prefix
         names = tuple(".".join(filter(None, (top.package, message.name))) for message in top.message_type)
         return _schema(names, [pool.FindFileByName(file.name) for file in files])
     except (DecodeError, TypeError, KeyError, ValueError) as error:

@@ -65,6 +65,7 @@ def _value_type(schema: ProtoSchema, field: ProtoField, parents: tuple[str, ...]
         raise SchemaFault(f"`{path}` has itself inside of it, without an end")
     if not fields:
         raise SchemaFault(f"`{path}` is a message without fields")
+    # only the messages around this one: a message may be used in two places
     inner = (*parents, field.type)
     return pa.struct(
         [(field.name, _field_type(schema, field, inner, f"{path}.{field.name}")) for field in fields]

@@ -16,6 +16,7 @@ def _average_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
     total_fits, result_fits = fits(sum_type(argument)), fits(_average_type(argument))
     if total_fits is None:
         return None
+    # the sum has to fit, too: state stores it in place of the average
     if result_fits is None:
         return lambda accumulator: total_fits(accumulator[0])
     return lambda accumulator: total_fits(accumulator[0]) and result_fits(_average(accumulator))
@@ -25,8 +26,10 @@ def _average(accumulator: Any) -> Any:
     total, count = accumulator
     if not count:
         return None
+    # also of whole numbers the average is a double, as in Spark
     if not isinstance(total, decimal.Decimal):
         return total / count
+    # as in Spark: four digits more than the argument has, and a half is rounded away from zero
     digits = -int(total.as_tuple().exponent)
     unit = decimal.Decimal(1).scaleb(-min(38, digits + 4))
     return EXACT.divide(total, count).quantize(unit, decimal.ROUND_HALF_UP, EXACT)

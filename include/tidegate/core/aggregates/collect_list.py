@@ -10,6 +10,7 @@ from tidegate.core.aggregates.function import Function
 
 
 def _append(accumulator: list[Any], value: Any) -> list[Any]:
+    # in place: a copy per record would make a key's cost quadratic; `AggregateValues.undo` cuts the list
     accumulator.append(value)
     return accumulator
 

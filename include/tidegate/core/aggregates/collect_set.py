@@ -15,6 +15,7 @@ Distinct = dict[Hashable, Any]
 
 
 def _add(accumulator: Distinct, value: Any) -> Distinct:
+    # a dict keeps the order of insertion, and the first of equal values
     accumulator.setdefault(identity(value), value)
     return accumulator
 

@@ -17,7 +17,11 @@ def same(value: Any) -> Any:
 
 
 def same_type(argument: pa.Field) -> pa.DataType:
-    """Return the argument's type."""
+    """Return the argument's type.
+
+    Args:
+        argument: The record column that the function folds.
+    """
     return argument.type
 
 
@@ -73,9 +77,13 @@ class Function:
     @property
     def is_accumulator_result(self) -> bool:
         """Whether the accumulator is the result."""
+        # by identity: then `AggregateValues.output` calls nothing per aggregate
         return self.finish is same
 
 
 def either(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the merge of a function whose accumulator is one of its arguments."""
+    """Return the merge of a function whose accumulator is one of its arguments.
+
+    Example: `either(max)(1, 2)` is 2, `either(max)(1, None)` is 1.
+    """
     return lambda older, newer: older if newer is None else pick(older, newer)

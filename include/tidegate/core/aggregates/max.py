@@ -13,6 +13,7 @@ from tidegate.core.columnar.keys import Keys, accumulated, ints
 
 
 def _larger(accumulator: Any, value: Any) -> Any:
+    # only NaN differs from itself; once it is the largest, it stays
     if accumulator is None or value != value:
         return value
     return accumulator if accumulator != accumulator or accumulator >= value else value
@@ -21,6 +22,7 @@ def _larger(accumulator: Any, value: Any) -> Any:
 def _running(name: str, keys: Keys) -> pa.Array:
     numbers, has_argument = arguments(name, keys, ints)
     return null_until_argument(
+        # a null counts as the least number, which changes no maximum
         accumulated(np.maximum, np.where(has_argument, numbers, np.iinfo(np.int64).min), keys),
         has_argument,
         keys,

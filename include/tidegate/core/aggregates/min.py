@@ -13,6 +13,7 @@ from tidegate.core.columnar.keys import Keys, accumulated, ints
 
 
 def _smaller(accumulator: Any, value: Any) -> Any:
+    # NaN, which differs from itself, is the largest: any value replaces it
     if accumulator is None or accumulator != accumulator:
         return value
     return accumulator if value != value or accumulator <= value else value
@@ -21,6 +22,7 @@ def _smaller(accumulator: Any, value: Any) -> Any:
 def _running(name: str, keys: Keys) -> pa.Array:
     numbers, has_argument = arguments(name, keys, ints)
     return null_until_argument(
+        # a null counts as the largest number, which changes no minimum
         accumulated(np.minimum, np.where(has_argument, numbers, np.iinfo(np.int64).max), keys),
         has_argument,
         keys,

@@ -23,6 +23,7 @@ _LIMIT = 2.0**62
 def add(total: Any, value: Any) -> Any:
     if total is None:
         return value
+    # Python's integers do not wrap around, so `fits` sees a sum that 64 bits cannot hold
     return EXACT.add(total, value) if isinstance(value, decimal.Decimal) else total + value
 
 
@@ -33,12 +34,16 @@ def merged_sum(older: Any, newer: Any) -> Any:
 def sum_type(argument: pa.Field) -> pa.DataType:
     type_ = argument.type
     if pa.types.is_decimal(type_):
+        # as in Spark: a sum has ten digits more than its argument
         return pa.decimal128(min(38, type_.precision + 10), type_.scale)
     return pa.float64() if pa.types.is_floating(type_) else pa.int64()
 
 
 def fits(type_: pa.DataType) -> Callable[[Any], bool] | None:
-    """Return a test whether a number, or none, fits into a type; None if every number does."""
+    """Return a test whether a number, or none, fits into a type; None if every number does.
+
+    Example: `fits(pa.int64())(2**63)` is False; `fits(pa.float64())` is None.
+    """
     if pa.types.is_decimal(type_):
         limit = decimal.Decimal(1).scaleb(type_.precision - type_.scale)
         return lambda number: number is None or number.copy_abs() < limit  # abs() rounds to 28 digits
@@ -53,6 +58,7 @@ def _sum_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
 
 def _running(name: str, keys: Keys) -> pa.Array:
     numbers, has_argument = arguments(name, keys, _argument)
+    # doubles are added key by key: how they are rounded depends on the order
     if numbers.dtype == np.int64:
         return null_until_argument(running_sum(numbers.astype(np.int64), keys), has_argument, keys)
     return null_until_argument(accumulated(np.add, numbers, keys), has_argument, keys)
@@ -69,6 +75,7 @@ def _may_overflow(name: str, keys: Keys) -> Mask | None:
     """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
     if not pa.types.is_integer(keys.column("value").field(name).type):
         return None
+    # as doubles, which do not wrap around; from 2^62 to 2^63 there is room for how they are rounded
     sizes = np.abs(arguments(name, keys, _argument)[0].astype(np.float64))
     if sizes.sum() < _LIMIT:
         return None

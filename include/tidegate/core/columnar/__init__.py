@@ -31,6 +31,11 @@ def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKer
     """Return the function that decides a stage's rows on columns; None if they must go record by record.
 
     `value` is the type of the records' columns.
+
+    Args:
+        stage: The stage that is decided.
+        batch: A trace goes record by record, and except under `latest` a drain does.
+        value: The type of the records' columns.
     """
     if latest.suits(stage, batch, value):
         return _latest
@@ -66,6 +71,7 @@ def _parted(
 
 def _split(stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
     """Return the plain keys, or None if there are none, and the remaining rows."""
+    # rows arrive by key, but for a bounded buffer by partition, and then keys are brought together
     keys_of = by_key if stage.bound else Keys
     keys = keys_of(rows, batch)
     masks = [*stage.emit.special(stage, keys)]
@@ -74,6 +80,7 @@ def _split(stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | Non
     plain, special = parted(rows, keys, masks)
     if not special.num_rows:
         return keys, special
+    # fewer rows: keys, lines and places are numbered anew
     return (keys_of(plain, batch) if plain.num_rows else None), special
 
 
@@ -84,4 +91,5 @@ def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return int(rows.column("kind")[0].as_py())
 
     for _, batches in groupby(sorted(decided, key=kind), kind):
+        # each way yields rows sorted by hash, but the state files need them sorted together
         yield in_order(pa.concat_batches(list(batches)), ("hash",))

@@ -50,13 +50,19 @@ class Natural:
 
 
 def suits(bound: Bound) -> bool:
-    """Return whether column kernels support the bound."""
+    """Return whether column kernels support the bound.
+
+    Example: `suits(Bound(max_records=1000))` is True, `suits(Bound(max_bytes=1000))` is False.
+    """
     return bound.max_bytes is None
 
 
 def overfull(bound: Bound, keys: Keys) -> Mask:
     """Return the rows of partitions whose stored state exceeds the bound, because the bound was larger
     before.
+
+    Args:
+        keys: The rows of whole partitions, with their state.
     """
     pending = np.bincount(keys.line[keys.begun()], minlength=int(keys.line[-1]) + 1)
     rows: Mask = (pending > _max_records(bound))[keys.line]
@@ -67,10 +73,15 @@ def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Coun
     """Count how full buffers get that never emit early. Raises BufferFull if one exceeds its bound.
 
     `first` is the first row of each holding, `step` the step in which its timer fires.
+
+    Args:
+        keys: The rows of whole partitions.
+        counts: Gets the peak of the buffers.
     """
     occupancy = _Occupancy(keys, first, step)
     above = occupancy.lines_above(_max_records(bound))
     if above.any():
+        # record by record, the batch would stop at the first entry beyond the bound
         raise buffer_full(bound, _max_records(bound) + 1)
     counts.include({_PEAK: occupancy.peak(~above)})
 
@@ -80,6 +91,10 @@ def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Coun
     early emission and a buffer exceeds it.
 
     `first` is the first row of each holding without a bound.
+
+    Args:
+        natural: Where holdings end if there is room for them.
+        counts: Gets the peak of the buffers.
     """
     if bound.when_full == "shut_down":
         require_room(bound, keys, first, natural.step[first], counts)
@@ -90,9 +105,11 @@ def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Coun
     counts.include({_PEAK: occupancy.peak(~above)})
     if not above.any():
         return Holdings(first, natural.end[first], np.full(len(first), -1))
+    # a record is in the buffer for a moment before it evicts another one
     counts.include({_PEAK: most + 1})
     line = keys.line[first]
     buffers = _FullBuffers(keys, natural, first[~above[line]])
+    # only a key's first holding is certain: evictions decide where the next ones begin
     opens = np.diff(keys.number[first], prepend=-1) != 0
     for number in np.flatnonzero(above).tolist():
         buffers.go_through(first[opens & (line == number)], most)
@@ -110,9 +127,11 @@ class _Occupancy:
     """
 
     def __init__(self, keys: Keys, first: Ints, step: Ints) -> None:
+        # `Times` has two steps per place: 2i before the record, 2i + 1 after it
         begins = np.sort(2 * keys.place[first])
         releases = np.sort(step)  # those of a line come before the begins of the next one
         number = np.arange(1, len(first) + 1)
+        # the holdings that have begun, without those whose timers have fired before
         self._with_record = number - np.searchsorted(releases, begins, side="right")
         self._after_record = number - np.searchsorted(releases, begins + 1, side="right")
         self._line = keys.line[begins // 2]
@@ -160,12 +179,14 @@ class _FullBuffers:
         timer, follows, step = view(self._timer), view(self._follows), view(self._step)
         end, evictor, is_first = view(self._end), view(self._evictor), view(self._is_first)
         row_bits = (1 << self._bits) - 1
+        # `_beyond` ends the loop: it comes after every record
         begins = [*self._place[opening].tolist(), self._beyond]
         heapify(begins)
         pending: list[int] = []
         while True:
             place = begins[0]
             if pending and step[pending[0] & row_bits] <= 2 * place:
+                # its timer fires before the next record: its key waits for that key's own next record
                 row = heappop(pending) & row_bits
                 heappush(begins, follows[end[row]])
             elif place == self._beyond:
@@ -177,6 +198,7 @@ class _FullBuffers:
                 row = heappushpop(pending, timer[place]) & row_bits
                 if step[row] > 2 * place + 1:
                     evictor[row] = place
+                    # the evicted holding has its key's rows up to this record
                     end[row] = bisect_right(follows, place, row + 1, end[row])
                 heapreplace(begins, follows[end[row]])
             is_first[row] = True
@@ -193,4 +215,5 @@ def _ranked(due: Ints, bits: int) -> Ints:
     least = int(due.min())
     if (int(due.max()) - least).bit_length() + bits < 63:
         return due - least
+    # times too far apart to share 64 bits with a row: their ranks have the same order
     return np.unique(due, return_inverse=True)[1]

@@ -18,6 +18,13 @@ from tidegate.core.stage import Batch, Stage
 class Buffers:
     """One element per buffer, key by key, in the order in which they are emitted. All times are
     in epoch ms.
+
+    Args:
+        stage: A stage whose strategy holds values back.
+        keys: Plain keys.
+        counts: Gets the peak of a bounded buffer.
+
+    Raises BufferFull if a buffer exceeds its bound and may not emit early.
     """
 
     def __init__(self, stage: Stage, batch: Batch, keys: Keys, counts: Counts) -> None:
@@ -31,9 +38,11 @@ class Buffers:
         """The row after its last."""
         evicted = chain.evictor >= 0
         """The number of buffers that are emitted early because there is no room for them."""
+        # the record that fills a buffer also flushes it, before its own time fires any timer
         by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
         by_record = by_count | evicted
         step, place = timer.step[self.first], keys.place[self.first]
+        # a record reaches the timer; otherwise only the batch's end can
         in_time = ~by_record & (step < keys.times.last(self.first))
         batch_end = batch_ends(batch, keys, self.end - 1, ~by_record & ~in_time)
         self.due: Ints = timer.due[place]
@@ -41,6 +50,7 @@ class Buffers:
         self.over: Mask = by_record | in_time | at_end
         """Whether it is emitted; only the last buffer of a key may not be."""
         record = np.where(evicted, chain.evictor, self.end - 1)
+        # a timer counts as fired when it was due, however late the batch runs (DESIGN, "Clock")
         self.at: Ints = np.where(by_record, keys.times.at[2 * keys.place[record] + 1], self.due)
         self.cause: Ints = self._causes(by_count, np.where(evicted, chain.evictor, -1), timer.waits[place])
         """The cause of its emission; see `EmittedRows`."""
@@ -51,6 +61,7 @@ class Buffers:
         fired = np.where(in_time, keys.times.at[np.where(in_time, step, 0)], batch_end)
         self.overtime: Ints = (fired - self.due)[in_time | at_end]
         """The time in ms from when a timer was due to when it fired."""
+        # a state row stands for all records that earlier batches have held back
         stored = np.where(keys.is_state[self.first], ints(keys.values("pending", self.first)), 1)
         self.records: Ints = stored + self.end - self.first - 1
 
@@ -88,6 +99,7 @@ class _Timers:
         natural = stage.emit.due_since(stage.emit.starts_at(keys.placed.timestamp, now))
         state = keys.place[keys.state]
         self.due = np.maximum(natural, now)
+        # a timer that was set late is later than the settings say: the stored one counts
         self.due[state] = ints(pc.fill_null(keys.values("due_at", keys.state), NEVER))
         self.waits = natural > now
         self.waits[state] = True  # otherwise the timer would have fired in the batch before
@@ -102,6 +114,7 @@ def _count_ends(full_at: int | None, keys: Keys) -> Ints:
     rows = np.arange(len(keys.number))
     if full_at is None:
         return np.broadcast_to(np.int64(NEVER), len(rows))
+    # state may have `full_at` records already, if that was lowered: then the next record fills it
     missing = np.where(keys.is_state, np.maximum(full_at - ints(keys.column("pending")), 1) + 1, full_at)
     end = rows + missing
     """The row after its last."""
@@ -120,6 +133,7 @@ def _chained(stage: Stage, keys: Keys, timer: _Timers, count: Ints, counts: Coun
 
 def _first_rows(keys: Keys, end: Ints) -> Ints:
     """Return the first row of each buffer: a key's next buffer begins where the one before it ends."""
+    # the state row of a key that holds nothing back belongs to no buffer
     is_empty = keys.is_state[keys.first] & ~keys.begun()[keys.first]
     firsts: list[int] = []
     ends = view(end)
@@ -134,9 +148,14 @@ def _first_rows(keys: Keys, end: Ints) -> Ints:
 def batch_ends(batch: Batch, keys: Keys, row: Ints, requested: Mask) -> Ints:
     """Return the time of rows' partitions at the end of the batch; where `requested` is False, the least of
     all.
+
+    Args:
+        row: Row numbers of `keys`.
+        requested: Per element of `row`, whether its own partition counts.
     """
     ends = np.full(len(row), batch.least_end)
     if batch.ends:
+        # only of requested rows: a look-up of each row's topic-partition is a loop in Python
         homes = zip(
             *(keys.values(name, row[requested]).to_pylist() for name in ("topic", "partition")), strict=True
         )

@@ -25,12 +25,22 @@ class Newest:
         self._keys = keys
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Return the timestamps of buffers."""
+        """Return the timestamps of buffers.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
         timestamp: Ints = self._keys.placed.timestamp[self._keys.place[end - 1]]
         return timestamp
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Return the values of buffers."""
+        """Return the values of buffers.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
         values = self._keys.values("value", end - 1)
         is_state = self._keys.is_state[end - 1]
         if is_state.any():
@@ -50,6 +60,7 @@ class Events:
     """
 
     def __init__(self, keys: Keys) -> None:
+        # `reduceat` needs an index behind the last buffer
         self._timestamp = np.append(keys.timestamp, 0)
         lengths = np.ones(len(keys.is_state), np.int64)
         self._events = keys.column("value")
@@ -65,19 +76,30 @@ class Events:
         """Return the pool of events, in which those of row i come before those of row i + 1."""
         stored = np.repeat(keys.is_state, lengths)
         places = np.empty(len(stored), np.int64)
+        # in the pool, the events of state come after all records
         places[stored] = len(keys.is_state) + np.arange(stored.sum())
         places[~stored] = np.flatnonzero(~keys.is_state)
         return pa.concat_arrays([self._events, state_events.flatten()]).take(pa.array(places))
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Return the largest timestamps of buffers."""
+        """Return the largest timestamps of buffers.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
         if not len(first):
             return first
         # `reduceat` also gives the gaps between buffers: every second result is one of a gap.
         return np.maximum.reduceat(self._timestamp, np.column_stack([first, end]).ravel())[::2]
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Return the values of buffers, structs with the list of their events."""
+        """Return the values of buffers, structs with the list of their events.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
         start, lengths = self._start[first], self._start[end] - self._start[first]
         ends = np.append(0, np.cumsum(lengths))
         places = np.arange(ends[-1]) + np.repeat(start - ends[:-1], lengths)
@@ -87,6 +109,7 @@ class Events:
     def sizes(self, values: pa.Array) -> Ints:
         """Return the bytes of each value's JSON text; 0 for null."""
         lists = values.field(EVENTS)
+        # running sums: the size of a list is a difference of two
         sums = [0, *accumulate(text_bytes(lists.flatten()).tolist())]
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
         ends = pairwise(accumulate(lengths, initial=0))
@@ -101,7 +124,10 @@ Contents = Newest | Events
 
 
 def text_bytes(values: pa.Array) -> Ints:
-    """Return the bytes of each value's JSON text in UTF-8; 0 for null."""
+    """Return the bytes of each value's JSON text in UTF-8; 0 for null.
+
+    Example: the texts `a` and null give 3 and 0, with the quotes of JSON.
+    """
     text = encoder(values.type)
     return np.array(
         [0 if value is None else len(text(value).encode()) for value in values.to_pylist()], np.int64

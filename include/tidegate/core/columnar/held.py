@@ -33,7 +33,12 @@ class Buffering(Emit):
         return stage.window is None and stage.where is None
 
     def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
-        """Yield masks of the rows whose keys are left to `folding`."""
+        """Yield masks of the rows whose keys are left to `folding`.
+
+        Args:
+            keys: All keys of the rows, each with its state.
+        """
+        # the rules on columns assume that time never goes back, and state that this stage has left
         yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
         if not stage.reduce.takes_nulls:
             yield keys.tombstones()
@@ -41,7 +46,15 @@ class Buffering(Emit):
     def decide(
         self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
     ) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept."""
+        """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept.
+
+        Args:
+            batch: The times of topic-partitions at its end, which fire the last timers.
+            schema: The kernel's output schema.
+            counts: Gets what became of the records.
+
+        Raises BufferFull if a buffer exceeds its bound and may not emit early.
+        """
         buffers = Buffers(stage, batch, keys, counts)
         contents: Contents = Events(keys) if stage.reduce.lists_events else Newest(keys)
         _count(stage, keys, buffers, counts)
@@ -68,6 +81,7 @@ def _edited(stage: Stage, keys: Keys) -> Mask:
     pending = keys.stored("pending") > 0
     natural = stage.emit.due_since(keys.stored("since"))
     due = np.where(has_timer, keys.stored("due_at"), NEVER)
+    # a timer that was set late is later than the settings say, but never earlier
     moved = np.where(pending, (natural > due) | (has_timer != (natural != NEVER)), has_timer)
     sized = ~pending & (keys.stored("bytes") != 0)
     edited = moved | sized | windowed
@@ -91,6 +105,7 @@ def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
     """Return the emissions; a deletion is emitted only for a value that consumers have."""
     over = np.flatnonzero(buffers.over)
     values = contents.values(buffers.first[over], buffers.end[over])
+    # null: the newest record deletes its key
     if values.null_count:
         out = _is_due(keys, buffers.first[over], mask(values.is_valid()))
         over, values = over[out], values.filter(pa.array(out))
@@ -110,6 +125,7 @@ def _is_due(keys: Keys, first: Ints, has_value: Mask) -> Mask:
     number = keys.number[first]
     has_stored = mask(keys.values("emitted", keys.first[number]).is_valid())
     is_first = np.diff(number, prepend=-1) != 0
+    # a later buffer replaces what its key's buffer before it has emitted
     consumers_have = np.where(is_first, has_stored, np.append(False, has_value[:-1]))
     return has_value | consumers_have
 
@@ -126,6 +142,7 @@ def _states(
     """Yield a state row for each key with records or with an emission."""
     flush = np.full(len(keys.first), -1)
     flush[keys.number[emitted.row]] = np.arange(len(emitted.row))  # NumPy keeps a key's last
+    # a state row that is its key's last row has no record, and stays unless its buffer goes out
     changes = ~keys.is_state[keys.end - 1]
     changes[keys.number[buffers.first[buffers.over]]] = True
     changed = np.flatnonzero(changes)
@@ -156,6 +173,7 @@ def _states(
     }
     count_states(keys, row, live, counts)
     start = keys.first[changed]
+    # a difference: `metrics.running_totals` adds it to the total before the batch
     counts["suppression-buffer-records"] += int(waits.sum()) - int(keys.begun()[start].sum())
     counts["suppression-buffer-bytes"] += int(size.sum()) - int(ints(keys.values("bytes", start)).sum())
     yield from state_rows(schema, keys, row, columns)

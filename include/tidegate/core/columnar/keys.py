@@ -96,7 +96,11 @@ class Keys:
         return values if self.lines is None else values[self.place]
 
     def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Return values per row as values per place."""
+        """Return values per row as values per place.
+
+        Args:
+            values: One value per row, in the order of keys.
+        """
         if self.lines is None:
             return values
         placed = np.empty_like(values)
@@ -107,20 +111,33 @@ class Keys:
         """Return a column, one element per row."""
         if name not in self._columns:
             column = self.rows.column(name)
+            # a column of nulls is the same in any order, and most state columns are null
             moves = self.lines is not None and column.null_count < len(column)
             self._columns[name] = column.take(pa.array(self.place)) if moves else column
         return self._columns[name]
 
     def values(self, name: str, rows: Ints) -> pa.Array:
-        """Return a column at some rows, without reading the others."""
+        """Return a column at some rows, without reading the others.
+
+        Args:
+            rows: Row numbers, in the order of keys.
+        """
         return self.rows.column(name).take(pa.array(rows if self.lines is None else self.place[rows]))
 
     def stored(self, name: str) -> Ints:
-        """Return a column of whole numbers at the state rows; 0 for null."""
+        """Return a column of whole numbers at the state rows; 0 for null.
+
+        Args:
+            name: A column of whole numbers, such as `due_at`.
+        """
         return ints(self.values(name, self.state))
 
     def states(self, which: Mask) -> Mask:
-        """Return a mask of rows from a mask of state rows."""
+        """Return a mask of rows from a mask of state rows.
+
+        Args:
+            which: One element per state row, in the order of `state`.
+        """
         rows = np.zeros(self.rows.num_rows, np.bool_)
         rows[self.state[which]] = True
         return rows
@@ -135,8 +152,13 @@ class Keys:
         return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
 
     def causes(self, rows: Ints) -> Ints:
-        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself."""
+        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself.
+
+        Args:
+            rows: Row numbers of records.
+        """
         place = self.place[rows]
+        # emissions of the record that advances time come first at that instant (`ordering`)
         return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
 
     @cached_property
@@ -152,6 +174,7 @@ class Keys:
 
     def repeated(self) -> Mask:
         """Return the records that the state of their key already contains."""
+        # without state nothing was applied before; this mask is all False, too
         if not len(self.state):
             return self.is_state
         state = last_where(pa.array(self.is_state), self._starts)
@@ -176,13 +199,18 @@ class Keys:
         return self.is_state & follows
 
     def duplicates(self, stage: Stage) -> Iterator[Mask]:
-        """Rows that are not the first to tell of an entry without a window, or of a record."""
+        """Rows that are not the first to tell of an entry without a window, or of a record.
+
+        Args:
+            stage: Its `deduplicate` says whether a record can be a repetition.
+        """
         yield self.superseded()
         if stage.deduplicate == "offset":
             yield self.repeated()
 
     def before_epoch(self) -> Mask:
         """The rows of before 1970; state may have no timestamp, which is -1."""
+        # state without a timestamp has -1, as a record just before 1970 has
         timestamp = self.placed.timestamp
         return self.by_row((timestamp < 0) & ~(self.placed.is_state & (timestamp == -1)))
 
@@ -192,7 +220,10 @@ class Keys:
 
 
 def ints(column: pa.Array) -> Ints:
-    """Return whole numbers; 0 for null."""
+    """Return whole numbers; 0 for null.
+
+    Example: `[1, null]` gives 1 and 0.
+    """
     return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
 
 
@@ -209,15 +240,24 @@ def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
 
 
 def only(values: pa.Array, rows: Mask) -> pa.Array:
-    """Return the values of some rows, and null for the others."""
+    """Return the values of some rows, and null for the others.
+
+    Example: values 1 and 2, of which only the first is selected, give `[1, null]`.
+    """
     return values.take(pa.array(np.arange(len(rows)), mask=~rows))
 
 
 def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
-    """Return each key's values folded up to each row, one after the other: doubles add up as in a loop."""
+    """Return each key's values folded up to each row, one after the other: doubles add up as in a loop.
+
+    Args:
+        ufunc: A function of two values, such as `np.add`.
+        values: One value per row.
+    """
     out = np.empty_like(values)
     # infinite values are legal: no warnings about them
     with np.errstate(all="ignore"):
+        # `accumulate` has no way to begin anew at each key
         for start, end in zip(keys.first.tolist(), keys.end.tolist(), strict=True):
             ufunc.accumulate(values[start:end], out=out[start:end])
     return out
@@ -229,7 +269,11 @@ def parted(
     """Return the rows of lines without special rows, and the rows of all other lines.
 
     `rows` are in the order of lines, which `keys` keeps: it brings rows together only within a line.
+
+    Args:
+        special: Masks of rows that are not plain.
     """
+    # whole lines: the keys of a line share a buffer, so none of them is decided alone
     apart = keys.lines_with(np.logical_or.reduce(special))
     if not apart.any():
         return rows, rows.slice(0, 0)

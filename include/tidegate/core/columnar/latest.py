@@ -30,6 +30,7 @@ def fold_columns(
 
     Raises ConditionFailed if an expectation has no result.
     """
+    # first: the steps below expect at most one state row of a key, before its records
     rows = _newest_state(rows)
     if stage.deduplicate != "none":
         rows = _drop_applied(rows, counts)
@@ -38,6 +39,7 @@ def fold_columns(
     counts["used"] += pc.sum(record).as_py() or 0
     counts["tombstones"] += pc.sum(tombstone).as_py() or 0
 
+    # a deletion always passes `where`: consumers have the value; null is a record that was not tested
     eligible = pc.or_(tombstone, pc.fill_null(rows.column("passes"), True))
     candidates = _only(rows, eligible)
     counts["filtered"] += rows.num_rows - candidates.num_rows
@@ -47,11 +49,13 @@ def fold_columns(
     start = starts(candidates.column("key"))
     now, has_last = _candidates(candidates, start)
     out = pc.and_(is_record, stage.emit.emits_latest(now, has_last, start))
+    # a deletion that deletes nothing does not count as a repeated value
     suppressed = pc.and_(pc.and_not(is_record, out), now.is_valid())
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
     emitted = candidates.filter(out)
     yield _emissions(schema, batch, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
+    # under `change` a suppressed record writes no state: a batch costs what it changes
     forgets = stage.emit.forgets_suppressed
     changed = _keep_emitted(emitted) if forgets else _keep_everything(rows, emitted)
     live = pc.or_(changed.column("value").is_valid(), changed.column("emitted").is_valid())
@@ -70,6 +74,7 @@ def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
     is_state = pc.equal(rows.column("kind"), STATE)
     last_of_key = ends(starts(keys))
     next_is_state = pa.concat_arrays([is_state.slice(1), pa.array([False])])
+    # state without records after it needs no decision: its key does not change
     superseded = pc.and_(is_state, pc.or_(last_of_key, next_is_state))
     return _only(rows, pc.invert(superseded))
 
@@ -96,6 +101,7 @@ def _candidates(candidates: pa.RecordBatch, start: pa.BooleanArray) -> tuple[pa.
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():
+        # a state row counts as its key's last emission, with which the first record is compared
         now = pc.if_else(is_state, candidates.column("emitted"), now)
     return now, pc.and_not(after_first(now.is_valid().slice(0, max(len(now) - 1, 0)), len(now)), start)
 
@@ -146,6 +152,7 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
     sent = pc.index_in(values.column("key"), value_set=final.column("key"))
     now = pc.if_else(sent.is_valid(), final.column("value").take(sent), previously)
     values = values.set_column(values.schema.get_field_index("emitted"), "emitted", now)
+    # a key whose records were all repetitions keeps the row that is stored
     return values.filter(pc.equal(values.column("kind"), RECORD))
 
 

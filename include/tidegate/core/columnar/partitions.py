@@ -12,7 +12,12 @@ from tidegate.core.stage import Batch
 
 
 def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
-    """Return the keys of each partition in the order of their texts; each key's rows keep their order."""
+    """Return the keys of each partition in the order of their texts; each key's rows keep their order.
+
+    Args:
+        rows: Rows of whole topic-partitions, sorted as `rows.BY_PARTITION`.
+    """
+    # these rows are sorted by topic-partition, so each change begins a line
     moved = pc.or_(starts(rows.column("topic")), starts(rows.column("partition")))
     line = np.cumsum(mask(moved)) - 1
     rank, keys = _ranks(rows.column("key"))
@@ -28,6 +33,7 @@ def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
 def _ranks(keys: pa.StringArray) -> tuple[Ints, int]:
     """Return per row the number of texts that sort before its own, and the number of distinct texts."""
     encoded = keys.dictionary_encode()
+    # sorts the distinct texts only: a partition has many more rows than keys
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
     return rank[encoded.indices.to_numpy()], len(rank)

@@ -26,6 +26,11 @@ def without_refused(
 ) -> tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]:
     """Return the rows whose values may be emitted, with deletions and state; and the refused rows as the
     kernel emits them. Raises ConditionFailed if an expectation has no result.
+
+    Args:
+        schema: The kernel's output schema.
+        rows: Records and state rows.
+        counts: Gets the number of refused values.
     """
     if not expectations:
         return rows, iter(())
@@ -47,12 +52,14 @@ def _refusals(expectations: Sequence[RowExpectation], rows: pa.RecordBatch) -> p
         broken = pc.and_(is_value, _breaks(expectation, rows))
         if pc.any(broken).as_py():
             label = expectation.label
+            # null joined with a label stays null, and `coalesce` begins the list
             also = pc.binary_join_element_wise(reasons, label, ", ")
             reasons = pc.if_else(broken, pc.coalesce(also, pa.scalar(label)), reasons)
     return reasons
 
 
 def _breaks(expectation: RowExpectation, rows: pa.RecordBatch) -> pa.BooleanArray:
+    # Arrow finds nulls without a Python object per value
     if expectation.type in NULL_TESTS and expectation.trees[0][0] == "column":
         is_missing = _missing(pc.struct_field(rows.column("value"), expectation.trees[0][1]))
         return pc.xor(is_missing, NULL_TESTS[expectation.type])

@@ -50,6 +50,11 @@ def emission_rows(
     empty.
 
     `ordinal` counts from 0 within each run of rows of one key.
+
+    Args:
+        schema: The kernel's output schema.
+        keys: The keys whose rows `emitted` names.
+        counts: Gets the number of emissions, also by reason.
     """
     number = len(emitted.row)
     if not number:
@@ -86,6 +91,10 @@ def state_rows(
 
     `row` is the row that changed each entry last, which has its key and position. Columns that are not in
     `columns` are null; by default the entry is live and holds nothing back.
+
+    Args:
+        row: A row number per entry.
+        columns: Column of the output schema -> one value per entry.
     """
     number = len(row)
     if not number:
@@ -104,14 +113,23 @@ def state_rows(
 
 
 def count_states(keys: Keys, row: Ints, live: Mask, counts: Counts) -> None:
-    """Count entries whose state changed; `row` has one row of each key."""
+    """Count entries whose state changed; `row` has one row of each key.
+
+    Args:
+        live: Per element of `row`, whether the entry exists afterwards.
+    """
     counts["state-rows-changed"] += len(row)
+    # a key's state row comes first; a record there has null, and nothing was live
     was_live = pc.fill_null(keys.values("live", keys.first[keys.number[row]]), False)
     counts["state-rows"] += int(live.sum()) - was_live.true_count
 
 
 def count_overtime(overtime: Ints, counts: Counts) -> None:
-    """Count timers that fired, and the ms from when each was due to when it fired."""
+    """Count timers that fired, and the ms from when each was due to when it fired.
+
+    Args:
+        overtime: One element per timer, in ms.
+    """
     if overtime.size:
         counts["suppression-overtime-count"] += overtime.size
         counts["suppression-overtime-sum"] += int(overtime.sum())

@@ -27,9 +27,11 @@ class Times:
         records = at[~keys.placed.is_state] if len(keys.state) else at
         self._low = int(records[:, 0].min()) - 1 if len(records) else 0
         self._high = int(records[:, 1].max()) if len(records) else 0
+        # below all times, so that no timer fires at a state row
         at[keys.placed.is_state] = self._low
         self.at: Ints = at.ravel()
         """Per step, the time in epoch ms."""
+        # more than any two times differ by: lines that are shifted by it do not overlap
         self._span = self._high - self._low + 2
         self._line_end: Ints = np.cumsum(np.bincount(keys.line))
 
@@ -47,6 +49,7 @@ class Times:
             return np.zeros(self._keys.rows.num_rows, np.bool_)
         ascend = np.ones(self._keys.rows.num_rows, np.bool_)
         ascend[1:] = self.at[2::2] >= self.at[1:-1:2]
+        # the row before a line's first one is of another line
         ascend[self._line_end[:-1]] = True
         return self._keys.by_row(ascend)
 
@@ -55,6 +58,9 @@ class Times:
 
         If there is none, it is the step after the line's last one. Places are searched in order, so that each
         query is near the one before: several times as fast in a long array as by row.
+
+        Args:
+            due: Per place, the time of a timer that is set there, in epoch ms.
         """
         steps, queries = self.at, np.clip(due, self._low + 1, self._high + 1)
         if len(self._line_end) > 1:
@@ -62,14 +68,21 @@ class Times:
             shift = line * self._span  # so that one line's times come after the other's
             steps = (steps.reshape(-1, 2) + shift[:, np.newaxis]).ravel()
             queries += shift
+        # one search for all lines, as if they were one ascending line
         step = np.searchsorted(steps, queries)
+        # a timer does not fire before the row that sets it
         return np.maximum(step, np.arange(1, len(steps), 2), out=step)
 
     def row_at(self, step: Ints) -> Ints:
-        """Return per row the first row of its key, or else of the next key, that comes after the step."""
+        """Return per row the first row of its key, or else of the next key, that comes after the step.
+
+        Args:
+            step: Per row, a step.
+        """
         places = (step + 1) // 2
         if self._keys.lines is None:
             return places
+        # (key, place) as one ascending number: the search stays within the row's key
         keys = self._keys.number * (len(places) + 1)
         places += keys
         keys += self._keys.place

@@ -53,6 +53,7 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
         else:
             parts.append({"_": ".", "%": ".*"}.get(character, re.escape(character)))
         at += 1
+    # as in SQL, `%` and `_` also match line ends
     return re.compile("".join(parts), re.DOTALL)
 
 
@@ -157,6 +158,7 @@ def _and(*operands: Part) -> Part:
         for operand in operands:
             value = operand(row)
             if value is None:
+                # no early end: a later False still decides the whole
                 result = None
             elif not truth(value):
                 return False
@@ -217,6 +219,7 @@ def _in(operand: Part, *items: Part) -> Part:
                 unknown = True
             elif equal(value, candidate):
                 return True
+        # a null among the items might be equal: unknown, as in SQL
         return None if unknown else False
 
     return part
@@ -297,6 +300,7 @@ def _fit(kind: str, tree: Tree) -> Part:
 
     def part(row: Row) -> Any:
         value = operand(row)
+        # tested here too: a call of `values.fit` per row would only be needed for its error
         return value if value is None or -limit <= value < limit else values.fit(value, kind)
 
     return part
@@ -307,6 +311,7 @@ def _call(name: str, *trees: Tree) -> Part:
     operands = [compiled(tree) for tree in trees]
     if len(operands) == 1:
         argument = operands[0]
+        # as in Spark, `isnan(null)` is false and not null
         if name == "isnan":
             return lambda row: False if (value := argument(row)) is None else function(value)
         return lambda row: None if (value := argument(row)) is None else function(value)

@@ -22,6 +22,7 @@ from tidegate.core.condition.values import (
     text,
 )
 
+# what Spark trims from a text before a cast: the blank and ASCII's control characters
 _BLANKS = "".join(map(chr, [*range(33), 127]))
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FRACTION = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[dDfF]?")
@@ -41,7 +42,10 @@ _LONG = (-(2**63), 2**63 - 1)
 
 
 def to_string(value: Any) -> str:
-    """Cast values that have only one text; numbers with a fraction do not. Raises Unfit for others."""
+    """Cast values that have only one text; numbers with a fraction do not. Raises Unfit for others.
+
+    Example: `to_string(True)` is `true`, `to_string(7)` is `7`.
+    """
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) in (str, int):
@@ -134,6 +138,7 @@ def _sign(value: Any) -> float:
 
 def _power(base: Any, exponent: Any) -> float:
     base, exponent = float(number(base)), float(number(exponent))
+    # Java gives NaN, where Python, as C, gives 1
     if exponent != exponent or (abs(base) == 1 and math.isinf(exponent)):
         return math.nan
     if not base or not exponent or not math.isfinite(base) or not math.isfinite(exponent):
@@ -163,6 +168,7 @@ def _substring(value: Any, start: Any, length: Any = 2**31 - 1) -> str:
     """Count characters from 1 on, or from the end if `start` is below 0."""
     characters = text(value)
     first = start - 1 if start > 0 else len(characters) + start if start < 0 else 0
+    # Spark counts in 32 bits, and stops at the limit
     last = min(first + length, 2**31 - 1)
     return characters[max(first, 0) : max(last, 0)] if last > first else ""
 
@@ -214,6 +220,7 @@ def _array_contains(array: Any, value: Any) -> bool | None:
         raise Unfit(f"{array!r} is not an array", "Write `x in (…)`, or `contains(x, y)` for a text.")
     if any(element is not None and equal(element, value) for element in array):
         return True
+    # a null element might be equal: unknown, as in SQL
     return None if any(element is None for element in array) else False
 
 

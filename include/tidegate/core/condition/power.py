@@ -40,6 +40,7 @@ def java_pow(base: float, exponent: float) -> float:
     if abs(base) == 1:
         return base if exponent % 2 == 1 else 1.0
     sign = -1.0 if base < 0 and exponent % 2 == 1 else 1.0
+    # such a power is 0 or infinite, unless the base is next to 1
     if abs(exponent) > 2**31 + 2**-21 * (2**32 - 1) and not 0x3FEFFFFF <= _high(abs(base)) <= 0x3FF00000:
         return sign * (math.inf if (abs(base) > 1) == (exponent > 0) else 0.0)
     if abs(exponent) >= 2**64 * (1 + 2**-20):
@@ -57,6 +58,7 @@ def _log2(base: float, exponent: float) -> tuple[float, float]:
         return first, v - (first - u)
     n = 0
     if _high(base) < 0x00100000:
+        # a subnormal base has no exponent of its own: it is scaled up first
         base, n = base * 2.0**53, -53
     high = _high(base)
     n += (high >> 20) - 0x3FF
@@ -96,6 +98,7 @@ def _raised(first: float, second: float, exponent: float) -> float:
         return 0.0
     n = 0
     if abs(z) > 0.5:
+        # 2^z as 2^n * 2^(z - n), since the polynomial is exact enough near 0 only
         n = math.floor(abs(z) + 0.5)
         n = -n if z < 0 else n
         p_h -= n

@@ -26,7 +26,10 @@ _PARTS = re.compile(
 
 
 def java_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the expression for `search`. Raises ValueError, which says where Java and Python differ."""
+    """Return the expression for `search`. Raises ValueError, which says where Java and Python differ.
+
+    Example: `a.c` does not match when a line end is between `a` and `c`, as in Java.
+    """
     at, translated = 0, []
     while at < len(pattern):
         part = _PARTS.match(pattern, at)
@@ -35,6 +38,7 @@ def java_pattern(pattern: str) -> re.Pattern[str]:
         translated.append({"any": _ANY, "end": _END}.get(part.lastgroup or "", part.group()))
         at = part.end()
     try:
+        # Java's \d, \w and \s are ASCII; Python's are not without this flag
         return re.compile("".join(translated), re.ASCII)
     except (re.error, OverflowError) as error:
         raise ValueError(f"the pattern cannot be read: {error}") from None

@@ -56,6 +56,7 @@ def truth(value: Any) -> bool:
 def matched(left: Any, right: Any) -> tuple[Any, Any]:
     """Return two values as one type. Raises Unfit if they cannot be compared."""
     left_kind, right_kind = type(left), type(right)
+    # exact types: Python's bool is also an int, and a datetime also a date
     if left_kind is right_kind and (left_kind in _SINGLE or left_kind in _NUMBERS):
         return left, right
     if left_kind in _NUMBERS and right_kind in _NUMBERS:
@@ -68,6 +69,7 @@ def equal(left: Any, right: Any) -> bool:
     """Compare as `=`. Raises Unfit if the values cannot be compared."""
     if type(left) is not type(right) or type(left) not in _SINGLE:
         left, right = matched(left, right)
+    # only NaN differs from itself, and in Spark NaN equals NaN
     return bool(left == right or (left != left and right != right))
 
 
@@ -149,6 +151,7 @@ def divide(left: Any, right: Any) -> float:
 def whole_quotient(left: int, right: int) -> int:
     """Compute `div` of whole numbers, without the fraction. Raises Unfit for a divisor of 0."""
     _not_zero(right)
+    # Python's // rounds down, SQL's `div` towards zero
     quotient = abs(number(left)) // abs(right)
     return int(bounded(quotient if (left < 0) is (right < 0) else -quotient))
 
@@ -161,7 +164,9 @@ def remainder(left: Any, right: Any) -> Any:
 
 def _rest(left: Any, right: Any) -> Any:
     if type(left) is float:
+        # math.fmod raises an error for an infinite dividend
         return math.nan if math.isinf(left) else math.fmod(left, right)
+    # Python's % has the sign of the divisor, SQL's that of the dividend
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest
 
@@ -180,7 +185,10 @@ def absolute(value: Any) -> Any:
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """Compute `round`: a half is rounded away from zero, by the digits that the number is written with."""
+    """Compute `round`: a half is rounded away from zero, by the digits that the number is written with.
+
+    Example: `rounded(2.675, 2)` is 2.68. Raises Unfit if the value is no number, or the result is too large.
+    """
     kind = type(number(value))
     if kind is int and digits >= 0:
         return value

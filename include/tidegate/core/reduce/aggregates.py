@@ -157,6 +157,7 @@ class AggregateValues:
         if accumulator is None:
             return None
         if self._finished:
+            # a copy: the accumulator is folded on in place
             return tuple(accumulator)
         return tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
 
@@ -171,7 +172,11 @@ class AggregateValues:
         return merged
 
     def mark(self, accumulator: Any) -> Any:
-        """Return the accumulators, and the lengths of those that grow in place, lists and sets."""
+        """Return the accumulators, and the lengths of those that grow in place, lists and sets.
+
+        Args:
+            accumulator: As it is before a record that may be unusable.
+        """
         if accumulator is None:
             return None
         return accumulator, [
@@ -179,13 +184,18 @@ class AggregateValues:
         ]
 
     def undo(self, mark: Any) -> Any:
-        """Restore the accumulator in the same list; what lists and sets have got since is removed."""
+        """Restore the accumulator in the same list; what lists and sets have got since is removed.
+
+        Args:
+            mark: What `mark` returned.
+        """
         if mark is None:
             return None
         accumulator, parts = mark
         for part, length in parts:
             while length is not None and len(part) > length:
                 part.pop() if isinstance(part, list) else part.popitem()  # the newest, of either
+        # in the same list, to which the entry refers
         accumulator[:] = [part for part, _ in parts]
         return accumulator
 
@@ -238,5 +248,6 @@ class AggregateValues:
             pa.array([None if row is None else row[at] for row in rows], type_[at].type)
             for at in range(len(self._names))
         ]
+        # a mask: a struct of nulls is a value, a null struct is none
         missing = pa.array([row is None for row in rows], pa.bool_())
         return pa.StructArray.from_arrays(columns, names=self._names, mask=missing)

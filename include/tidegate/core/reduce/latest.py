@@ -85,6 +85,7 @@ class LatestValues:
     def field(self, name: str) -> Callable[[Any], Any]:
         """Return a function that reads one column."""
         if name not in self._columns:
+            # each column becomes Python objects at most once, and only if something compares or tests it
             self._columns[name] = pc.struct_field(self._pool, name).to_pylist()
         return self._columns[name].__getitem__
 

@@ -107,6 +107,7 @@ class Change(Emit):
         """
         if now is None or entry.emitted is None:
             return first_seen(entry, now)
+        # the timestamp of the last emission, not of the last record: drift and heartbeats count from there
         last = entry.emitted_timestamp or 0
         if same is not None and not same(entry.emitted, now, last, timestamp):
             return "changed"
@@ -123,6 +124,7 @@ class Change(Emit):
         if not self.repeats_by_clock or entry.emitted is None or entry.flushed_at is None:
             return entry.close
         assert self.heartbeat_ms is not None, "there is one"
+        # no heartbeat after the window's end, when the entry expires
         return min(entry.flushed_at + self.heartbeat_ms, entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
@@ -130,7 +132,10 @@ class Change(Emit):
         return self.timer_reason if self.repeats_by_clock and at < entry.close else None
 
     def compare(self, values: Values) -> Sameness:
-        """Return the comparison of two outputs, and with `timestamp` of their timestamps."""
+        """Return the comparison of two outputs, and with `timestamp` of their timestamps.
+
+        Raises UserFunctionFailed if `equal: python` names a function that does not exist.
+        """
         same = self.equal.bind(values, self.compared)
         if not self.timestamp:
             return same

@@ -34,7 +34,10 @@ def mark(sequence: str, deleted: bool) -> str:
 
 
 def described_mark(text: str) -> dict[str, Any]:
-    """Return a mark for people: the parts of the sequence, and whether the change is a deletion."""
+    """Return a mark for people: the parts of the sequence, and whether the change is a deletion.
+
+    Example: `described_mark("-0007")` is `{"sequence": "0007", "deleted": True}`.
+    """
     sequence = {"sequence": ", ".join(text[1:].split(SEPARATOR))}
     return {**sequence, "deleted": True} if text[0] == DELETION else sequence
 
@@ -105,7 +108,10 @@ class InSequence(Emit):
         return lambda output, timestamp: mark(sequence(output), deleted(output))
 
     def repeats(self, last: str, now: str) -> bool:
-        """Return whether a change is not later; the first characters of marks do not count."""
+        """Return whether a change is not later; the first characters of marks do not count.
+
+        Example: `+0007` repeats `-0007`, and `+0008` does not.
+        """
         return now[1:] <= last[1:]
 
     def described(self, remembered: Any) -> Mapping[str, Any]:
@@ -122,6 +128,7 @@ class InSequence(Emit):
         If deletions are forgotten, these are keys with a deletion before their last row, and keys with
         records that may be too late to be compared with one.
         """
+        # deletions that are kept for ever never expire, so the largest sequence decides alone
         if self.keep_ms is None:
             return (keys.superseded(),)
         records = ~keys.is_state
@@ -157,6 +164,7 @@ class InSequence(Emit):
             pc.if_else(pa.array(before[out] > 0), "later", "new"),
         )
         yield from emission_rows(schema, keys, emitted, counts)
+        # the last emission of each key
         last = out[np.append(keys.number[out][1:] != keys.number[out][:-1], True)] if len(out) else out
         count_states(keys, last, np.ones(len(last), np.bool_), counts)
         yield from state_rows(schema, keys, last, _state(self, keys, last))

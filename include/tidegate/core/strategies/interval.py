@@ -25,7 +25,10 @@ class Interval(BufferingNewest):
     timer_reason: ClassVar[str] = "interval"
 
     def due_since(self, since: Time) -> Time:
-        """Return the next multiple of `every_ms`; of a multiple itself, the one after it."""
+        """Return the next multiple of `every_ms`; of a multiple itself, the one after it.
+
+        Example: with `every_ms` 10 it is 20 for 17, and 30 for 20.
+        """
         return (since // self.every_ms + 1) * self.every_ms
 
     def due(self, entry: Entry) -> int:

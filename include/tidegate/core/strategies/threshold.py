@@ -91,6 +91,10 @@ class Threshold(Buffering):
     def starts_at(self, timestamp: Time, now: Time) -> Time:
         """Return the start of the wait. By `arrival`, a late event is not due before others can gather with
         it.
+
+        Args:
+            timestamp: The first event's own timestamp.
+            now: The time of its partition with it.
         """
         return now if self.waits_from_arrival else timestamp
 
@@ -119,7 +123,12 @@ class Threshold(Buffering):
         return "bytes" if self._text_bytes([entry], 0) >= self.max_bytes else None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
-        """Return whether the entries of a key do not fit into one text, or not with one more event."""
+        """Return whether the entries of a key do not fit into one text, or not with one more event.
+
+        Args:
+            entries: One entry, or the sessions that become one.
+            event_bytes: The bytes of one more event; None: no event comes.
+        """
         if self.max_bytes is None or not any(entry.pending for entry in entries):
             return False
         more = 0 if event_bytes is None else 1
@@ -140,6 +149,7 @@ class Threshold(Buffering):
         """Return the reason for emitting what has gathered."""
         if not entry.pending:
             return None
+        # both can be due at the same time: then the reason is `elapsed`
         return self.timer_reason if self._elapsed(entry) <= at else "window_close"
 
     def _elapsed(self, entry: Entry) -> int:

@@ -34,7 +34,10 @@ class TimeLimit(BufferingNewest):
     timer_reason: ClassVar[str] = "time_limit"
 
     def due_since(self, since: Time) -> Time:
-        """Return `after_ms` past the first value held back."""
+        """Return `after_ms` past the first value held back.
+
+        Example: with `after_ms` 30 it is 35 for 5.
+        """
         return since + self.after_ms
 
     def due(self, entry: Entry) -> int:

@@ -101,6 +101,7 @@ class WindowClose(Emit):
         ]
         if stage.deduplicate == "offset" and keys.is_state.any():
             offset = ints(keys.column("offset"))
+            # each window has its own fence: `folding` decides records below the key's newest
             newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
             rows.append(~keys.is_state & (offset <= newest[keys.number]))
         return rows
@@ -114,6 +115,7 @@ class WindowClose(Emit):
         windows = _Windows(*_window(stage), batch, keys)
         counts["expired-window-record-drop"] += windows.late
         counts["late-record-drop"] += windows.late
+        # no open window is left, and the array operations below need a row
         if not windows.order.size:
             return
         if stage.bound:
@@ -245,6 +247,7 @@ class _Windows:
     @cached_property
     def fired(self) -> Ints:
         """The time that reached its end, or the time at the end of the batch."""
+        # a step behind the last one has no time; the mask replaces that value
         steps = np.minimum(self.due_step, len(self._times.at) - 1)
         ends = batch_ends(self._batch, self.entries, self.last, ~self._in_time)
         return np.where(self._in_time, self._times.at[steps], ends)
