@@ -55,13 +55,14 @@ _ALIASES = {
     "nvl": "coalesce",
     "ifnull": "coalesce",
 }
+_MANY = 1000
 _NUMBERS = {
     **{name: (len(takes), len(takes)) for name, (takes, _) in _PLAIN.items()},
     **dict.fromkeys(("nullif", "nvl", "ifnull", "array_contains"), (2, 2)),
     **dict.fromkeys(("floor", "ceil", "isnull", "isnotnull", "char_length"), (1, 1)),
-    **dict.fromkeys(("least", "greatest"), (2, 1000)),
+    **dict.fromkeys(("least", "greatest"), (2, _MANY)),
     **dict.fromkeys(("if", "nvl2"), (3, 3)),
-    **dict.fromkeys(("coalesce", "concat"), (1, 1000)),
+    **dict.fromkeys(("coalesce", "concat"), (1, _MANY)),
     "power": (2, 2),
     **dict.fromkeys(("substring", "substr"), (2, 3)),
     **dict.fromkeys(("get", "element_at", "try_element_at", "regexp_like"), (2, 2)),
@@ -78,7 +79,7 @@ def require_number_of_arguments(name: str, count: int) -> None:
     """
     least, most = _NUMBERS[name]
     if not least <= count <= most:
-        allowed = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
+        allowed = str(least) if least == most else f"{least} or more" if most == _MANY else f"{least} or {most}"
         raise Unfitting(f"`{name}` takes {allowed} arguments, not {count}", "Write as many.")
 
 
