@@ -366,8 +366,11 @@ class _Reader:
         return functions.call("trim", [self.read(node.this)])
 
     def substring(self, node: exp.Substring) -> Typed:
-        parts = (node.this, node.args.get("start"), node.args.get("length"))
-        return functions.call("substring", [self.read(part) for part in parts if part is not None])
+        # in the order in which the parser fills them; it takes the fourth for a dialect's `zero_start`
+        parts = [node.args.get(name) for name in ("this", "start", "length", "zero_start")]
+        operands = [self.read(part) for part in parts if part is not None]
+        functions.require_number_of_arguments("substring", len(operands))
+        return functions.call("substring", operands)
 
     def bracket(self, node: exp.Bracket) -> Typed:
         if len(node.expressions) != 1:

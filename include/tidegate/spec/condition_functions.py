@@ -79,7 +79,9 @@ def require_number_of_arguments(name: str, count: int) -> None:
     """
     least, most = _NUMBERS[name]
     if not least <= count <= most:
-        allowed = str(least) if least == most else f"{least} or more" if most == _MANY else f"{least} or {most}"
+        allowed = (
+            str(least) if least == most else f"{least} or more" if most == _MANY else f"{least} or {most}"
+        )
         raise Unfitting(f"`{name}` takes {allowed} arguments, not {count}", "Write as many.")
 
 
