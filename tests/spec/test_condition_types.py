@@ -39,26 +39,26 @@ def test_every_operation_of_a_tree_has_its_types() -> None:
 
 def test_every_function_is_compared_with_spark() -> None:
     of_parts, texts = in_spark.expressions_of_parts()
-    compared = [text for text in in_spark.expressions() if read_expression(text, in_spark.KNOWN) is not None]
+    compared = [text for text in in_spark.expressions() if read_expression(text, in_spark.TYPES) is not None]
     compared += [text for text in texts if read_expression(text, of_parts) is not None]
     called = {name.text for text in compared for name in lexis.calls(lexis.split(text)[0])[0]}
     assert set(NAMES) - called == set()
 
 
 def test_operator_types_equal_those_of_the_text() -> None:
-    unknown: ColumnTypes = dict.fromkeys(in_spark.KNOWN)
+    unknown: ColumnTypes = dict.fromkeys(in_spark.TYPES)
     compared = 0
     for text in in_spark.expressions():
         compiled = read_expression(text, unknown)
         if compiled is None:
             continue
-        typed = read_expression(text, in_spark.KNOWN)
+        typed = read_expression(text, in_spark.TYPES)
         condition = ("null", compiled.tree)  # a condition, whatever the expression's type is
         if typed is None:
             with pytest.raises(Unfitting):
-                typed_condition(condition, in_spark.KNOWN, {})
+                typed_condition(condition, in_spark.TYPES, {})
         else:
-            assert typed_condition(condition, in_spark.KNOWN, {}) == ("null", typed.tree), text
+            assert typed_condition(condition, in_spark.TYPES, {}) == ("null", typed.tree), text
             compared += 1
     assert compared > 1000
 

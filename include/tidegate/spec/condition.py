@@ -366,8 +366,8 @@ class _Reader:
         return functions.call("trim", [self.read(node.this)])
 
     def substring(self, node: exp.Substring) -> Typed:
-        # in the order in which the parser fills them; it takes the fourth for a dialect's `zero_start`
-        parts = [node.args.get(name) for name in ("this", "start", "length", "zero_start")]
+        # the parser fills these in without counting them
+        parts = (node.this, node.args.get("start"), node.args.get("length"))
         operands = [self.read(part) for part in parts if part is not None]
         functions.require_number_of_arguments("substring", len(operands))
         return functions.call("substring", operands)
