@@ -215,7 +215,7 @@ def test_batches_and_lookups_are_measured_on_two_states(
     monkeypatch.setattr(stored, "FEW_KEYS", 50)
     batches, looks = measure(Load(events=200, keys=500), 1, "local[2]", _ignore)
     assert batches.programs == ("500 keys", "50 keys")
-    assert looks.programs == (stored.LOOK_UP, stored.START)
+    assert looks.programs == (stored.LOOK_UP, f"{stored.LOOK_UP}, of 50 keys")
 
 
 @pytest.mark.spark
