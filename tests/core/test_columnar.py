@@ -281,7 +281,7 @@ def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], *
             assert_alike(columns, model, ordered=False)
 
 
-@examples(300)
+@examples(150)
 @given(bounded(), crowds() | HISTORIES, COMPACTED | FEEDING)
 def test_bounded_time_limit_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -297,7 +297,7 @@ def test_bounded_window_close_columns_equal_rows(
     assert_both_ways_and_the_model_alike(case, batches, **feeding)
 
 
-@examples(150)
+@examples(75)
 @given(bounded(), crowds())
 def test_stream_clock_evictions_do_not_depend_on_cuts(case: Case, batches: list[Batch]) -> None:
     stage = case.stage | {"emit": case.stage["emit"] | {"clock": "stream"}}
