@@ -55,9 +55,10 @@ class RecordEdit:
         self._expressions = {
             name: text for name, text in (("key", key), ("value", value)) if text is not None
         }
-        with open_database() as database:
-            for name, text in self._expressions.items():
-                _edited(database.connection, _inputs([], []), name, text)
+        if self._expressions:  # most replays have none, and need no database
+            with open_database() as database:
+                for name, text in self._expressions.items():
+                    _edited(database.connection, _inputs([], []), name, text)
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Return quarantined rows with the edits applied.
@@ -161,22 +162,27 @@ def _interruptible(connection: DuckDBPyConnection, call: Callable[[], list[bytes
     """
     results: list[list[bytes]] = []
     errors: list[Exception] = []
+    # Not the thread's `join`: after a signal in it, Python 3.11 takes the thread for ended. The process would
+    # then exit while DuckDB computes, and abort.
+    ended = threading.Event()
 
     def run() -> None:
         try:
             results.append(call())
         except Exception as error:  # raised below, in the thread that waits
             errors.append(error)
+        finally:
+            ended.set()
 
     # a daemon, since a block that cannot be interrupted must not keep the process alive
     thread = threading.Thread(target=run, name="tidegate-edit", daemon=True)
     thread.start()
     try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
+        while not ended.wait(_POLL_SECONDS):
+            pass
     except KeyboardInterrupt:
         connection.interrupt()
-        thread.join(_PATIENCE_SECONDS)
+        ended.wait(_PATIENCE_SECONDS)
         raise
     if errors:
         raise errors[0]
