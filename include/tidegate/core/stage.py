@@ -28,17 +28,14 @@ class Stage:
         emit: the strategy.
         window: None: one entry per key.
         on_error: what becomes of a record that cannot be folded, tested or compared; for `quarantine` the
-            rows'
-            `input` must contain it.
+            rows' `input` must contain it.
         expectations: a value that breaks one of them is refused: it is not emitted, and leaves the kernel as
-            a row
-            of kind REFUSED.
+            a row of kind REFUSED.
         name: for messages.
         tells_before: each emission has in `emitted` the value that it replaces; requires `remembers_emitted`.
         unchanged: how a record marks columns that it leaves unchanged; see there for the supported stages.
         by_time: records in several partitions are taken by the times of their partitions, so that the records
-            of
-            each keep their order, whichever of them an earlier pass left out.
+            of each keep their order, whichever of them an earlier pass left out.
     """
 
     reduce: Reduce

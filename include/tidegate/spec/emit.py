@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
 from tidegate import core
 from tidegate.core.strategies import STRATEGIES
 from tidegate.spec.equal import Equal, compared_columns
 from tidegate.spec.mistakes import mistake
-from tidegate.spec.options import READERS, Reader, Readers, read_as
+from tidegate.spec.options import COUNT, READERS, Reader, Readers, read_as
 from tidegate.spec.scope import distinct, require_filled, scope_of, suggest_column
 
 
@@ -53,7 +53,7 @@ _READERS: Readers = {
     "equivalence": Reader(
         Annotated[Equal, BeforeValidator(_note_compared)], write=lambda equivalence: equivalence.word
     ),
-    "event bytes": Reader(Annotated[StrictInt, Field(ge=1, lt=2**63), AfterValidator(_of_events)]),
+    "event bytes": Reader(Annotated[COUNT, AfterValidator(_of_events)]),
 }
 
 

@@ -33,10 +33,12 @@ class Reader:
 Readers = Mapping[str, Reader]
 """The name of a form -> its reader."""
 
+COUNT = Annotated[StrictInt, Field(ge=1, lt=2**63)]
+
 READERS: Readers = {
     "duration": Reader(Duration, write_duration),
     "delay": Reader(Grace, write_duration),
-    "count": Reader(Annotated[StrictInt, Field(ge=1, lt=2**63)]),
+    "count": Reader(COUNT),
 }
 """The forms that have one meaning in every file."""
 

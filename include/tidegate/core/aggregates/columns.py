@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.columnar.keys import Ints, Keys, Mask, mask
+from tidegate.core.columnar.keys import Ints, Keys, Mask, accumulated, ints, mask
 
 Numbers = npt.NDArray[np.generic]
 
@@ -48,3 +48,16 @@ def null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.A
         has_argument: Per row, whether it has an argument that is not null.
     """
     return pa.array(result, mask=running_sum(has_argument.astype(np.int64), keys) == 0)
+
+
+def running_extreme(pick: np.ufunc, null: int, name: str, keys: Keys) -> pa.Array:
+    """Return the largest or smallest whole number of each key so far, null before its first argument.
+
+    Args:
+        pick: `np.maximum` or `np.minimum`.
+        null: The number that stands for a null argument.
+        name: The aggregate, and with it its record column.
+    """
+    numbers, has_argument = arguments(name, keys, ints)
+    extremes = accumulated(pick, np.where(has_argument, numbers, null), keys)
+    return null_until_argument(extremes, has_argument, keys)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.core.aggregates.columns import arguments, null_until_argument
+from tidegate.core.aggregates.columns import running_extreme
 from tidegate.core.aggregates.function import ColumnRule, Function, either, same_type
-from tidegate.core.columnar.keys import Keys, accumulated, ints
+from tidegate.core.columnar.keys import Keys
 
 
 def _smaller(accumulator: Any, value: Any) -> Any:
@@ -20,13 +20,8 @@ def _smaller(accumulator: Any, value: Any) -> Any:
 
 
 def _running(name: str, keys: Keys) -> pa.Array:
-    numbers, has_argument = arguments(name, keys, ints)
-    return null_until_argument(
-        # a null counts as the largest number, which changes no minimum
-        accumulated(np.minimum, np.where(has_argument, numbers, np.iinfo(np.int64).max), keys),
-        has_argument,
-        keys,
-    )
+    # a null counts as the largest number, which changes no minimum
+    return running_extreme(np.minimum, np.iinfo(np.int64).max, name, keys)
 
 
 FUNCTION = Function(

@@ -18,7 +18,7 @@ from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.core.counts import Counts
-from tidegate.core.entry import NEVER
+from tidegate.core.entry import NEVER, Entry
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.strategy import Emit
 
@@ -65,6 +65,14 @@ class Buffering(Emit):
 
 class BufferingNewest(Buffering):
     """A strategy that holds back the newest value."""
+
+    def due(self, entry: Entry) -> int:
+        """Return when the first value held back is due; without one, the end of the window."""
+        return self.due_since(entry.since) if entry.pending else entry.close
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return the reason for emitting what is held back."""
+        return self.timer_reason if entry.pending else None
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether the value is the newest record's own."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.core.columnar.held import BufferingNewest
-from tidegate.core.entry import Entry
 from tidegate.core.options import Duration, option
 from tidegate.core.strategy import CLOCK, Clock, Time
 from tidegate.core.windows import Window
@@ -30,14 +29,6 @@ class Interval(BufferingNewest):
         Example: with `every_ms` 10 it is 20 for 17, and 30 for 20.
         """
         return (since // self.every_ms + 1) * self.every_ms
-
-    def due(self, entry: Entry) -> int:
-        """Return the next multiple after the first value held back."""
-        return self.due_since(entry.since) if entry.pending else entry.close
-
-    def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason for emitting what is held back."""
-        return self.timer_reason if entry.pending else None
 
     def longest_hold_ms(self, window: Window | None) -> int:
         """Return `every_ms`."""

@@ -28,9 +28,8 @@ class Threshold(Buffering):
     Args:
         count: the number of records at which the buffer is emitted.
         max_bytes: the limit of the JSON text `{"events": […]}` with the columns of `envelope`. What has
-            gathered
-            is emitted before an event that does not fit beside it. Only a single larger event exceeds the
-            limit.
+            gathered is emitted before an event that does not fit beside it. Only a single larger event
+            exceeds the limit.
         after_ms: the longest time that records wait.
         since: what `after_ms` counts from: the `arrival` of the first event, which is its partition's time
             with it; the timestamp of that `first_event`; or the entry's `last_flush`.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.core.columnar.held import BufferingNewest
-from tidegate.core.entry import Entry
 from tidegate.core.options import Duration, option
 from tidegate.core.strategy import CLOCK, Bound, Clock, Time
 from tidegate.core.windows import Window
@@ -39,14 +38,6 @@ class TimeLimit(BufferingNewest):
         Example: with `after_ms` 30 it is 35 for 5.
         """
         return since + self.after_ms
-
-    def due(self, entry: Entry) -> int:
-        """Return when the first value held back is due."""
-        return self.due_since(entry.since) if entry.pending else entry.close
-
-    def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason for emitting what is held back."""
-        return self.timer_reason if entry.pending else None
 
     def longest_hold_ms(self, window: Window | None) -> int:
         """Return `after_ms`."""

@@ -263,7 +263,6 @@ def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
     of an entry.
     """
     order = np.lexsort((start, keys.number))
-    """The other rows, by key and window; only the newest state row of an entry, if the entry is open."""
     number, start, is_state = keys.number[order], start[order], keys.is_state[order]
     follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
     superseded = is_state & np.append(follows, False)
