@@ -22,6 +22,8 @@ from tidegate_dev.broker import KafkaBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+
 # How long an example takes says nothing about what it shows; in CI the same examples run every time.
 settings.register_profile(
     "tidegate",
@@ -40,9 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if needs & {"postgres", "postgres_url"} or "postgresql" in map(str, parameters.values()):
             item.add_marker(pytest.mark.process)
-
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")

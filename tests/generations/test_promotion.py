@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.generations.two_generations import Beside
+from tests.generations.two_generations import NEW, OLD, Beside
 from tidegate import failpoints, inspect
 from tidegate.app import leased
 from tidegate.batch import publish
@@ -28,14 +28,6 @@ from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.maintenance.cleaning import remove_history
-
-OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
-NEW = [
-    ("visitors/2", 1, "a", 10),
-    ("visitors/2", 1, "b", 10),
-    ("visitors/2", 2, "a", 20),
-    ("visitors/2", 2, "c", 20),
-]
 
 
 @pytest.fixture

@@ -15,6 +15,15 @@ from tidegate.generations import Approval, Promoted, open_generation, promote, r
 from tidegate.ledger import Stream
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: table, path: firsts, stage: first}"
+OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
+NEW = [
+    ("visitors/2", 1, "a", 10),
+    ("visitors/2", 1, "b", 10),
+    ("visitors/2", 2, "a", 20),
+    ("visitors/2", 2, "c", 20),
+]
+"""The rows that the generations have sent to the SQL sink: the old one as it begins, the new one once it is
+filled."""
 
 
 class Beside:

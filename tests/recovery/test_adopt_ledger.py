@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import update
 
 from tests.app.test_owner import Restorable
-from tests.generations.two_generations import Beside
+from tests.generations.two_generations import NEW, OLD, Beside
 from tests.recovery.commands import recover
-from tests.recovery.test_generations import NEW, OLD
 from tidegate import failpoints
 from tidegate.app import App
 from tidegate.app.owner import check_owner, claim_promotions

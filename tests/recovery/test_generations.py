@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from sqlalchemy import update
 
-from tests.generations.two_generations import Beside
+from tests.generations.two_generations import NEW, OLD, Beside
 from tests.recovery.commands import recover
 from tidegate import failpoints
 from tidegate.app import leased
@@ -16,14 +16,6 @@ from tidegate.app.owner import is_marked_dropped
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
 from tidegate.generations import open_generation
 from tidegate.ledger import Stream, schema
-
-OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
-NEW = [
-    ("visitors/2", 1, "a", 10),
-    ("visitors/2", 1, "b", 10),
-    ("visitors/2", 2, "a", 20),
-    ("visitors/2", 2, "c", 20),
-]
 
 
 @pytest.fixture

@@ -398,7 +398,7 @@ class Scenario:
             self.watch.replays.add(trigger.run_id)
         Run(self.airflow, trigger, ended.append, whole=True, patient=True).start()
         self.world.run()
-        if self._finals > 200:  # a world has up to some hundred records, and a run as few as three
+        if self._finals > 200:  # a run may read only three of a hundred records
             raise Violation("the end does not come")
         # with a plan open it may be that one's log which is another, and not the head's
         self._halted = not is_planned and all(run.is_of_another_log for run in ended)

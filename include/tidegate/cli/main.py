@@ -24,7 +24,7 @@ class LazyGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for package in (*_extensions(), commands) for name in package.COMMANDS]
+        return list(_sentences())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in commands.COMMANDS:
@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands as click does, by the sentences in `COMMANDS`."""
-        sentences = dict(item for package in (*_extensions(), commands) for item in package.COMMANDS.items())
+        sentences = _sentences()
         limit = formatter.width - 6 - max(map(len, sentences))
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -50,6 +50,11 @@ class LazyGroup(click.Group):
                     for name, sentence in sentences.items()
                 ]
             )
+
+
+def _sentences() -> dict[str, str]:
+    """Return each command -> the first sentence of its help, in the order of the list."""
+    return dict(item for package in (*_extensions(), commands) for item in package.COMMANDS.items())
 
 
 def _command(package: ModuleType, name: str) -> click.Command:

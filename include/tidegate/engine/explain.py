@@ -37,8 +37,7 @@ class TraceEvent:
 
     Args:
         what: a `record` came in; an `emission` was sent; a `refused` value would have been emitted but breaks
-            an
-            expectation, and is in quarantine; or a `quarantined` record.
+            an expectation, and is in quarantine; or a `quarantined` record.
         source: the record's position.
         timestamp: epoch ms.
         at: when it happened, epoch ms.

@@ -51,6 +51,6 @@ def _first_failing(source: KafkaSource, fails: Callable[[KafkaSource], bool]) ->
         first, second = source.halves()
         source = first if fails(first) else second
     for planned in source.ranges:
-        if planned.start < planned.end and fails(source):  # ranges without new records are in a source, too
+        if planned.span and fails(source):  # a batch's source also has ranges without new records
             return planned.topic, planned.partition, planned.start
     return None

@@ -100,9 +100,8 @@ def written_resolution(
             for rows in _each_once(sorted_by_position(database, chosen), request.is_listed):
                 # The range of batches lets readers skip this file for records of other batches.
                 batches.update(pc.unique(rows["seq"]).to_pylist())
-                for batch in (
-                    (rows if seq is not None else _positions_only(rows)).combine_chunks().to_batches()
-                ):
+                stored = rows if seq is not None else _positions_only(rows)
+                for batch in stored.combine_chunks().to_batches():
                     writer.write(batch)
     if writer.file is None:
         return None, skipped

@@ -131,8 +131,7 @@ def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
     """Return the step before the first stage that emits each value of the `deduplicate` columns once.
 
     None if the pipeline does not deduplicate by columns. The step uses stream time, also if the stages use
-    the run's
-    clock: by the clock it would forget values before a backlog repeats them.
+    the run's clock: by the clock it would forget values before a backlog repeats them.
     """
     rule = pipeline.source.deduplicate
     if not isinstance(rule, DeduplicateColumns):
