@@ -26,13 +26,13 @@ COPY spark_jobs spark_jobs
 COPY include include
 RUN pip install --no-deps --no-build-isolation . \
  && rm -r build tidegate.egg-info \
- && python -m tidegate.engine.java
+ && python -m tidegate.spark.java
 
 ENV JAVA_HOME=/usr/local/share/tidegate/java \
     PYSPARK_PYTHON=/usr/local/bin/python \
     AIRFLOW_HOME=/var/lib/airflow
 
 # Spark starts from an archive of its classes.
-RUN python -m tidegate.engine.training
+RUN python -m tidegate.spark.training
 
 USER 10001:10001

@@ -22,8 +22,8 @@ from benchmarks.decode_binary import binary_works
 from benchmarks.events import Load, draw, key, timestamp_ms, value
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.programs import ResultWrong
-from tidegate.core.json_columns import json_texts
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.kernel.json_columns import json_texts
 from tidegate.schemas.pinned import SourceSchemas, pin_json_schema
 
 _BLOCK = 16_384

@@ -1,4 +1,4 @@
-"""The kernel alone, on one thread: events per second of `tidegate.core.decide`, beside loops in Python.
+"""The kernel alone, on one thread: events per second of `tidegate.kernel.decide`, beside loops in Python.
 
 `python -m benchmarks.kernel --help`
 """
@@ -21,7 +21,7 @@ from benchmarks.naive import in_arrow
 from benchmarks.programs import ResultWrong
 from benchmarks.rows import end_times, sorted_batches
 from benchmarks.strategies import STRATEGIES, Strategy
-from tidegate import core
+from tidegate import kernel
 
 _SAME = ("key", "partition", "offset", "timestamp", "value")
 
@@ -42,13 +42,13 @@ class Compared:
     emit: str
     records: int
     emitted: int
-    kernel: tuple[Seconds, ...]
+    decided: tuple[Seconds, ...]
     naive: tuple[Seconds, ...]
 
     @property
     def ratios(self) -> list[float]:
         """Return for each pair how many times faster the kernel is, in processor time."""
-        return [naive.cpu / kernel.cpu for kernel, naive in zip(self.kernel, self.naive, strict=True)]
+        return [naive.cpu / decided.cpu for decided, naive in zip(self.decided, self.naive, strict=True)]
 
     def per_second(self, seconds: Iterable[float]) -> list[float]:
         return [self.records / second for second in seconds]
@@ -72,17 +72,17 @@ def _compare(name: str, strategy: Strategy, load: Load, repeat: int, say: Callab
     batches = sorted_batches(load, strategy.shape, stage)
     times = end_times(load)
     end_ms = max(times.values())
-    batch = core.Batch(times=times, clock=end_ms)
+    batch = kernel.Batch(times=times, clock=end_ms)
     value = stage.reduce.output_type(batches[0].schema.field("value").type)
-    kernel, naive, emitted = [], [], 0
+    decided, naive, emitted = [], [], 0
     for number in range(1, repeat + 1):
         say(f"{name}, pair {number} of {repeat}")
-        ours, seconds = _timed(lambda: list(core.decide(stage, batches, batch)))
-        kernel.append(seconds)
+        ours, seconds = _timed(lambda: list(kernel.decide(stage, batches, batch)))
+        decided.append(seconds)
         theirs, seconds = _timed(lambda: list(in_arrow(strategy.loop(batches, end_ms, per_partition), value)))
         naive.append(seconds)
         emitted = _require_same(name, ours, theirs, load.events)
-    return Compared(name, load.events, emitted, tuple(kernel), tuple(naive))
+    return Compared(name, load.events, emitted, tuple(decided), tuple(naive))
 
 
 def _timed(work: Callable[[], list[pa.RecordBatch]]) -> tuple[list[pa.RecordBatch], Seconds]:
@@ -97,15 +97,15 @@ def _require_same(
     """Count the emissions, which must be equal on both sides and in the same order for each key."""
     decided = pa.Table.from_batches(ours)
     counts = json.loads(decided["counts"].drop_null()[0].as_py())
-    kernel = _by_key(decided.filter(pc.equal(decided["kind"], core.EMISSION)))
+    emissions = _by_key(decided.filter(pc.equal(decided["kind"], kernel.EMISSION)))
     loop = _by_key(pa.Table.from_batches(theirs))
     if (taken := counts["used"] + counts.get("deduplicated", 0)) != records:
         raise ResultWrong(f"{name}: the kernel took {taken} of {records} records")
-    if not kernel.equals(loop):
+    if not emissions.equals(loop):
         raise ResultWrong(
-            f"{name}: the kernel emitted {kernel.num_rows} records, the loop {loop.num_rows}, and they differ"
+            f"{name}: the kernel emitted {emissions.num_rows} records, the loop {loop.num_rows}, and they differ"
         )
-    return int(kernel.num_rows)
+    return int(emissions.num_rows)
 
 
 def _by_key(emissions: pa.Table) -> pa.Table:
@@ -118,10 +118,10 @@ def _shown(result: Compared) -> dict[str, Any]:
     return {
         "emit": result.emit,
         "emitted": f"{result.emitted:,}",
-        "kernel, events/s": spread_text(result.per_second(run.cpu for run in result.kernel), 0),
+        "kernel, events/s": spread_text(result.per_second(run.cpu for run in result.decided), 0),
         "loop, events/s": spread_text(result.per_second(run.cpu for run in result.naive), 0),
         "kernel / loop": spread_text(result.ratios),
-        "kernel, by the clock": spread_text(result.per_second(run.wall for run in result.kernel), 0),
+        "kernel, by the clock": spread_text(result.per_second(run.wall for run in result.decided), 0),
     }
 
 
@@ -130,9 +130,9 @@ def _as_json(result: Compared) -> dict[str, Any]:
         "emit": result.emit,
         "records": result.records,
         "emitted": result.emitted,
-        "kernel_events_per_cpu_second": spread(result.per_second(run.cpu for run in result.kernel)),
+        "kernel_events_per_cpu_second": spread(result.per_second(run.cpu for run in result.decided)),
         "loop_events_per_cpu_second": spread(result.per_second(run.cpu for run in result.naive)),
-        "kernel_events_per_second": spread(result.per_second(run.wall for run in result.kernel)),
+        "kernel_events_per_second": spread(result.per_second(run.wall for run in result.decided)),
         "loop_events_per_second": spread(result.per_second(run.wall for run in result.naive)),
         "ratio": spread(result.ratios),
     }

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-WORKERS = "tidegate.engine.daemon"
+WORKERS = "tidegate.spark.daemon"
 """The module that Spark's Python workers run."""
 
 _SAMPLE_S = 0.1

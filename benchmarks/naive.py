@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate import core
+from tidegate import kernel
 
 _READ = ("kind", "key", "partition", "offset", "timestamp", "value", "emitted", "time")
 _WRITTEN = {"key": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
@@ -51,7 +51,7 @@ def change(batches: Batches) -> Decided:
                 if newest is not None:
                     states.append(newest)
                 current, last, newest = key, None, None
-            if kind == core.STATE:
+            if kind == kernel.STATE:
                 last = sent
             elif value != last:
                 last = value
@@ -72,7 +72,7 @@ def within(batches: Batches, column: str, amount: float) -> Decided:
                 if newest is not None:
                     states.append(newest)
                 current, last, newest = key, None, None
-            if kind == core.STATE:
+            if kind == kernel.STATE:
                 last = sent[column]
             elif last is None or abs(value[column] - last) > amount:
                 last = value[column]
@@ -92,7 +92,7 @@ def latest(batches: Batches) -> Decided:
             if newest is not None and newest[0] != key:
                 states.append(newest)
                 newest = None
-            if kind != core.STATE:
+            if kind != kernel.STATE:
                 newest = (key, partition, offset, timestamp, value)
                 emitted.append(newest)
         yield emitted, states
@@ -129,7 +129,7 @@ def running_sum(batches: Batches, column: str) -> Decided:
                 if newest is not None:
                     states.append(newest)
                 current, total, newest, newest_ms = key, 0, None, -1
-            if kind == core.STATE:
+            if kind == kernel.STATE:
                 total, newest_ms = sent[column], timestamp
                 continue
             total += value[column]

@@ -16,7 +16,7 @@ from tidegate import inspect
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, run_batch
 from tidegate.cli.batch import report_object
-from tidegate.engine.session import open_session
+from tidegate.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from confluent_kafka import Message
 
 from benchmarks.place import topic_ends
 from benchmarks.programs import ResultWrong
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.records import Slice, read_slice
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.records import Slice, read_slice
 
 
 def require_same_output(servers: str, topic: str, other: str) -> None:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.log import KafkaLog
+from kafka import KafkaAdminClient
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.log import KafkaLog
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.stack import environment
 

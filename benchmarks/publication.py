@@ -21,18 +21,18 @@ from confluent_kafka import Producer
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.place import create_topics, temporary_home
 from benchmarks.programs import ResultWrong
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.messages import message_columns, messages_of
-from tidegate.broker.producer import BATCH_BYTES
-from tidegate.broker.publisher import KafkaPublisher
-from tidegate.core.hashing import key_hashes
-from tidegate.lake import Store
-from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.messages import message_columns, messages_of
+from tidegate.kafka.producer import BATCH_BYTES
+from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kernel.hashing import key_hashes
 from tidegate.ledger import Plan, Stream
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
+from tidegate.storage import Store
+from tidegate.storage.writer import ROW_GROUP_ROWS, RowWriter
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.topics import committed_records
 

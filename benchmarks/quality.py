@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.lake.store import Store
-from tidegate.lake.writer import RowWriter
 from tidegate.quality import gate
 from tidegate.quality.audit import Audit
 from tidegate.quality.audited import AuditedRows, Origin
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+from tidegate.storage.store import Store
+from tidegate.storage.writer import RowWriter
 
 BATCH_ROWS = 65_536
 SUITE: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.events import Load, draw, key, timestamp_ms
-from tidegate import core
-from tidegate.core.hashing import key_hashes
+from tidegate import kernel
 from tidegate.formats import INPUT
+from tidegate.kernel.hashing import key_hashes
 
 BATCH_ROWS = 8_192  # as many as Spark sends at once
 TOPIC = "stock"
@@ -36,17 +36,17 @@ class Shape:
         return max(load.keys * self.keys_per_100 // 100, 1)
 
 
-def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.RecordBatch]:
+def sorted_batches(load: Load, shape: Shape, stage: kernel.Stage) -> list[pa.RecordBatch]:
     """The load in the stage's order, each key's state row first."""
     value = shape.value(pa.array([], pa.int32())).type
     accumulator, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
-    schema = core.input_schema(value, accumulator, output, INPUT)
-    of_keys = core.groups(stage) == ("key",)
-    tables = [_as_rows(schema, columns, core.RECORD, of_keys) for columns in _records(load, shape)]
+    schema = kernel.input_schema(value, accumulator, output, INPUT)
+    of_keys = kernel.groups(stage) == ("key",)
+    tables = [_as_rows(schema, columns, kernel.RECORD, of_keys) for columns in _records(load, shape)]
     if shape.stored is not None:
-        tables.append(_as_rows(schema, _states(load, shape, accumulator, output), core.STATE, of_keys))
+        tables.append(_as_rows(schema, _states(load, shape, accumulator, output), kernel.STATE, of_keys))
     table = pa.concat_tables(tables).combine_chunks()
-    by = [(name, "ascending") for name in core.order(stage)]
+    by = [(name, "ascending") for name in kernel.order(stage)]
     order = pc.sort_indices(table, sort_keys=by)
     # Each batch has its own buffers, as from Spark: the text of a slice is checked with all of its buffer.
     taken = (table.take(order.slice(begin, BATCH_ROWS)) for begin in range(0, len(order), BATCH_ROWS))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from tidegate.engine.java import find_java, java_home
+from tidegate.spark.java import find_java, java_home
 from tidegate_dev.processes import Supervised, free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

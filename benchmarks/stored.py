@@ -16,9 +16,9 @@ from benchmarks.programs import TIDEGATE, Batch, Run, require_equal, session
 from benchmarks.turns import Row, Say, take_turns
 from benchmarks.written_state import write_state
 from tidegate.app import App
-from tidegate.lake import snapshot_name
-from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Ledger, Snapshot, Stream
+from tidegate.storage import snapshot_name
+from tidegate.storage.manifest import manifest_of
 
 FEW_KEYS = 100_000
 CHANGELOGS = 50

@@ -11,20 +11,20 @@ import pyarrow.compute as pc
 
 from benchmarks import naive
 from benchmarks.rows import Shape
-from tidegate import core
+from tidegate import kernel
 from tidegate.formats.sequence import sequence_texts
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
 _LIMIT_MS = 30_000
-_SUM = core.Aggregates((core.Aggregate("quantity", "sum"),))
+_SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
 @dataclass(frozen=True)
 class Strategy:
     """`stage` takes the number of keys per partition; `loop` the batches, the time at their end, and that."""
 
-    stage: Callable[[int], core.Stage]
+    stage: Callable[[int], kernel.Stage]
     shape: Shape
     loop: Callable[[naive.Batches, int, int], naive.Decided]
 
@@ -60,56 +60,56 @@ def _allowed(keys: int) -> int:
     return max(keys * 85 // 100, 1)
 
 
-def _always(stage: core.Stage) -> Callable[[int], core.Stage]:
+def _always(stage: kernel.Stage) -> Callable[[int], kernel.Stage]:
     return lambda _: stage
 
 
-_TOLERANCE = core.Within({"level": core.Amount(Decimal(20))})
-_TIME_LIMIT = core.TimeLimit(_LIMIT_MS)
+_TOLERANCE = kernel.Within({"level": kernel.Amount(Decimal(20))})
+_TIME_LIMIT = kernel.TimeLimit(_LIMIT_MS)
 
 STRATEGIES = {
     "change, exact": Strategy(
-        _always(core.Stage(core.Latest(), core.Change(("isAvailable",)))),
+        _always(kernel.Stage(kernel.Latest(), kernel.Change(("isAvailable",)))),
         Shape(_available, stored=1),
         lambda batches, *_: naive.change(batches),
     ),
     "change, within": Strategy(
-        _always(core.Stage(core.Latest(), core.Change(("level",), equal=_TOLERANCE))),
+        _always(kernel.Stage(kernel.Latest(), kernel.Change(("level",), equal=_TOLERANCE))),
         Shape(_level, stored=1),
         lambda batches, *_: naive.within(batches, "level", 20.0),
     ),
     "update": Strategy(
-        _always(core.Stage(core.Latest(), core.Update())),
+        _always(kernel.Stage(kernel.Latest(), kernel.Update())),
         Shape(_available, stored=1),
         lambda batches, *_: naive.latest(batches),
     ),
     "update, sum": Strategy(
-        _always(core.Stage(_SUM, core.Update())),
+        _always(kernel.Stage(_SUM, kernel.Update())),
         Shape(_quantity, stored=1),
         lambda batches, *_: naive.running_sum(batches, "quantity"),
     ),
     "sequence": Strategy(
-        _always(core.Stage(core.Latest(), core.InSequence(), deduplicate="none", by_time=True)),
+        _always(kernel.Stage(kernel.Latest(), kernel.InSequence(), deduplicate="none", by_time=True)),
         Shape(_change),
         lambda batches, *_: naive.in_sequence(batches),
     ),
     "threshold": Strategy(
-        _always(core.Stage(core.Collect(), core.Threshold(_COUNT, None, _AFTER_MS))),
+        _always(kernel.Stage(kernel.Collect(), kernel.Threshold(_COUNT, None, _AFTER_MS))),
         Shape(_event, keys_per_100=1, uneven=True),
         lambda batches, end_ms, _: naive.threshold(batches, _COUNT, _AFTER_MS, end_ms),
     ),
     "window_close, sum": Strategy(
-        _always(core.Stage(_SUM, core.WindowClose(), core.Tumbling(_WINDOW_MS, _GRACE_MS))),
+        _always(kernel.Stage(_SUM, kernel.WindowClose(), kernel.Tumbling(_WINDOW_MS, _GRACE_MS))),
         Shape(_quantity, keys_per_100=1),
         lambda batches, end_ms, _: naive.window_sums(batches, "quantity", _WINDOW_MS, _GRACE_MS, end_ms),
     ),
     "time_limit": Strategy(
-        _always(core.Stage(core.Latest(), _TIME_LIMIT)),
+        _always(kernel.Stage(kernel.Latest(), _TIME_LIMIT)),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, _: naive.time_limit(batches, _LIMIT_MS, end_ms),
     ),
     "time_limit, bounded": Strategy(
-        lambda keys: core.Stage(core.Latest(), _TIME_LIMIT, bound=core.Bound(_allowed(keys))),
+        lambda keys: kernel.Stage(kernel.Latest(), _TIME_LIMIT, bound=kernel.Bound(_allowed(keys))),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, keys: naive.bounded_time_limit(batches, _LIMIT_MS, _allowed(keys), end_ms),
     ),

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.measure import run_measured
 from benchmarks.place import Place
 from benchmarks.programs import Run, last_line, require_equal
-from tidegate.engine.java import OLDEST, find_java, java_home
 from tidegate.errors import SetupFailed
+from tidegate.spark.java import OLDEST, find_java, java_home
 from tidegate_dev.jars import ensure_jars
 
 STREAMS = "Kafka Streams"

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.events import STORES
-from tidegate.core.hashing import key_hashes
-from tidegate.lake.compaction import ROWS_PER_FILE
-from tidegate.lake.manifest import DataFile
-from tidegate.lake.store import Store
-from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
+from tidegate.kernel.hashing import key_hashes
+from tidegate.storage.compaction import ROWS_PER_FILE
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.store import Store
+from tidegate.storage.writer import ROW_GROUP_ROWS, RowWriter
 
 _CHUNK = 1_000_000
 

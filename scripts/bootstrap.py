@@ -161,7 +161,7 @@ def start_compiling() -> subprocess.Popen[bytes] | None:
 
 
 def provide_java() -> None:
-    ask = [str(PYTHON), "-m", "tidegate.engine.java"]
+    ask = [str(PYTHON), "-m", "tidegate.spark.java"]
     if subprocess.run(ask, capture_output=True, check=False).returncode == 0:
         return
     try:
@@ -174,13 +174,13 @@ def provide_java() -> None:
 def archive_classes() -> None:
     """Make what lets Spark start in half the time: once for each Java, also where that cannot be done, since
     nothing else depends on it."""
-    ask = [str(PYTHON), "-m", "tidegate.engine.jvm_options"]
+    ask = [str(PYTHON), "-m", "tidegate.spark.jvm_options"]
     archive = subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=False).stdout
     with contextlib.suppress(OSError):
         if ARCHIVED.read_text() == archive:
             return
     try:
-        run("Archiving Spark's classes, for quick starts", [PYTHON, "-m", "tidegate.engine.training"])
+        run("Archiving Spark's classes, for quick starts", [PYTHON, "-m", "tidegate.spark.training"])
     except Failed as error:
         print(f"  {error}", flush=True)
     ARCHIVED.write_text(archive)

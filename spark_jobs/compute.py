@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tidegate.arrow import keep_pandas_out
-from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
 from tidegate.signals import raise_on_sigterm
+from tidegate.spark.session import open_session
 
 if TYPE_CHECKING:
     from tidegate.app import App

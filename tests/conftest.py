@@ -77,7 +77,7 @@ def secured(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
-    from tidegate.engine.session import open_session
+    from tidegate.spark.session import open_session
 
     session = open_session("local[2]")
     yield session

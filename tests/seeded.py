@@ -14,12 +14,12 @@ from tests.conftest import REPOSITORY
 from tidegate.app import App, stream_of
 from tidegate.app.owner import claim_folder
 from tidegate.errors import TidegateError
-from tidegate.lake import attempt_name
-from tidegate.lake.manifest import DataFile, manifest_of
-from tidegate.lake.writer import RowWriter
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
 from tidegate.ledger.rows import attempt_out, manifest_out, plan_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
+from tidegate.storage import attempt_name
+from tidegate.storage.manifest import DataFile, manifest_of
+from tidegate.storage.writer import RowWriter
 
 PIPELINES = REPOSITORY / "include" / "pipelines"
 MINUTE = 60.0

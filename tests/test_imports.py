@@ -18,13 +18,13 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 LAYERS = [
     {"arrow", "errors", "failpoints", "frozen", "postgres", "redaction", "signals", "spark_token"},
     {"extras"},
-    {"core"},
+    {"kernel"},
     {"schemas"},
     {"formats"},
     {"spec"},
-    {"ledger", "broker", "lake"},
+    {"ledger", "kafka", "storage"},
     {"settings"},
-    {"engine", "sinks", "quality", "scaffold"},
+    {"spark", "sinks", "quality", "scaffold"},
     {"app"},
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
     {"batch"},
@@ -112,7 +112,7 @@ def test_the_core_is_pure() -> None:
         "operator",
     }
     allowed |= {"numpy", "re", "struct", "typing", "uuid", "xxhash"}
-    for path in modules(PACKAGE / "core"):
+    for path in modules(PACKAGE / "kernel"):
         assert {name.split(".")[0] for name in IMPORTS[path]} <= allowed, path
 
 

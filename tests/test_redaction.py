@@ -7,8 +7,8 @@ import traceback
 import pytest
 from sqlalchemy import make_url
 
-from tidegate.broker.config import KafkaConfig
 from tidegate.errors import LedgerUnavailable, SettingsInvalid, SinkUnavailable, TidegateError
+from tidegate.kafka.config import KafkaConfig
 from tidegate.ledger import Ledger, migrate_database
 from tidegate.redaction import redacted, secrets_of, shown_url
 from tidegate.settings import Settings

@@ -38,8 +38,8 @@ import signal
 import time
 from pathlib import Path
 from tests.spec.files import GOOD
-from tidegate.engine.errors import translated
-from tidegate.engine.session import open_session
+from tidegate.spark.errors import translated
+from tidegate.spark.session import open_session
 from tidegate.signals import raise_on_sigterm
 from tidegate.spec import parse_pipeline
 

@@ -13,10 +13,10 @@ OF_THE_JVM = {
     *("sparkContext", "_sc", "_jvm", "_jsc", "_jdf", "_jsparkSession", "_gateway", "newSession"),
     *("rdd", "cache", "persist", "checkpoint", "localCheckpoint", "toJavaRDD"),
 }
-PARTS = ("engine", "app", "protocol", "maintenance", "inspect", "cli")
+PARTS = ("spark", "app", "batch", "maintenance", "inspect", "cli")
 ALLOWED = {
     PACKAGE
-    / "engine"
+    / "spark"
     / "training.py": "a program at setup: it ends a JVM of its own, so that this writes its classes",
 }
 PATHS = [path for part in PARTS for path in modules(PACKAGE / part)] + modules(REPOSITORY / "spark_jobs")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
+from kafka import KafkaAdminClient, KafkaProducer
 from tidegate import inspect
 from tidegate.app import App, OpenSession, stream_of
 from tidegate.batch import Outcome, Trigger, run_batch

@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.registry_config import RegistryConfig
 from tidegate.errors import SettingsInvalid
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.spec.connection import Connection
 
 DEFAULT_TIME_TRAVEL = timedelta(days=30)

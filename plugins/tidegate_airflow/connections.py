@@ -136,7 +136,7 @@ def kafka_text(connection: Any) -> str:
 
     From then on Airflow's logs mask its secrets.
     """
-    from tidegate.broker.properties import secrets
+    from tidegate.kafka.properties import secrets
 
     properties = kafka_properties(connection)
     # In the extra field Airflow masks only what a telling name shows to be secret.

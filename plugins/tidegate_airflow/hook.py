@@ -10,7 +10,7 @@ from tidegate_airflow.connections import KAFKA_CONNECTION, kafka_properties
 from tidegate_airflow.provider import KAFKA_NAME, KAFKA_TYPE
 
 if TYPE_CHECKING:
-    from tidegate.broker.log import KafkaLog
+    from tidegate.kafka.log import KafkaLog
 
 
 class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
@@ -35,8 +35,8 @@ class KafkaHook(BaseHook):  # type: ignore[misc]  # Airflow is not typed
 
         Raises SettingsInvalid if a property of the connection cannot be used.
         """
-        from tidegate.broker.config import KafkaConfig
-        from tidegate.broker.log import KafkaLog
+        from tidegate.kafka.config import KafkaConfig
+        from tidegate.kafka.log import KafkaLog
 
         return KafkaLog(KafkaConfig.from_dict(kafka_properties(self.get_connection(self.kafka_conn_id))))
 

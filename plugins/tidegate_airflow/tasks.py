@@ -186,7 +186,7 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
         from tidegate.app import LONG_DONE, App, planned_for
         from tidegate.arrow import keep_pandas_out
         from tidegate.batch import compute_batch
-        from tidegate.engine.session import open_session
+        from tidegate.spark.session import open_session
 
         # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()
@@ -261,7 +261,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
 
 def _export_java_options(records: int) -> None:
     """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
-    from tidegate.engine.jvm_options import driver_options, submitting_java
+    from tidegate.spark.jvm_options import driver_options, submitting_java
 
     # For a repeated option, the JVM takes the last one.
     options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]

@@ -19,7 +19,7 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.errors import Halted, LakeDamaged, LedgerMismatch
 from tidegate.generations import drop_generation
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
-from tidegate.lake import LedgerMark, attempt_name
+from tidegate.storage import LedgerMark, attempt_name
 
 
 class Restorable(Aged):

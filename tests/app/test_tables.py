@@ -15,16 +15,16 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.batch.aged import STAGE, Aged
-from tests.lake.tables_for_tests import duck, opened, scan, values_of
+from tests.storage.tables_for_tests import duck, opened, scan, values_of
 from tidegate import failpoints, maintenance
 from tidegate.app import App
 from tidegate.app.tables import MOST_WITHOUT_FILES, batches_of, catch_up_tables, shared_table, snapshots_of
 from tidegate.batch import compute_batch
 from tidegate.errors import Fenced, LakeDamaged, LakeUnavailable
-from tidegate.lake import attempt_name
-from tidegate.lake.manifest import Kind
-from tidegate.lake.tables import SharedTable, newest_rows_sql
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
+from tidegate.storage import attempt_name
+from tidegate.storage.manifest import Kind
+from tidegate.storage.tables import SharedTable, newest_rows_sql
 
 SharedRows = list[tuple[Any, ...]]
 
@@ -199,7 +199,7 @@ def test_batch_is_added_before_its_snapshot(shared: Shared) -> None:
 
 
 def test_files_that_a_snapshot_names_again_stay(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.lake.compaction.ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("tidegate.storage.compaction.ROW_GROUP_ROWS", 1)
     old = shared.batch(1, keys=["a", "b", "c", "d"])
     for seq in (2, 3):
         shared.batch(seq)

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tests.batch.committed import Committed, Row
 from tidegate import inspect, maintenance
-from tidegate.core.hashing import key_hashes
-from tidegate.lake import Name, attempt_name, snapshot_name
-from tidegate.lake.manifest import Manifest
+from tidegate.kernel.hashing import key_hashes
 from tidegate.ledger import Attempt, Snapshot
+from tidegate.storage import Name, attempt_name, snapshot_name
+from tidegate.storage.manifest import Manifest
 
 NOW = 4_000_000_000.0
 """Long after files were written: they are old enough to be removed."""

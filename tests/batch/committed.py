@@ -15,13 +15,13 @@ from sqlalchemy import create_engine, text, update
 from tidegate.app import App
 from tidegate.app.owner import claim_folder
 from tidegate.batch import publish_batch
-from tidegate.core.hashing import key_hashes
-from tidegate.lake import writer as lake_writer
-from tidegate.lake.manifest import DataFile, Kind, Manifest, manifest_of
-from tidegate.lake.writer import RowWriter
+from tidegate.kernel.hashing import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
 from tidegate.ledger.rows import manifest_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
+from tidegate.storage import writer as lake_writer
+from tidegate.storage.manifest import DataFile, Kind, Manifest, manifest_of
+from tidegate.storage.writer import RowWriter
 
 PIPELINE = """\
 pipeline: visitors

@@ -11,8 +11,8 @@ import time
 from tidegate import quarantine
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, run_batch
-from tidegate.engine.session import OwnSession
 from tidegate.quarantine import ReplayedRecords
+from tidegate.spark.session import OwnSession
 
 EDIT = "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)})"
 

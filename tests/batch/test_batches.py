@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import inspect
 from tidegate.batch import Trigger, commit_batch, compute_batch, plan_batch, publish_batch, validate_batch
-from tidegate.broker.limits import AFTER
 from tidegate.errors import (
     Halted,
     LeaseHeld,
@@ -31,6 +30,7 @@ from tidegate.errors import (
     TopicRecreated,
     TriggerInvalid,
 )
+from tidegate.kafka.limits import AFTER
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -19,9 +19,9 @@ from tests.sampling import sampled
 from tests.secured import CANARY, KINDS, PASSWORD, Properties, SecuredBroker
 from tests.world import World, key_of
 from tidegate.app import App
-from tidegate.broker.properties import secrets
 from tidegate.cli import cli
 from tidegate.errors import TidegateError
+from tidegate.kafka.properties import secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

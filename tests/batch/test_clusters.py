@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from kafka import KafkaAdminClient
 from tests.secured import KINDS, SecuredBroker
 from tests.world import NOW_MS, World, key_of
 from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
-from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.cli import cli
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.inspect.explain import explain
+from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate_dev.demo.topics import read_published
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.kernel_for_tests import Kernel, pipeline_of
-from tests.core.model import Batch, Record
-from tests.core.model.records import Partition
-from tests.core.model.strategies import EMITS, HOMES, Case, cases, logs
-from tests.core.test_against_model import by_key, counted, filled
 from tests.examples import examples
+from tests.kernel.kernel_for_tests import Kernel, pipeline_of
+from tests.kernel.model import Batch, Record
+from tests.kernel.model.records import Partition
+from tests.kernel.model.strategies import EMITS, HOMES, Case, cases, logs
+from tests.kernel.test_against_model import by_key, counted, filled
 from tests.manifests import manifest_ref
-from tidegate import core, errors
+from tidegate import errors, kernel
 from tidegate.batch.offsets import plan_ranges
 from tidegate.batch.plan import clock_may_fire
-from tidegate.broker.log import TopicView
+from tidegate.kafka.log import TopicView
 from tidegate.ledger import Attempt, Head, OffsetRange, Plan, Stream
 
 STREAM = Stream("p", 1)
@@ -36,7 +36,7 @@ Offsets = Mapping[Partition, int]
 @pytest.fixture(scope="module", autouse=True)
 def _functions_of_the_tests_may_be_called() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.core.model.equivalences")
+        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
         yield
 
 
@@ -157,16 +157,16 @@ def is_full(run: Callable[[], object]) -> bool:
     return False
 
 
-def shown(kernel: Kernel, full: bool) -> str:
+def shown(loop: Kernel, full: bool) -> str:
     """Return a text that can be compared: NaN equals NaN."""
     if full:
         return "full"
-    return repr((by_key(kernel.emissions), counted(kernel.counts), kernel.buffered()))
+    return repr((by_key(loop.emissions), counted(loop.counts), loop.buffered()))
 
 
-def as_batch(plan: Plan) -> core.Batch:
+def as_batch(plan: Plan) -> kernel.Batch:
     """Return the kernel's batch of a plan, as `compute_batch` makes it."""
-    return core.Batch({}, plan.clock_ms, plan.least_clock, plan.clocks, plan.cut_partitions)
+    return kernel.Batch({}, plan.clock_ms, plan.least_clock, plan.clocks, plan.cut_partitions)
 
 
 @pytest.mark.parametrize("on", EMITS)
@@ -206,10 +206,10 @@ def test_rest_of_an_interval_belongs_to_the_next(
     triggers = [data.draw(limited(trigger)) for trigger in data.draw(intervals(log))]
     was_full = is_full(lambda: [backlog.run(trigger) for trigger in triggers])
     kernels = [Kernel(case) for _ in PARTITIONS]
-    full = [filled(kernel, _history(backlog, home)) for kernel, home in zip(kernels, PARTITIONS, strict=True)]
+    full = [filled(loop, _history(backlog, home)) for loop, home in zip(kernels, PARTITIONS, strict=True)]
     assert was_full == any(full)
     if not was_full:
-        alone = by_key(emission for kernel in kernels for emission in kernel.emissions)
+        alone = by_key(emission for loop in kernels for emission in loop.emissions)
         assert repr(by_key(backlog.kernel.emissions)) == repr(alone)
 
 

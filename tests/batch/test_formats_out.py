@@ -15,16 +15,16 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from kafka import KafkaConsumer, TopicPartition
 
+from kafka import KafkaConsumer, TopicPartition
 from tests.formats.test_writing import message_class
 from tests.registry import RegistryServer, running_registry
 from tests.world import NOW_MS, World, key_of
 from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.plan import describe_next_batch
-from tidegate.broker.progress import read_until
 from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown
+from tidegate.kafka.progress import read_until
 from tidegate.ledger.planned import planned_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

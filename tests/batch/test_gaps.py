@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from tests.batch.test_source import own_home
 from tests.world import NOW_MS, World, key_of
 from tidegate.app import App
 from tidegate.batch import Trigger, compute_batch, plan_batch
-from tidegate.broker.progress import read_until
-from tidegate.broker.records import Slice, read_slice
 from tidegate.cli import cli
 from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
+from tidegate.kafka.progress import read_until
+from tidegate.kafka.records import Slice, read_slice
 from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from kafka import KafkaAdminClient, KafkaProducer
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
 from tidegate.cli import cli

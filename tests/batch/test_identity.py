@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka import TopicPartition
 from kafka.admin import NewTopic
 
+from kafka import TopicPartition
 from tests.batch.test_source import Source, own_home
 from tests.manifests import manifest_ref
 from tidegate.batch import commit_batch
-from tidegate.broker import log
 from tidegate.errors import BrokerUnavailable, LogTruncated, TopicRecreated
+from tidegate.kafka import log
 from tidegate.ledger import Attempt, Head, Plan
 from tidegate_dev.broker import KafkaBroker
 

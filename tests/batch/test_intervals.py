@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 from kafka.admin import NewPartitions
 
+from kafka import KafkaProducer
 from tests.batch.test_source import Source
 from tidegate.batch import (
     Trigger,

@@ -16,9 +16,9 @@ from tests.batch.committed import Committed
 from tests.manifests import manifest_ref
 from tidegate.batch import compute_batch
 from tidegate.batch.lookups import check_lookup_tables, pinned_lookups, pinned_tables
-from tidegate.engine.lookups import DeltaVersion, StateVersion
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
 from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
+from tidegate.spark.lookups import DeltaVersion, StateVersion
 from tidegate.spec import Pipeline, parse_pipeline
 
 

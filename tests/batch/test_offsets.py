@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.batch.offsets import check_planned, limit_span, plan_ranges
-from tidegate.broker.log import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
+from tidegate.kafka.log import TopicView
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 
 STREAM = Stream("p", 1)

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from tests.batch.aged import state_rows
 from tests.batch.committed import Committed
-from tidegate import core, maintenance
+from tidegate import kernel, maintenance
 from tidegate.app import App
 from tidegate.batch import Trigger, compute_batch, draft, plan_batch
 from tidegate.batch.pipeline_files import head_plan
@@ -197,8 +197,8 @@ def test_plan_notes_required_function_versions(tmp_path: Path, shop: Path) -> No
     digest = hashlib.sha256(shop.read_bytes()).hexdigest()
     assert python_functions(pipeline) == {"shop.compare:same": digest}
     emit = kernel_stage(pipeline, pipeline.stages[1]).emit
-    assert isinstance(emit, core.Change)
-    assert emit.equal == core.PythonEqual("shop.compare:same", digest)
+    assert isinstance(emit, kernel.Change)
+    assert emit.equal == kernel.PythonEqual("shop.compare:same", digest)
     assert emit.compared == ("m",)
 
 

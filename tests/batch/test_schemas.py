@@ -12,10 +12,10 @@ import pytest
 
 from tests.registry import RegistryServer, running_registry
 from tidegate.batch.schemas import with_writers
-from tidegate.broker.registry import SchemaRegistry
-from tidegate.broker.registry_config import RegistryConfig
 from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown
 from tidegate.formats.schemas import RecordSchema
+from tidegate.kafka.registry import SchemaRegistry
+from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.ledger import Plan, Stream
 from tidegate.spec import Pipeline, compile_pipeline, parse_pipeline
 

@@ -9,12 +9,11 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from tests.batch.committed import Committed
 from tidegate.batch import Outcome, Trigger, plan_batch, stalled_transactions, warnings
-from tidegate.broker import log
 from tidegate.cli import cli
 from tidegate.errors import (
     BackwardsRefused,
@@ -24,6 +23,7 @@ from tidegate.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from tidegate.kafka import log
 from tidegate.ledger import Attempt
 from tidegate_dev.broker import KafkaBroker
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from deltalake import write_deltalake
-from kafka import KafkaConsumer, TopicPartition
 
+from kafka import KafkaConsumer, TopicPartition
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.app import stream_of

@@ -22,8 +22,8 @@ _COMMANDS = {
     3: "/bin/airflow scheduler",
     4: "python -B -c from multiprocessing.forkserver import main",
     5: "airflow worker -- LocalExecutor: <idle>",
-    6: "java --conf spark.python.daemon.module=tidegate.engine.daemon org.apache.SparkConnectServer",
-    7: "python -m tidegate.engine.daemon pyspark.worker",
+    6: "java --conf spark.python.daemon.module=tidegate.spark.daemon org.apache.SparkConnectServer",
+    7: "python -m tidegate.spark.daemon pyspark.worker",
     8: "python -m something.else",
 }
 _PARENTS = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 1, 7: 6, 8: 1}

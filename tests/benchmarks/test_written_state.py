@@ -15,13 +15,13 @@ from benchmarks.rows import Shape, sorted_batches
 from benchmarks.strategies import STRATEGIES
 from benchmarks.written_state import keys_of, write_state
 
-from tidegate import core
-from tidegate.core.hashing import GREATEST_HASH, LEAST_HASH
-from tidegate.engine.shuffle import HashRange
-from tidegate.engine.state import StateFiles, stored_schema, to_stored
-from tidegate.lake.state import StateReader
-from tidegate.lake.store import Store
-from tidegate.lake.writer import ROW_GROUP_ROWS
+from tidegate import kernel
+from tidegate.kernel.hashing import GREATEST_HASH, LEAST_HASH
+from tidegate.spark.shuffle import HashRange
+from tidegate.spark.state import StateFiles, stored_schema, to_stored
+from tidegate.storage.state import StateReader
+from tidegate.storage.store import Store
+from tidegate.storage.writer import ROW_GROUP_ROWS
 
 KEYS = 2 * ROW_GROUP_ROWS + 1
 STRATEGY = STRATEGIES["change, exact"]
@@ -41,7 +41,7 @@ def _decided(kind: int, rows: list[pa.RecordBatch]) -> pa.Table:
 def row() -> pa.Table:
     """The state row that a batch of one record writes."""
     records = _records(Load(events=1, keys=1))
-    states = _decided(core.STATE, list(core.decide(STAGE, records)))
+    states = _decided(kernel.STATE, list(kernel.decide(STAGE, records)))
     stored = stored_schema(STAGE, records[0].schema)
     return pa.Table.from_batches([to_stored(states.to_batches()[0], stored, seq=1)])
 
@@ -67,6 +67,6 @@ def test_batch_on_a_written_state_emits_differences(row: pa.Table, tmp_path: Pat
     records = _records(load)
     state = StateFiles(store, tuple(files), row.schema, records[0].schema, by_place=False)
     with state.open(HashRange(LEAST_HASH, GREATEST_HASH), None) as prior:
-        emissions = _decided(core.EMISSION, list(core.decide(STAGE, records, prior=prior)))
+        emissions = _decided(kernel.EMISSION, list(kernel.decide(STAGE, records, prior=prior)))
     is_available = row["value"][0].as_py()["isAvailable"]
     assert emissions.num_rows == Availability(KEYS, is_available).changes(load)

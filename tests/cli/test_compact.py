@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.batch.aged import STAGE, Aged
-from tests.lake.tables_for_tests import opened
+from tests.storage.tables_for_tests import opened
 from tidegate.app.tables import shared_table
 from tidegate.cli import cli
-from tidegate.lake import attempt_name
+from tidegate.storage import attempt_name
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_dry_run_shows_and_does_nothing(aged: Aged, dead: str) -> None:
 
 def test_only_due_state_is_compacted_by_default(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compacted(aged)["note"] == "not due: 4 rows changed since a snapshot of 0"
-    monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 1)
+    monkeypatch.setattr("tidegate.storage.compaction.MOST_CHANGELOGS", 1)
     assert compacted(aged)["note"] == "compacted"
 
 

@@ -15,7 +15,7 @@ from tests.quality.test_builtin_suite import Promised
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect import learn
-from tidegate.lake import writer as lake_writer
+from tidegate.storage import writer as lake_writer
 
 
 def run(made: Promised, *arguments: str) -> Result:

@@ -14,8 +14,8 @@ import tidegate
 from tests.batch.committed import Committed
 from tidegate import inspect
 from tidegate.cli import cli
-from tidegate.core.hashing import key_hashes
 from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.kernel.hashing import key_hashes
 
 SINKS = "  - {kind: sql, table: newest}"
 LONG = pa.int64()

@@ -30,7 +30,7 @@ from tests.compose.model import (
     services,
     texts,
 )
-from tidegate.broker.config import KafkaConfig
+from tidegate.kafka.config import KafkaConfig
 from tidegate_dev.airflow import TASKS_IMPORT
 
 NAMES = sorted(services())

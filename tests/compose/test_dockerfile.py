@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compose.model import OURS, ROOT, environment_of, mounts_of, services
-from tidegate.engine import java
+from tidegate.spark import java
 
 Instruction = tuple[str, str]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import NewTopic
 
+from kafka import KafkaAdminClient, KafkaConsumer
 from tests.compose.model import environment_of, filled, resolved
-from tidegate.engine.java import find_java
+from tidegate.spark.java import find_java
 from tidegate_dev.jars import find_jars
 from tidegate_dev.processes import Supervised, free_port
 

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.compose.model import environment_of, filled, resolved
-from tidegate.engine.java import find_java, java_home
+from tidegate.spark.java import find_java, java_home
 from tidegate_dev.processes import Supervised, free_port
 
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -80,17 +80,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 _JOB = """
 import os
 import pyarrow as pa
-from tidegate.engine.arrow_source import frame_of
-from tidegate.engine.session import open_session
+from tidegate.spark.arrow_source import frame_of
+from tidegate.spark.session import open_session
 
 SCHEMA = pa.schema([("folder", pa.string())])
 
 def read():
-    import tidegate.engine.source
+    import tidegate.spark.source
     yield pa.RecordBatch.from_pydict({"folder": [os.getcwd()] * 2}, schema=SCHEMA)
 
 def decide(batches):
-    import tidegate.engine.kernel_task, tidegate.engine.written
+    import tidegate.spark.kernel_task, tidegate.spark.written
     yield from batches
 
 session = open_session(os.environ["TIDEGATE_SPARK_MASTER"], name="a stream")

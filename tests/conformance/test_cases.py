@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.engine.cases import differences
+from tidegate.spark.cases import differences
 from tidegate.spec import load_cases
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import InvalidTimestampError
 
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tidegate.errors import SetupFailed
 from tidegate_dev.broker import KafkaBroker
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.engine.java import find_java, probe
 from tidegate.errors import SetupFailed
+from tidegate.spark.java import find_java, probe
 from tidegate_dev import jars as module
 from tidegate_dev.jars import BROKER, ensure_jars, find_jars, locked_jars, verify
 from tidegate_dev.truststore import write_truststore

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, find, settings
 
-from tests.core.model import strategies
+from tests.kernel.model import strategies
 from tidegate.errors import PipelineInvalid
 from tidegate.spec import Stage, load_cases, parse_case_pipeline
 

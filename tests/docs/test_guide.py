@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake.files_for_tests import row
-from tests.lake.tables_for_tests import catch_up, change_of, duck, scan, shared_table, written
-from tidegate.lake.store import Store
-from tidegate.lake.tables import newest_rows_sql
+from tests.storage.files_for_tests import row
+from tests.storage.tables_for_tests import catch_up, change_of, duck, scan, shared_table, written
 from tidegate.sinks.sql.layout import Target
 from tidegate.spec import parse_case_pipeline, parse_pipeline
 from tidegate.spec.grammar import EXAMPLES
 from tidegate.spec.tree import read
+from tidegate.storage.store import Store
+from tidegate.storage.tables import newest_rows_sql
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text()
 SOURCE = {"topics": ["in"], "format": "json", "columns": "price double, weight double, updatedAt bigint"}

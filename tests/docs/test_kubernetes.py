@@ -13,7 +13,7 @@ import yaml
 from scripts.chart_keys import CHECKED, PAGE, check_defaults, check_schema, page_files, paths_of
 
 from tests.compose.model import services
-from tidegate.broker.config import KafkaConfig
+from tidegate.kafka.config import KafkaConfig
 from tidegate.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]

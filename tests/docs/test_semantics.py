@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.coverage import EMITS, PAGE, REDUCES, WINDOWS, Combination, refusal, with_table
-from tidegate.core import STRATEGIES
+from tidegate.kernel import STRATEGIES
 
 
 def test_the_table_is_what_the_grammar_gives() -> None:

@@ -14,11 +14,11 @@ from types import ModuleType
 
 import pytest
 
-from tests.core.rows_for_tests import Kernel, Record
+from tests.kernel.rows_for_tests import Kernel, Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "strategies.md").read_text()
-STRATEGY = "include/tidegate/core/strategies/every_nth.py"
+STRATEGY = "include/tidegate/kernel/strategies/every_nth.py"
 
 
 def blocks(language: str) -> list[str]:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from tests.seeded import Seeded
-from tidegate.core.hashing import key_hash
-from tidegate.lake import attempt_name
-from tidegate.lake.manifest import manifest_of
-from tidegate.lake.outbox import outbox_schema
-from tidegate.lake.writer import RowWriter
+from tidegate.kernel.hashing import key_hash
 from tidegate.ledger import Attempt
 from tidegate.spec import load_pipeline, with_suites
+from tidegate.storage import attempt_name
+from tidegate.storage.manifest import manifest_of
+from tidegate.storage.outbox import outbox_schema
+from tidegate.storage.writer import RowWriter
 
 NAME, SEQ = "prices", 13
 ALERTS = '''\

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaProducer
-
 from tests.e2e.processes import command_of, kill, parent_of, running, stopped, until
 from tests.faults.databases import sqlite_files
 from tests.faults.history import Scene, create_topics

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaProducer
-
 from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics
 from tidegate.ledger import Ledger, Plan, Stream

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 
+from kafka import KafkaProducer
 from tests.docs.test_metrics import DOCUMENTED
 from tests.e2e.processes import until
 from tests.faults.history import create_topics

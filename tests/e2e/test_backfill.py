@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka import KafkaProducer
 
+from kafka import KafkaProducer
 from tests.e2e.kills import FIRST, Line, epoch_ms
 from tests.e2e.processes import until
 from tests.faults.history import create_topics

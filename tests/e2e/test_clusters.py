@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from kafka import KafkaAdminClient
 from tests.secured import CANARY, KINDS, PASSWORD, Properties, SecuredBroker
-from tidegate.broker.properties import secrets
+from tidegate.kafka.properties import secrets
 from tidegate_dev.airflow import AirflowStack
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.events import stock_events

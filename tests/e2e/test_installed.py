@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
 
+from kafka import KafkaProducer
 from tests.faults.history import create_topics
 from tests.install.built import Built, Environment, build
 from tidegate_dev.airflow import AirflowStack

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import requests
 from confluent_kafka import Producer
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from sqlalchemy import and_, update
 
+from kafka import KafkaAdminClient
 from tests.conftest import REPOSITORY
 from tests.e2e import failed_batch
 from tests.e2e.browser import Browser, browser

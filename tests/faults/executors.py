@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from tests.faults.processes import state_and_parent
 from tests.world import NOW_MS, World
 from tidegate.batch import Trigger, plan_batch
-from tidegate.engine.batch import Before, compute_batch
-from tidegate.engine.session import open_session
-from tidegate.engine.source import KafkaSource
-from tidegate.lake.datafile import read_files
-from tidegate.lake.manifest import Kind
+from tidegate.spark.batch import Before, compute_batch
+from tidegate.spark.session import open_session
+from tidegate.spark.source import KafkaSource
+from tidegate.storage.datafile import read_files
+from tidegate.storage.manifest import Kind
 
 PAUSE, KILL = "compute.files=pause_after", "compute.files=kill_after"
 KINDS: tuple[tuple[Kind, str], ...] = (

@@ -29,7 +29,7 @@ from tests.faults.fault import PLAIN
 from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger
-from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate_dev.demo.topics import committed_records
 
@@ -239,8 +239,9 @@ def corrected(rows: pa.Table) -> pa.Table:
 
 def create_topics(servers: str, *names: str) -> None:
     """New topics with two partitions."""
-    from kafka import KafkaAdminClient
     from kafka.admin import NewTopic
+
+    from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:

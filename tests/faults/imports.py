@@ -3,7 +3,6 @@
 import alembic.command
 import alembic.config
 import deltalake
-import kafka
 import kafka.admin
 import pandas
 import psycopg
@@ -15,13 +14,14 @@ import pyspark.sql.functions
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
+import kafka
 import tidegate.batch
-import tidegate.engine.batch
-import tidegate.engine.explain
 import tidegate.inspect
-import tidegate.lake
 import tidegate.ledger.database
 import tidegate.maintenance
+import tidegate.spark.batch
+import tidegate.spark.explain
+import tidegate.storage
 
 __all__ = [
     "alembic",

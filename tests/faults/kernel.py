@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.cloudpickle import register_pickle_by_value
 
 from tidegate import failpoints
-from tidegate.engine import files, kernel_task, source
+from tidegate.spark import files, kernel_task, source
 
 WITH_FAILPOINTS = (source, kernel_task, files)
 """The modules whose failpoints workers meet."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tests.faults.processes import state_and_parent
 from tests.faults.warm import MASTER
-from tidegate.engine import connect
-from tidegate.engine.session import open_session
+from tidegate.spark import connect
+from tidegate.spark.session import open_session
 from tidegate_dev.spark_server import SparkServer
 
 if TYPE_CHECKING:

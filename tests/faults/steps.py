@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
-from tidegate import batch, broker, failpoints, ledger, maintenance, sinks
+from tidegate import batch, failpoints, kafka, ledger, maintenance, sinks
 from tidegate.app import App, lease, planned_for, stream_of
 from tidegate.batch import compute_batch, connections, plan_batch
 from tidegate.cli import cli
@@ -138,15 +138,15 @@ class Task:
 
 def shorten(progress: str, late_s: float, lease_s: float) -> None:
     """Make small what would take long: chunks, leases, waiting; and progress a topic of the run's own."""
-    for module in (broker.config, broker.log, broker.progress, broker.publisher):
+    for module in (kafka.config, kafka.log, kafka.progress, kafka.publisher):
         module.PROGRESS_TOPIC = progress
-    broker.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
+    kafka.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
     for module in (ledger.writer, ledger.ledger, lease):
         module.LEASE_SECONDS = lease_s
     sinks.outbox.CHUNK_ROWS = CHUNK
     if late_s:  # somebody stopped, and may have a database's lock in his hands
         ledger.database._BUSY_TIMEOUT_MS = 500
         sinks.sql.Database.__init__.__defaults__ = (0.5, 1.0)
-    sinks.kafka.topic.KafkaPublisher = partial(broker.publisher.KafkaPublisher, chunk_records=CHUNK)
+    sinks.kafka.topic.KafkaPublisher = partial(kafka.publisher.KafkaPublisher, chunk_records=CHUNK)
     opened: Any = Ledger.open
     Ledger.open = lambda url: Ledger(opened(url)._engine, lambda: time.time() + late_s)

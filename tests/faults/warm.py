@@ -91,7 +91,7 @@ class WarmSpark:
 
 
 def _keep(write_end: int) -> int:
-    from tidegate.engine.session import open_session
+    from tidegate.spark.session import open_session
 
     os.environ["JAVA_TOOL_OPTIONS"] = _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}"
     session = open_session(MASTER, "3g")

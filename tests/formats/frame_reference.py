@@ -12,8 +12,8 @@ import pyarrow as pa
 import xxhash
 
 from tests.formats.reference import Unusable, read
-from tidegate.core.json_text import encoder
 from tidegate.formats import RecordLayout, Records
+from tidegate.kernel.json_text import encoder
 
 CHAIN = re.compile(r"[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;.*)?", re.DOTALL)
 EPOCH = datetime(1970, 1, 1)

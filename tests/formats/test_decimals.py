@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidegate.core.aggregates import FUNCTIONS
-from tidegate.engine.case_outcome import Outcome
-from tidegate.engine.cases import against_expectation
 from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro_write import avro_writer
+from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.schemas.avro import parse_avro
+from tidegate.spark.case_outcome import Outcome
+from tidegate.spark.cases import against_expectation
 from tidegate.spec import CaseRecord, load_cases, parse_case_pipeline, parse_input
 
 _WIDE = Context(prec=100)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats import frame_reference
-from tidegate.core.hashing import LEAST_HASH
 from tidegate.formats import FrameDecoder, Header, Reason, RecordLayout, Records, unpack_headers
+from tidegate.kernel.hashing import LEAST_HASH
 
 BELIEVED_UNTIL_MS = 10_000
 COLUMNS = pa.schema(

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.reference import Unusable, read
-from tidegate.core.json_columns import json_texts
 from tidegate.formats import JsonDecoder
+from tidegate.kernel.json_columns import json_texts
 
 UTC = timezone.utc
 SCHEMA = pa.schema(

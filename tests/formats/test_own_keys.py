@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.formats.avro_schemas import written
 from tests.formats.test_writing import message_class
-from tidegate.core.hashing import key_hashes
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.kernel.hashing import key_hashes
 from tidegate.schemas.pinned import SourceSchemas, WriterSchema, pin_avro, pin_protobuf
 
 AVRO = {

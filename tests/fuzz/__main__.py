@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.fuzz.runs import differences
-from tidegate.engine.session import open_session
+from tidegate.spark.session import open_session
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A drawn pipeline in the deliberately naive model (`tests.core.model`), where that covers it."""
+"""A drawn pipeline in the deliberately naive model (`tests.kernel.model`), where that covers it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from tests.core.model import Batch, BufferFull, Emission, Model, Record
-from tests.core.model.chain import Serial, as_records
-from tests.core.model.grammar import Condition
-from tidegate.core.json_text import encoder
-from tidegate.engine.case_input import CaseInput
+from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
+from tests.kernel.model.chain import Serial, as_records
+from tests.kernel.model.grammar import Condition
+from tidegate.kernel.json_text import encoder
+from tidegate.spark.case_input import CaseInput
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.emitted import value_schema
 from tidegate.spec.exact import read_exactly

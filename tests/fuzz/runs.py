@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
-from tests.engine.played import Played
 from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
-from tidegate.engine.case_outcome import Outcome
-from tidegate.engine.case_run import CaseRun
+from tests.spark.played import Played
 from tidegate.errors import BufferFull, TidegateError, Transient
+from tidegate.spark.case_outcome import Outcome
+from tidegate.spark.case_run import CaseRun
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.exact import read_exactly
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.fuzz.records import RecordDrawing
 from tests.fuzz.schemas import KINDS, damaged, draw_file
-from tidegate.engine.decoding import record_layout
 from tidegate.formats import FrameDecoder, Records
+from tidegate.spark.decoding import record_layout
 from tidegate.spec import Pipeline, Source, load_pipeline
 
 FLAT = "id bigint, n int, price decimal(10,2), name string, at timestamp, day date"

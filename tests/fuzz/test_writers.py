@@ -22,13 +22,13 @@ import pytest
 from tests.formats.proto_messages import plain as plain_message
 from tests.fuzz import schemas
 from tests.fuzz.test_blocks import COUNT, FIRST
-from tidegate.engine.keys import KeyColumns
-from tidegate.engine.outbox import hops
-from tidegate.engine.payloads import MessageValues
 from tidegate.formats.avro_derived import avro_schema
 from tidegate.formats.envelope import envelope_columns
 from tidegate.formats.payload import KeyFormat, SinkFormat
 from tidegate.formats.protobuf_derived import protobuf_schema
+from tidegate.spark.keys import KeyColumns
+from tidegate.spark.outbox import hops
+from tidegate.spark.payloads import MessageValues
 from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.generations.two_generations import Beside
-from tests.lake.files_for_tests import SCHEMA, row
+from tests.storage.files_for_tests import SCHEMA, row
 from tidegate.app.manifests import state_after
 from tidegate.errors import Halted, PipelineChanged
 from tidegate.generations import begin_from, compare_generations
-from tidegate.lake.datafile import read_files
+from tidegate.storage.datafile import read_files
 
 
 @pytest.fixture

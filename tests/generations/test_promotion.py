@@ -24,10 +24,10 @@ from tidegate.generations import (
     replaced_stream,
     rollback,
 )
-from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.maintenance.cleaning import remove_history
+from tidegate.storage.manifest import manifest_of
 
 
 @pytest.fixture

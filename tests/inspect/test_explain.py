@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.world import World, key_of
-from tidegate.engine.explain import TraceEvent
 from tidegate.inspect.explain import Explanation, explain
 from tidegate.ledger import OffsetRange
+from tidegate.spark.explain import TraceEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

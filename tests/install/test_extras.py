@@ -78,7 +78,7 @@ def test_core_alone_writes_and_checks_pipelines(tmp_path: Path) -> None:
 
 def test_core_and_spark_import_what_executors_unpickle() -> None:
     names = sorted(set(_EXTRAS) - {"pyspark", "py4j", "pandas"})
-    program = ABSENT.format(names=names) + "import tidegate.engine.batch, tidegate.engine.kernel_task"
+    program = ABSENT.format(names=names) + "import tidegate.spark.batch, tidegate.spark.kernel_task"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -16,7 +16,7 @@ from tests.cli.test_reading import NUMBER, remember
 from tests.conftest import REPOSITORY
 from tests.install.built import Built, Environment
 from tests.install.test_extras import READ
-from tidegate.engine.java import find_java, java_home
+from tidegate.spark.java import find_java, java_home
 
 pytestmark = pytest.mark.long
 

@@ -17,9 +17,9 @@ from tests.batch.aged import AT_ONCE, DAY, STAGE, Aged
 from tests.manifests import manifest_ref, names
 from tidegate.cli import cli
 from tidegate.errors import Fenced, StateGivenUp
-from tidegate.lake import attempt_name, snapshot_name
 from tidegate.ledger import Attempt, Ledger, Snapshot, Stream
 from tidegate.maintenance.cleaning import oldest_needed
+from tidegate.storage import attempt_name, snapshot_name
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from tidegate import failpoints, inspect, maintenance
 from tidegate.app import App
 from tidegate.batch import compute_batch
 from tidegate.errors import LakeUnavailable, LedgerUnavailable
-from tidegate.lake.compaction import MOST_CHANGELOGS, ROW_GROUP_ROWS
 from tidegate.maintenance.compaction import Size
+from tidegate.storage.compaction import MOST_CHANGELOGS, ROW_GROUP_ROWS
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_dry_run_writes_nothing(aged: Aged) -> None:
 
 
 def test_compaction_is_due_at_doubled_changes(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.lake.compaction.ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("tidegate.storage.compaction.ROW_GROUP_ROWS", 1)
     aged.batch(1, keys=["a", "b"])
     compact(aged)
     for seq in (2, 3):
@@ -85,7 +85,7 @@ def test_compaction_is_due_at_doubled_changes(aged: Aged, monkeypatch: pytest.Mo
 
 def test_many_changelogs_make_compaction_due(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (MOST_CHANGELOGS, ROW_GROUP_ROWS) == (32, 32_768)
-    monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 2)
+    monkeypatch.setattr("tidegate.storage.compaction.MOST_CHANGELOGS", 2)
     for seq in (1, 2):
         aged.batch(seq)
     assert compact(aged, only_if_due=True).note == "not due: 2 rows changed since a snapshot of 0"

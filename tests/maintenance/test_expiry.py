@@ -16,10 +16,10 @@ from tidegate import maintenance, quarantine
 from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
-from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.maintenance import cleaning
 from tidegate.maintenance.cleaning import expire_quarantine, note_in_ledger
 from tidegate.quarantine import ReplayedRecords, discard_records, resolve
+from tidegate.storage.quarantine_files import QUARANTINE
 
 AGE = timedelta(hours=24)
 ALL = quarantine.QuarantineFilter()

@@ -11,8 +11,8 @@ from sqlalchemy import make_url
 
 from tests.certificates import Authority
 from tests.secured import CANARY
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.registry_config import RegistryConfig
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.spec import Connection
 
 pytestmark = pytest.mark.airflow

@@ -16,8 +16,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaProducer
 
+from kafka import KafkaProducer
 from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics

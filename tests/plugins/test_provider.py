@@ -39,7 +39,7 @@ def test_connection_type_has_a_form_and_hook() -> None:
 
 
 def test_form_fields_become_connection_properties() -> None:
-    from tidegate.broker.properties import PROPERTIES
+    from tidegate.kafka.properties import PROPERTIES
     from tidegate_airflow.provider import get_provider_info
 
     (kafka,) = get_provider_info()["connection-types"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.quarantines import Quarantined, quarantined
-from tidegate.lake.quarantine_files import QUARANTINE, RowBounds, row_groups
 from tidegate.ledger import Attempt, Plan
+from tidegate.storage.quarantine_files import QUARANTINE, RowBounds, row_groups
 
 pytestmark = pytest.mark.airflow
 

@@ -14,9 +14,9 @@ from spark_jobs import compute
 
 from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
-from tidegate.engine.java import find_java, java_home
-from tidegate.engine.jvm_options import archive_path
 from tidegate.errors import BufferFull
+from tidegate.spark.java import find_java, java_home
+from tidegate.spark.jvm_options import archive_path
 
 pytestmark = pytest.mark.airflow
 

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from tests.batch.aged import STAGE, Aged
 from tests.batch.committed import Committed
-from tests.lake.tables_for_tests import opened
+from tests.storage.tables_for_tests import opened
 from tidegate.app.tables import shared_table
 from tidegate.ledger import Stream
 
@@ -45,7 +45,7 @@ def test_compact_task_folds_due_state_despite_leases(tmp_path: Path, monkeypatch
     for name, value in aged.environment.items():
         monkeypatch.setenv(name, value)
     assert tasks.compact("visitors", 1).startswith("visitors/1 batch 2: not due")
-    monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 1)
+    monkeypatch.setattr("tidegate.storage.compaction.MOST_CHANGELOGS", 1)
     assert tasks.compact("visitors", 1) == "visitors/1 batch 2: compacted, 2 rows are 2"
 
 

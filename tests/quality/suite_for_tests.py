@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidegate.lake.store import Store
-from tidegate.lake.writer import RowWriter
 from tidegate.quality.audit import Audit, PagePlace
 from tidegate.quality.audited import AuditedRows, Origin
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+from tidegate.storage.store import Store
+from tidegate.storage.writer import RowWriter
 
 POSITIVE, NEGATIVE = pa.table({"quantity": [1, 2]}), pa.table({"quantity": [1, -2]})
 NOT_NEGATIVE = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 0})

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from tests.spec.files import made
-from tidegate.lake.outbox import outbox_schema
-from tidegate.lake.schema import state_schema
-from tidegate.lake.store import Store
-from tidegate.lake.writer import RowWriter
 from tidegate.quality.audited import AuditedRows, audited_rows
 from tidegate.spec import QualityCheck
+from tidegate.storage.outbox import outbox_schema
+from tidegate.storage.schema import state_schema
+from tidegate.storage.store import Store
+from tidegate.storage.writer import RowWriter
 
 VALUE = pa.struct([("price", pa.float64()), ("name", pa.string())])
 OUTBOX = outbox_schema(VALUE, pa.struct([("id", pa.int64())]), {})

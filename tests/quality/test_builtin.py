@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate import core
-from tidegate.core.hashing import key_hashes
+from tidegate import kernel
+from tidegate.kernel.hashing import key_hashes
 from tidegate.quality.builtin import finals, keys, neighbours, shares
 from tidegate.quality.builtin.facts import BatchCounts, batch_counts
 from tidegate.quality.builtin.types import Needs, needs_of
@@ -35,7 +35,7 @@ OUTBOX = pa.schema(
         ("key_columns", KEY_COLUMNS),
     ]
 )
-EXACT = core.Change(("x", "name"))
+EXACT = kernel.Change(("x", "name"))
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,13 @@ def test_neighbours_equal_a_plain_loop_in_any_parts(emissions: list[Emitted], si
 @pytest.mark.parametrize(
     ("change", "same"),
     [
-        (core.Change(("x",)), [False, True, False]),
-        (core.Change(("x",), equal=core.Bytes()), [False, True, False]),
-        (core.Change(("x",), equal=core.Bytes(), timestamp=True), [False, False, False]),
-        (core.Change(("x",), equal=core.Within({"x": core.Amount(Decimal(1))})), [True, True, False]),
+        (kernel.Change(("x",)), [False, True, False]),
+        (kernel.Change(("x",), equal=kernel.Bytes()), [False, True, False]),
+        (kernel.Change(("x",), equal=kernel.Bytes(), timestamp=True), [False, False, False]),
+        (kernel.Change(("x",), equal=kernel.Within({"x": kernel.Amount(Decimal(1))})), [True, True, False]),
     ],
 )
-def test_neighbours_are_equal_by_the_stages_own_measure(change: core.Change, same: list[bool]) -> None:
+def test_neighbours_are_equal_by_the_stages_own_measure(change: kernel.Change, same: list[bool]) -> None:
     rows = [Emitted("k", x, timestamp=at) for at, x in enumerate((1.0, 2.0, 2.0, 4.0))]
     pairs = [neighbours.no_equal_neighbours([outbox(rows[at : at + 2])], change) for at in range(3)]
     assert [not pair.passed for pair in pairs] == same
@@ -205,7 +205,7 @@ def test_quarantined_emission_makes_previous_state_unknown() -> None:
 
 
 def test_hash_state_is_compared_by_hash() -> None:
-    emit = core.Change(("x", "name"), state="hash")
+    emit = kernel.Change(("x", "name"), state="hash")
     rows = outbox([Emitted("k", 1.0)])
     values = neighbours._outputs(rows)
     digest = emit.marker(values)(0, 0)  # type: ignore[arg-type]

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
 from tidegate.quality.proposals import PATTERNS, Proposal, propose_for_columns, propose_for_stage
 
-CHANGE = core.Stage(core.Latest(), core.Change(("x",)), name="out")
-CLOSE = core.Stage(core.Latest(), core.WindowClose(), window=core.Tumbling(10, 0), name="out")
+CHANGE = kernel.Stage(kernel.Latest(), kernel.Change(("x",)), name="out")
+CLOSE = kernel.Stage(kernel.Latest(), kernel.WindowClose(), window=kernel.Tumbling(10, 0), name="out")
 
 
 def holds(proposal: Proposal, batch: pa.Table) -> bool:

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidegate import core
-from tidegate.core.columnar.refusals import without_refused
-from tidegate.core.counts import Counts
-from tidegate.core.expectation import NULL_TESTS, TESTS, refusal
+from tidegate import kernel
+from tidegate.kernel.columnar.refusals import without_refused
+from tidegate.kernel.counts import Counts
+from tidegate.kernel.expectation import NULL_TESTS, TESTS, refusal
 from tidegate.spec.arrow import type_of
 from tidegate.spec.row_expectations import suite_rows, with_column_types
 
@@ -141,7 +141,7 @@ WRITTEN = [
 ]  # fmt: skip
 
 
-def expectations() -> list[core.RowExpectation]:
+def expectations() -> list[kernel.RowExpectation]:
     suite = suite_rows(json.dumps({"expectations": WRITTEN}))
     assert suite.unsupported == ()
     typed = [with_column_types(row, TYPES, {}, windowed=False) for row in suite.rows]
@@ -169,20 +169,20 @@ def by_the_library(table: pa.Table) -> list[list[int]]:
     return [result.result["unexpected_index_list"] or [] for result in by_number]
 
 
-def refused_on_columns(expectation: core.RowExpectation, table: pa.Table) -> list[int]:
+def refused_on_columns(expectation: kernel.RowExpectation, table: pa.Table) -> list[int]:
     value = table.to_struct_array().combine_chunks()
-    reduce = core.Latest()
-    stage = core.Stage(reduce, core.Update(), expectations=(expectation,))
-    schema = core.input_schema(value.type, value.type, value.type, pa.struct([("reason", pa.string())]))
+    reduce = kernel.Latest()
+    stage = kernel.Stage(reduce, kernel.Update(), expectations=(expectation,))
+    schema = kernel.input_schema(value.type, value.type, value.type, pa.struct([("reason", pa.string())]))
     columns = {
-        "kind": pa.repeat(pa.scalar(core.RECORD, pa.int8()), len(value)),
+        "kind": pa.repeat(pa.scalar(kernel.RECORD, pa.int8()), len(value)),
         "key": pa.repeat("k", len(value)),
         "offset": pa.array(range(len(value)), pa.int64()),
         "value": value,
     }
     arrays = [columns.get(field.name, pa.nulls(len(value), field.type)) for field in schema]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    _, refused = without_refused(stage.expectations, core.output_schema(stage, schema), rows, Counts())
+    _, refused = without_refused(stage.expectations, kernel.output_schema(stage, schema), rows, Counts())
     return [offset for batch in refused for offset in batch.column("offset").to_pylist()]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake.s3_server import BUCKET, S3Server, s3_of_this_process
 from tests.quality.suite_for_tests import NEGATIVE, audit_of, place_of
+from tests.storage.s3_server import BUCKET, S3Server, s3_of_this_process
 from tidegate.errors import LakeUnavailable
 from tidegate.quality import site
 from tidegate.quality.gate import check

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.quarantines import quarantined
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.quarantine import RecordEdit
+from tidegate.storage.quarantine_files import QUARANTINE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -144,7 +144,7 @@ def test_any_json_goes_through_unchanged(value: Any) -> None:
 ENDLESS = """
 import pyarrow as pa
 from tests.quarantines import quarantined
-from tidegate.lake.quarantine_files import QUARANTINE
+from tidegate.storage.quarantine_files import QUARANTINE
 from tidegate.quarantine import RecordEdit
 inner = "list_sum(list_transform(range(3000), lambda y: x * y % CAST(value AS BIGINT)))"
 edit = RecordEdit(f"list_sum(list_transform(range(3000000), lambda x: {inner}))")

@@ -19,10 +19,10 @@ from tests.quarantines import HEADERS, Quarantined, quarantined, random_rows
 from tidegate import inspect, quarantine
 from tidegate.errors import LakeDamaged, SettingsInvalid
 from tidegate.formats.reasons import Reason
-from tidegate.lake import writer
 from tidegate.quarantine import QuarantineFilter
 from tidegate.quarantine.export import EXPORTED
 from tidegate.quarantine.store import ALL
+from tidegate.storage import writer
 
 Rows = list[dict[str, Any]]
 

@@ -17,11 +17,11 @@ from tests.quarantines import Quarantined, quarantined, random_rows
 from tidegate import inspect, quarantine
 from tidegate.batch import Outcome, Trigger, plan_batch
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE
 from tidegate.ledger import OffsetRange
 from tidegate.quarantine import ReplayedRecords, discard_records
 from tidegate.quarantine.database import open_database
 from tidegate.quarantine.resolve import sorted_by_position
+from tidegate.storage.quarantine_files import IDENTITY, QUARANTINE
 
 ALL = quarantine.QuarantineFilter()
 

@@ -18,10 +18,10 @@ from tidegate.app.owner import check_owner, claim_promotions
 from tidegate.errors import Fenced, LedgerMismatch
 from tidegate.failpoints import FailpointRaised
 from tidegate.generations import Approval
-from tidegate.lake.store import Store
 from tidegate.ledger import Stream, schema
 from tidegate.recovery import Situation, carry_out
 from tidegate.recovery.adopt_ledger import AdoptLedger
+from tidegate.storage.store import Store
 
 
 @pytest.fixture

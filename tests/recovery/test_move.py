@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
+from kafka import KafkaAdminClient, KafkaProducer
 from tests.batch.test_source import Source
 from tests.recovery.commands import recover
 from tests.world import World, key_of, stock_event

@@ -47,7 +47,7 @@ def written(folder: Path, made: Draft) -> dict[Path, str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("way", sampled(WAYS, list(WAYS)[:2]))
 def test_a_new_pipeline_passes_its_case(way: str, spark: SparkSession, tmp_path: Path) -> None:
-    from tidegate.engine.cases import differences
+    from tidegate.spark.cases import differences
 
     for number, (what, (columns, key)) in enumerate(COLUMNS.items()):
         made = draft(name=f"p{number}", columns=columns, key=key, way=way)

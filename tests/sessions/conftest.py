@@ -23,7 +23,7 @@ from tests.secured import SecuredBroker, with_all_secrets
 from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
 from tests.sessions.submitting import Submission, SubmittingWorld
-from tidegate.engine.java import find_java, java_home
+from tidegate.spark.java import find_java, java_home
 from tidegate_dev.processes import free_port
 from tidegate_dev.spark_server import SparkServer
 

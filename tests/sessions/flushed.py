@@ -14,8 +14,8 @@ from unittest.mock import patch
 from tests.world import NOW_MS, World
 from tidegate.app import App
 from tidegate.batch import Trigger, commit_batch, compute_batch, plan_batch, validate_batch
-from tidegate.engine.session import open_session
 from tidegate.ledger import LeasedLedger
+from tidegate.spark.session import open_session
 
 
 def main(servers: str, folder: str) -> None:

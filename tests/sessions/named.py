@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.engine.session import open_session
+from tidegate.spark.session import open_session
 
 
 def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,20 +19,20 @@ from unittest.mock import patch
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from tests.lake.s3_server import BUCKET, S3Server, s3_server
 from tests.sessions import whole_batch
+from tests.storage.s3_server import BUCKET, S3Server, s3_server
 from tests.world import World
 from tidegate import inspect, maintenance
 from tidegate.app import App
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch.compute import left_before
 from tidegate.cli import cli
-from tidegate.engine.session import open_session
 from tidegate.errors import Fenced, Transient
-from tidegate.lake import attempt_name
-from tidegate.lake.manifest import Kind
-from tidegate.lake.tables import SharedTable
 from tidegate.ledger import Attempt
+from tidegate.spark.session import open_session
+from tidegate.storage import attempt_name
+from tidegate.storage.manifest import Kind
+from tidegate.storage.tables import SharedTable
 
 TABLES: tuple[tuple[Kind, str], ...] = (
     *(("state", "changes"), ("state", "closings")),

@@ -26,11 +26,11 @@ from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.compute import left_before
 from tidegate.cli import cli
-from tidegate.engine.batch import Computation
-from tidegate.engine.java import find_java, java_home
-from tidegate.engine.session import open_session
-from tidegate.engine.source import KafkaSource
 from tidegate.errors import OffsetsLost
+from tidegate.spark.batch import Computation
+from tidegate.spark.java import find_java, java_home
+from tidegate.spark.session import open_session
+from tidegate.spark.source import KafkaSource
 
 PLANTED = "planted-83ac"
 CASES = Path("include/pipelines/cases/rate_limited")

@@ -16,7 +16,7 @@ from tidegate_dev.spark_server import SparkServer
 
 CLIENT = """
 import sys
-from tidegate.engine.connect import connect
+from tidegate.spark.connect import connect
 from tidegate.errors import TidegateError
 
 try:

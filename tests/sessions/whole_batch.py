@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from tests.world import NOW_MS, World
 from tidegate import inspect
-from tidegate.lake.delta import open_table, storage_options
+from tidegate.storage.delta import open_table, storage_options
 from tidegate_dev.demo.topics import committed_records
 
 FIRST_CLOCK, SECOND_CLOCK, THIRD_CLOCK = 12_000, 120_000, 240_000

@@ -20,9 +20,8 @@ from tests.simulator.compute import Lake, SimMarks, compute, outbox_of, quaranti
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.app import App, OpenSession
-from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
-from tidegate.lake import Manifest
+from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.suite import Severity
@@ -31,6 +30,7 @@ from tidegate.recovery import Situation
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, Stage
+from tidegate.storage import Manifest
 
 CHUNK_RECORDS = 2
 SETTINGS = Settings.from_environment(
@@ -190,19 +190,19 @@ _NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
 
 REPLACED: dict[str, Any] = {
-    "tidegate.broker.producer.Producer": lambda config: clients.SimProducer(
+    "tidegate.kafka.producer.Producer": lambda config: clients.SimProducer(
         here().world, here().broker, config
     ),
-    "tidegate.broker.progress.KafkaConsumer": _client(clients.SimConsumer),
-    "tidegate.broker.progress.time": _TIME,
-    "tidegate.broker.progress_topic.FIRST_WINDOW": 2,
-    "tidegate.broker.progress_topic.WIDENING": 2,
-    "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
-    "tidegate.broker.log.epoch_ends": lambda admin, epochs: admin.epoch_ends(epochs),
-    "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
+    "tidegate.kafka.progress.KafkaConsumer": _client(clients.SimConsumer),
+    "tidegate.kafka.progress.time": _TIME,
+    "tidegate.kafka.progress_topic.FIRST_WINDOW": 2,
+    "tidegate.kafka.progress_topic.WIDENING": 2,
+    "tidegate.kafka.log.KafkaAdminClient": _client(clients.SimAdmin),
+    "tidegate.kafka.log.epoch_ends": lambda admin, epochs: admin.epoch_ends(epochs),
+    "tidegate.kafka.log.open_transactions": lambda admin, *_: admin.open_transactions(),
     "tidegate.recovery.remedy.Situation.leased": _leased,
     "tidegate.failpoints.os": _NO_FAILPOINTS,
-    "tidegate.lake.layout.uuid4": _attempt_id,
+    "tidegate.storage.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *arguments: grammar.read_compiled(*arguments),
     "tidegate.batch.compute.check_tables": lambda *_: None,
     "tidegate.quarantine.resolve.uuid4": _attempt_id,

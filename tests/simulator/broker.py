@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
-from tidegate.broker.epochs import EpochEnd
+from tidegate.kafka.epochs import EpochEnd
 
 Partition = tuple[str, int]
 Headers = tuple[tuple[str, bytes], ...]

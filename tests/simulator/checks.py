@@ -17,8 +17,8 @@ from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.batch import noted_batches, run_of_batch
-from tidegate.broker.config import PROGRESS_TOPIC
-from tidegate.broker.progress import Progress
+from tidegate.kafka.config import PROGRESS_TOPIC
+from tidegate.kafka.progress import Progress
 from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import shard_name

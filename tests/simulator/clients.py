@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
-from kafka import TopicPartition
 from kafka.admin import OffsetSpec
 from kafka.errors import (
     InvalidProducerEpochError,
@@ -20,9 +19,10 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer import IsolationLevel
 
+from kafka import TopicPartition
 from tests.simulator.broker import Broker, Partition, Record
 from tests.simulator.world import World
-from tidegate.broker.epochs import EpochEnd
+from tidegate.kafka.epochs import EpochEnd
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = 0.3

@@ -19,15 +19,15 @@ from tests.simulator import grammar
 from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
 from tests.simulator.world import Violation, World
-from tidegate import core
-from tidegate.engine.batch import Before, Computed
+from tidegate import kernel
 from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
-from tidegate.lake import LedgerMark, Store
-from tidegate.lake.manifest import DataFile, Manifest, manifest_of
-from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.ledger import ManifestRef, Plan, Stream
 from tidegate.sinks.outbox import Outbox
+from tidegate.spark.batch import Before, Computed
 from tidegate.spec import Pipeline
+from tidegate.storage import LedgerMark, Store
+from tidegate.storage.manifest import DataFile, Manifest, manifest_of
+from tidegate.storage.quarantine_files import QUARANTINE
 
 INPUT = "input"
 MALFORMED = "malformed"
@@ -226,7 +226,7 @@ def compute(
         put = [Unusable(plan.seq, unusable) for unusable in decided.unusable]
         put += [Unusable(plan.seq, refused, is_value=True) for refused in decided.refused]
         world.effect("spark.write", lambda: lake.unusable.setdefault(attempt, put))
-    counts = {"": core.Counts(read=plan.most_records, quarantined=len(decided.unusable))}
+    counts = {"": kernel.Counts(read=plan.most_records, quarantined=len(decided.unusable))}
     for stage in pipeline.stages:
         emitted = decided.emissions[stage.name]
         for part in (emitted[:1], emitted[1:]):
@@ -236,7 +236,7 @@ def compute(
                     "spark.write",
                     lambda table=table, part=part: lake.outbox.setdefault(table, []).extend(part),
                 )
-        counts[stage.name] = core.Counts(emitted=len(emitted), used=len(rows))
+        counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(rows))
     return Computed(counts, {}, _manifest(attempt, plan.seq, len(rows)))
 
 

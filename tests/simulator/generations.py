@@ -24,9 +24,9 @@ from tests.simulator.compute import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World, trace_lines
 from tidegate.batch import Outcome, Trigger, run_batch
-from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
 from tidegate.generations import open_generation, promote, rollback
+from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Span, Stream
 from tidegate.sinks import shard_name
 

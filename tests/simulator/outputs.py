@@ -9,7 +9,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from tests.simulator.compute import Emission
-from tidegate.lake import DataFile
+from tidegate.storage import DataFile
 
 _SCHEMA = pa.schema(
     [

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from kafka import TopicPartition
 from tests.simulator.app import here
 from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
 from tidegate.batch import publish
-from tidegate.broker import progress, progress_topic
-from tidegate.broker import publisher as kafka
-from tidegate.broker.progress import Progress, ProgressRecord
-from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, OutcomeUnknown
+from tidegate.kafka import progress, progress_topic
+from tidegate.kafka import publisher as kafka
+from tidegate.kafka.progress import Progress, ProgressRecord
+from tidegate.kafka.publisher import KafkaPublisher
 
 _publish = KafkaPublisher.publish
 _publish_to = publish._publish_to

@@ -17,11 +17,11 @@ from tidegate import batch
 from tidegate.app import lease
 from tidegate.app.manifests import state_after, state_files
 from tidegate.batch import commit, compute, plan, publish, run, validate
-from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Clocks, Run
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import port
+from tidegate.spark.batch import Before
 
 _plan_ranges = plan.plan_ranges
 _commit = SimLeased.commit

@@ -15,7 +15,7 @@ from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
-from tidegate import core
+from tidegate import kernel
 from tidegate.batch import offsets, plan
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
@@ -81,7 +81,7 @@ def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, label
 @planted((grammar, "require_conditions"))
 def a_condition_is_parsed_again_when_its_batch_is_computed(pipeline: Pipeline) -> None:
     for emit in (stage.emit for stage in pipeline.stages):
-        if isinstance(emit, core.Change) and isinstance(emit.equal, core.SqlEqual):
+        if isinstance(emit, kernel.Change) and isinstance(emit.equal, kernel.SqlEqual):
             _, faults = parse_condition(emit.equal.sql.text, None)
             if faults:
                 raise ConditionFailed(faults[0].message)

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from tests.simulator.broker import Record
 from tidegate.formats import EMISSION
-from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import Resolution
 from tidegate.quarantine import ReplayedRecords
 from tidegate.quarantine.resolve import Skipped
+from tidegate.storage.manifest import DataFile, Manifest
 
 BAD, CORRECTED, REFUSED = b"bad", b"corrected", b"refused"
 ALL, SOME = "all", "some"

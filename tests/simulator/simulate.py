@@ -17,7 +17,7 @@ from tests.simulator.compute import INPUT
 from tests.simulator.replays import ALL, SOME, request
 from tests.simulator.world import Event, Violation, World
 from tidegate.batch import Trigger
-from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Pipeline
 

@@ -30,12 +30,12 @@ from tests.simulator.world import World
 from tidegate.app import leased
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch import Trigger, run_batch
-from tidegate.broker import progress_topic
-from tidegate.broker.config import PROGRESS_TOPIC
-from tidegate.lake.tables import TableChange
+from tidegate.kafka import progress_topic
+from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
 from tidegate.maintenance.cleaning import remove_history
+from tidegate.storage.tables import TableChange
 
 COMPACTED_EVERY = 20
 FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING

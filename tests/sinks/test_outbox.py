@@ -9,11 +9,11 @@ import pytest
 
 from tests.batch.committed import Committed
 from tidegate.errors import LakeDamaged
-from tidegate.lake import DataFile
-from tidegate.lake import writer as lake_writer
-from tidegate.lake.writer import RowWriter
 from tidegate.sinks import outbox as module
 from tidegate.sinks.outbox import Outbox
+from tidegate.storage import DataFile
+from tidegate.storage import writer as lake_writer
+from tidegate.storage.writer import RowWriter
 
 SQLITE = "sqlite://"
 

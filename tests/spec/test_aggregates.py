@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, LATEST, made, refused
-from tidegate.core import Aggregate
-from tidegate.core.aggregates import FUNCTIONS
+from tidegate.kernel import Aggregate
+from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.spec import Stage
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.spec.files import GOOD, everything, made
 from tidegate import __version__
-from tidegate.core.condition import Condition
-from tidegate.core.condition.compiler import compiled
 from tidegate.errors import PipelineInvalid, PlanUnreadable
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.condition.compiler import compiled
 from tidegate.schemas.pinned import PinnedSchema, WriterSchema
 from tidegate.spec import (
     Pipeline,

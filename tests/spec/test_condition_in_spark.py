@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spec.conditions import COLUMNS, RandomCondition, random_row
-from tidegate.core.condition import Condition
+from tidegate.kernel.condition import Condition
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition
 

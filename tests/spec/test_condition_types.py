@@ -9,7 +9,7 @@ import pytest
 
 from tests.spec import test_condition_types_in_spark as in_spark
 from tests.spec.conditions import COLUMNS, RandomCondition
-from tidegate.core.condition import Tree, compiler
+from tidegate.kernel.condition import Tree, compiler
 from tidegate.spec import lexis
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition, read_expression

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.core.condition.compiler import compiled
-from tidegate.core.condition.functions import FUNCTIONS
-from tidegate.core.condition.values import Unfit
+from tidegate.kernel.condition.compiler import compiled
+from tidegate.kernel.condition.functions import FUNCTIONS
+from tidegate.kernel.condition.values import Unfit
 from tidegate.spec.columns import parse_type
 from tidegate.spec.condition import read_expression
 from tidegate.spec.constants import ColumnTypes

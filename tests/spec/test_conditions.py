@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from tests.spec.conditions import COLUMNS
-from tidegate.core.condition import Condition
+from tidegate.kernel.condition import Condition
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import MAX_DEPTH, expression_type, parse_condition
 from tidegate.spec.condition_functions import NAMES

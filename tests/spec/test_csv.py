@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.spec.files import made, refused
-from tidegate.engine.decoding import record_layout
 from tidegate.formats import CsvDialect
+from tidegate.spark.decoding import record_layout
 
 CSV: dict[str, Any] = {"format": "csv", "columns": "id bigint, name string", "key": ["id"]}
 

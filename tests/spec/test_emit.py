@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, edited, made, refused
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec import Stage, parse_pipeline
 from tidegate.spec.tree import read as read_tree
 
@@ -114,21 +114,21 @@ def test_an_option_of_another_way_is_refused(on: str, option: str) -> None:
 # change
 
 
-def change(**options: Any) -> core.Change:
+def change(**options: Any) -> kernel.Change:
     emit = read("change", **options)
-    assert isinstance(emit, core.Change)
+    assert isinstance(emit, kernel.Change)
     return emit
 
 
 def test_change_compares_everything_exactly_by_default() -> None:
     emit = change()
-    assert (emit.equal, emit.timestamp, emit.state) == (core.Exact(), False, "value")
+    assert (emit.equal, emit.timestamp, emit.state) == (kernel.Exact(), False, "value")
     assert (emit.heartbeat_ms, emit.compared) == (None, ("price", "ok", "name"))
 
 
 def test_change_compares_aggregates_too() -> None:
     emit = made({"reduce": {"n": "count(*)", "m": "max(id)"}, "emit": {"on": "change", "ignore": ["m"]}})
-    assert isinstance(change_emit := emit.stages[0].emit, core.Change)
+    assert isinstance(change_emit := emit.stages[0].emit, kernel.Change)
     assert change_emit.compared == ("n",)
 
 
@@ -150,8 +150,8 @@ def test_bytes_may_have_the_timestamp_too() -> None:
 def test_tolerances_are_numbers_or_percentages() -> None:
     equivalence = change(equal={"within": {"price": "1.5%"}}).equal
     assert not isinstance(equivalence, str)
-    assert equivalence.within == {"price": core.Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
-    assert change(equal={"within": {"price": 1}}).equal.within == {"price": core.Amount(Decimal(1))}  # type: ignore[union-attr]
+    assert equivalence.within == {"price": kernel.Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
+    assert change(equal={"within": {"price": 1}}).equal.within == {"price": kernel.Amount(Decimal(1))}  # type: ignore[union-attr]
 
 
 def test_tolerance_is_the_exact_written_number() -> None:
@@ -162,9 +162,9 @@ def test_tolerance_is_the_exact_written_number() -> None:
         json_text = json.dumps(read_tree(yaml_text.replace(written, "1.5"), "p.yaml").data)
         for text, file in ((yaml_text, "p.yaml"), (json_text.replace("1.5", written), "p.json")):
             emit = parse_pipeline(text, file).stages[0].emit
-            assert isinstance(emit, core.Change)
-            assert isinstance(emit.equal, core.Within)
-            assert emit.equal.within == {"seen": core.Amount(Decimal(written), percent="%" in form)}
+            assert isinstance(emit, kernel.Change)
+            assert isinstance(emit.equal, kernel.Within)
+            assert emit.equal.within == {"seen": kernel.Amount(Decimal(written), percent="%" in form)}
     assert change(equal={"within": {"price": 0.1}}).equal.within["price"].amount == Decimal("0.1")  # type: ignore[union-attr]
 
 
@@ -269,7 +269,7 @@ def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPa
 def test_bounded_time_limit_has_a_buffer() -> None:
     assert read("time_limit").buffer is None
     emit = read("time_limit", buffer={"max_records": 1000})
-    assert isinstance(emit, core.TimeLimit)
+    assert isinstance(emit, kernel.TimeLimit)
     assert emit.after_ms == 30_000
     assert emit.buffer is not None
     assert (emit.buffer.max_records, emit.buffer.max_bytes, emit.buffer.when_full) == (
@@ -281,7 +281,7 @@ def test_bounded_time_limit_has_a_buffer() -> None:
 
 def test_window_close_buffer_shuts_down_by_default() -> None:
     emit = read("window_close", buffer={"max_bytes": 5})
-    assert isinstance(emit, core.WindowClose)
+    assert isinstance(emit, kernel.WindowClose)
     assert emit.buffer is not None
     assert emit.buffer.when_full == "shut_down"
 
@@ -294,16 +294,16 @@ def test_a_buffer_that_spills_needs_no_bound(on: str) -> None:
 
 def test_threshold_is_a_count_bytes_or_time() -> None:
     emit = read("threshold", after="60s", since="last_flush")
-    assert isinstance(emit, core.Threshold)
+    assert isinstance(emit, kernel.Threshold)
     assert (emit.count, emit.max_bytes, emit.after_ms, emit.since) == (100, None, 60_000, "last_flush")
     events = made({**COLLECT, "emit": {"on": "threshold", "max_bytes": 5}}).stages[0].emit
-    assert isinstance(events, core.Threshold)
+    assert isinstance(events, kernel.Threshold)
     assert (events.count, events.max_bytes, events.since) == (None, 5, "arrival")
 
 
 def test_after_starts_at_arrival_except_under_stream_clock() -> None:
     sinces = [read("threshold", after="60s", **options) for options in ({}, {"clock": "stream"})]
-    assert [emit.since for emit in sinces if isinstance(emit, core.Threshold)] == ["arrival", "first_event"]
+    assert [emit.since for emit in sinces if isinstance(emit, kernel.Threshold)] == ["arrival", "first_event"]
 
 
 WAITS: list[tuple[str, dict[str, Any], str, str]] = [

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.spec.files import GOOD, edited, good
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec import (
     Column,
     KafkaSink,
@@ -122,13 +122,13 @@ def test_the_timestamp_is_the_records_or_a_columns(column: str) -> None:
 
 
 def test_on_is_a_word_and_not_a_boolean() -> None:
-    assert isinstance(good().stages[0].emit, core.Change)
-    assert isinstance(parse_pipeline(SMALL, "p").stages[0].emit, core.Update)
+    assert isinstance(good().stages[0].emit, kernel.Change)
+    assert isinstance(parse_pipeline(SMALL, "p").stages[0].emit, kernel.Update)
 
 
 def compared(options: str) -> tuple[str, ...]:
     emit = good(("equal: exact", options)).stages[0].emit
-    assert isinstance(emit, core.Change)
+    assert isinstance(emit, kernel.Change)
     return emit.compared
 
 

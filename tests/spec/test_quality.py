@@ -9,8 +9,8 @@ import pytest
 
 from tests.spec.files import COUNT, edited, good, made, problems, refused
 from tests.spec.test_compiled import assert_same
-from tidegate.core import RowExpectation
 from tidegate.errors import PipelineInvalid, SettingsInvalid
+from tidegate.kernel import RowExpectation
 from tidegate.spec import QualityCheck, kernel_stage, with_suites
 
 STOP = ("quality:\n  suite: availability\n  on_failure: stop\n", "")

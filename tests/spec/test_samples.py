@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec import Pipeline, load_cases, load_pipeline, load_pipelines
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
@@ -35,7 +35,7 @@ def test_availability_is_the_pipeline_of_the_contract() -> None:
     pipeline = sample("availability")
     assert pipeline.key_columns == ("storeId", "id")
     assert pipeline.stages[0].select == {"isAvailable": "quantity > 0"}
-    assert isinstance(pipeline.stages[0].emit, core.Change)
+    assert isinstance(pipeline.stages[0].emit, kernel.Change)
     assert [sink.name for sink in pipeline.sinks] == ["kafka:availability"]
     assert pipeline.sinks[0].with_key
 

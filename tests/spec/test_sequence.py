@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.spec.files import SOURCE, made, refused
-from tidegate import core
-from tidegate.engine.decoding import record_layout
+from tidegate import kernel
 from tidegate.formats import SequenceParts
+from tidegate.spark.decoding import record_layout
 from tidegate.spec import compile_pipeline, read_compiled, sequence_stage
 from tidegate.spec.arrow import arrow_schema
 from tidegate.spec.kernel import kernel_stage, state_stages
@@ -40,7 +40,7 @@ def test_without_one_the_order_is_the_logs() -> None:
 
 def test_sequence_step_precedes_stages_and_keeps_order() -> None:
     pipeline = made({}, {}, **source({"columns": ["at", "id"], "keep": "7d"}))
-    stage = core.Stage(core.Latest(), core.InSequence(604_800_000), deduplicate="none", by_time=True)
+    stage = kernel.Stage(kernel.Latest(), kernel.InSequence(604_800_000), deduplicate="none", by_time=True)
     assert sequence_stage(pipeline) == stage
     assert state_stages([pipeline])["_sequence"] == [stage]
     assert [kernel_stage(pipeline, parsed).by_time for parsed in pipeline.stages] == [True, False]
@@ -53,8 +53,8 @@ def test_debezium_sequence_uses_source_fields() -> None:
     fields = arrow_schema(pipeline.source.sequence.source or ())
     assert record_layout(pipeline.source).sequence == SequenceParts((), fields)
     assert fields.names == ["file", "pos", "row"]
-    assert sequence_stage(pipeline) == core.Stage(
-        core.Latest(), core.InSequence(None), deduplicate="none", by_time=True
+    assert sequence_stage(pipeline) == kernel.Stage(
+        kernel.Latest(), kernel.InSequence(None), deduplicate="none", by_time=True
     )
 
 

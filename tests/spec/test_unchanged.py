@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, made, refused
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec import kernel_stage
 
 NULLS: dict[str, Any] = {
@@ -18,14 +18,14 @@ NULLS: dict[str, Any] = {
 PLACEHOLDER = {"text": "__debezium_unavailable_value"}
 
 
-def unchanged(**stage: Any) -> core.Unchanged | None:
+def unchanged(**stage: Any) -> kernel.Unchanged | None:
     pipeline = made({**NULLS, **stage})
     return kernel_stage(pipeline, pipeline.stages[0]).unchanged
 
 
 def test_it_is_nulls_or_a_text() -> None:
-    assert unchanged() == core.Unchanged()
-    assert unchanged(unchanged=PLACEHOLDER) == core.Unchanged("__debezium_unavailable_value")
+    assert unchanged() == kernel.Unchanged()
+    assert unchanged(unchanged=PLACEHOLDER) == kernel.Unchanged("__debezium_unavailable_value")
     assert unchanged(unchanged=None) is None
 
 
@@ -35,7 +35,7 @@ def test_unchanged_works_with_update_and_full_change() -> None:
         {"on": "change", "heartbeat": "1h"},
         {"on": "change", "columns": ["name", "price"]},
     ):
-        assert unchanged(emit=emit) == core.Unchanged()
+        assert unchanged(emit=emit) == kernel.Unchanged()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

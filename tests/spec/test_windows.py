@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COUNT, made, refused
-from tidegate import core
+from tidegate import kernel
 
 
 def window(written: dict[str, Any]) -> Any:
@@ -16,19 +16,19 @@ def window(written: dict[str, Any]) -> Any:
 
 def test_a_tumbling_window_has_size_and_grace() -> None:
     tumbling = window({"tumbling": "1h", "grace": "10m"})
-    assert isinstance(tumbling, core.Tumbling)
+    assert isinstance(tumbling, kernel.Tumbling)
     assert (tumbling.size_ms, tumbling.grace_ms) == (3_600_000, 600_000)
 
 
 def test_a_hopping_window_starts_every_so_often() -> None:
     hopping = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
-    assert isinstance(hopping, core.Hopping)
+    assert isinstance(hopping, kernel.Hopping)
     assert (hopping.size_ms, hopping.every_ms, hopping.grace_ms) == (10, 5, 1000)
 
 
 def test_a_session_has_a_gap() -> None:
     session = window({"session": "15ms"})
-    assert isinstance(session, core.Session)
+    assert isinstance(session, kernel.Session)
     assert (session.gap_ms, session.grace_ms) == (15, 0)
 
 

@@ -32,7 +32,7 @@ TASKS_IMPORT = (
     "airflow.dag_processing.dagbag",
     "airflow.providers.apache.spark.operators.spark_submit",
     "tidegate.batch",
-    "tidegate.engine.batch",
+    "tidegate.spark.batch",
     "tidegate.quality.gate",
     "tidegate.frozen",
 )

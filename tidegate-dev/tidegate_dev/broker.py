@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.engine.java import find_java
 from tidegate.errors import SetupFailed
+from tidegate.spark.java import find_java
 from tidegate_dev.jars import BROKER, find_jars
 from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_port
 

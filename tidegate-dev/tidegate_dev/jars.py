@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
 
-from tidegate.engine.java import find_java
 from tidegate.errors import SetupFailed, TidegateError
+from tidegate.spark.java import find_java
 from tidegate_dev.truststore import truststore_options, write_truststore
 
 BROKER = "broker"

@@ -11,9 +11,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from tidegate.engine.java import find_java, java_home
-from tidegate.engine.jvm_options import FIRST_COMPILER, archive_options
 from tidegate.errors import SetupFailed
+from tidegate.spark.java import find_java, java_home
+from tidegate.spark.jvm_options import FIRST_COMPILER, archive_options
 from tidegate.spark_token import HOST, VARIABLE, remove_token, write_token
 from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate_dev.warden import living_below
@@ -31,7 +31,7 @@ _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
-    "spark.python.daemon.module": "tidegate.engine.daemon",
+    "spark.python.daemon.module": "tidegate.spark.daemon",
     # Spark closes an idle session after an hour by default, but the next batch of a stream may come later.
     # There is one session per stream, so their number is bounded.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from tidegate.engine.java import find_java, java_home
 from tidegate.errors import SettingsInvalid, SetupFailed, TidegateError
 from tidegate.settings import Variable
+from tidegate.spark.java import find_java, java_home
 from tidegate.spark_token import HOST
 from tidegate_dev.airflow import AirflowStack
 from tidegate_dev.broker import KafkaBroker

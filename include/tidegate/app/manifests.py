@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
-from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
-from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.storage.aliases import NO_ALIASES, Aliases, state_aliases
+from tidegate.storage.manifest import DataFile, Manifest
 
 StateFiles = dict[str, tuple[DataFile, ...]]
 """Stage -> the files of its state, oldest first. A later file's row of an entry replaces an earlier one."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LedgerMismatch
-from tidegate.lake import LedgerMark
 from tidegate.ledger import Charge, Stream
+from tidegate.storage import LedgerMark
 
 DROPPED = "dropped"
 """The name in the last mark of a dropped stream; no attempt has this name."""

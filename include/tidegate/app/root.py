@@ -12,12 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidegate import core
-from tidegate.broker.clusters import KafkaClusters
-from tidegate.broker.log import KafkaLog
+from tidegate import kernel
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
-from tidegate.lake import Lake, Manifest, Marks, Store, Written, read_manifest, write_manifest
+from tidegate.kafka.clusters import KafkaClusters
+from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
@@ -31,12 +30,13 @@ from tidegate.spec import (
     python_functions,
     require_trusted,
 )
+from tidegate.storage import Lake, Manifest, Marks, Store, Written, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.engine.batch import Before, Computed
-    from tidegate.engine.source import RecordSource
+    from tidegate.spark.batch import Before, Computed
+    from tidegate.spark.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
 """A function that opens a Spark session; its argument is the largest number of records of the batch."""
@@ -122,7 +122,7 @@ class App:
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         """Return the emissions of a stage in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
-        emitted = core.outgoing(attempt.stage_counts(stage.name))
+        emitted = kernel.outgoing(attempt.stage_counts(stage.name))
         # Most batches of a quiet stage emit nothing: that costs no read.
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
         files = manifest.files_of("outbox", stage.name) if manifest is not None else ()
@@ -148,8 +148,8 @@ class App:
 
         Raises SettingsInvalid if the connection is not set, LakeDamaged, LakeUnavailable.
         """
-        from tidegate.engine.replay_source import ReplaySource
-        from tidegate.engine.source import KafkaSource
+        from tidegate.spark.replay_source import ReplaySource
+        from tidegate.spark.source import KafkaSource
 
         if plan.replay is None:
             return KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
@@ -161,7 +161,7 @@ class App:
 
         Raises PipelineInvalid if the pipeline names a function of a module that the settings do not allow.
         """
-        from tidegate.engine.batch import compute_batch  # late: only this needs Spark
+        from tidegate.spark.batch import compute_batch  # late: only this needs Spark
 
         pipeline = planned_pipeline(plan)
         records = self.records(plan, pipeline)

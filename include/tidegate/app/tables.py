@@ -14,15 +14,15 @@ from functools import cached_property
 from tidegate.app.owner import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
-from tidegate.lake import DataFile, Lake, Manifest
-from tidegate.lake.manifest import Kind
-from tidegate.lake.outbox import SHARED_COLUMNS
-from tidegate.lake.schema import STATE_COLUMNS
-from tidegate.lake.tables import SharedTable, TableChange, TableVersion
-from tidegate.lake.verify import verify
 from tidegate.ledger import ManifestRef, Snapshot, Stream
 from tidegate.spec import Pipeline
 from tidegate.spec.kernel import state_stages
+from tidegate.storage import DataFile, Lake, Manifest
+from tidegate.storage.manifest import Kind
+from tidegate.storage.outbox import SHARED_COLUMNS
+from tidegate.storage.schema import STATE_COLUMNS
+from tidegate.storage.tables import SharedTable, TableChange, TableVersion
+from tidegate.storage.verify import verify
 
 MOST_WITHOUT_FILES = 16
 """After so many batches without files for a table, the table gets only the number of the last one. Without a

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.manifests import state_after
 from tidegate.app.root import App, OpenSession
 from tidegate.app.tables import check_tables
 from tidegate.batch.lookups import check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
-from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
 from tidegate.maintenance.compaction import compact_overdue
+from tidegate.storage import attempt_name
 
 if TYPE_CHECKING:
-    from tidegate.engine.batch import Before, Computed
+    from tidegate.spark.batch import Before, Computed
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
@@ -80,7 +80,7 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 
     Raises StateGivenUp if that state is no longer kept, LakeDamaged, LakeUnavailable.
     """
-    from tidegate.engine.batch import Before  # late: only this needs Spark
+    from tidegate.spark.batch import Before  # late: only this needs Spark
 
     stream = plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
@@ -97,7 +97,7 @@ def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: B
     for stage, counts in computed.counts.items():
         if stage in (SOURCE_COLUMNS, SOURCE_FIELDS):
             continue  # names of columns and fields are no names of metrics
-        metrics = core.metrics(counts, before.counts.get(stage, {}))
+        metrics = kernel.metrics(counts, before.counts.get(stage, {}))
         if stage:
             files = [*before.state.get(stage, ()), *computed.manifest.files_of("state", stage)]
             # Changelogs add up until a compaction folds them, so this can exceed the size of the live rows.

@@ -12,15 +12,15 @@ from tidegate.app.manifests import aliases_of, state_after
 from tidegate.app.root import App
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors, existing_table, open_table
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.emitted import value_schema
 from tidegate.spec.lookup import Lookup
+from tidegate.storage.delta import delta_errors, existing_table, open_table
 
 if TYPE_CHECKING:
-    from tidegate.engine.lookups import PinnedTable, PinnedTables
+    from tidegate.spark.lookups import PinnedTable, PinnedTables
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp, since a
     plan that is not open any more does not keep state from being given up; LakeDamaged, LakeUnavailable.
     """
-    from tidegate.engine.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
+    from tidegate.spark.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
     def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
         if "version" in pin:

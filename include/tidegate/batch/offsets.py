@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tidegate.batch.trigger import Trigger
-from tidegate.broker.epochs import EpochEnd
-from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerInvalid
+from tidegate.kafka.epochs import EpochEnd
+from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 from tidegate.spec import Source
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidegate.app.root import App
-from tidegate.broker.registry import SchemaRegistry, SubjectVersion
 from tidegate.errors import SchemaRefused, SchemaUnknown
+from tidegate.kafka.registry import SchemaRegistry, SubjectVersion
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.schemas.faults import SchemaFault

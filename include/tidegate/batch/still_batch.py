@@ -11,21 +11,21 @@ from functools import partial
 
 import pyarrow as pa
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.app.manifests import needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.batch.offsets import standing_still
-from tidegate.lake import DataFile, attempt_name
-from tidegate.lake.compaction import FoldRule, fold, of_batch
-from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Attempt, Head, LeasedLedger, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.ledger.records import Times
 from tidegate.spec.kernel import state_stages
+from tidegate.storage import DataFile, attempt_name
+from tidegate.storage.compaction import FoldRule, fold, of_batch
+from tidegate.storage.manifest import manifest_of
 
 _RUNNING = ("state-rows", "held", "suppression-buffer-records", "suppression-buffer-bytes")
 """Counts that say what there is, which a batch that changes nothing passes on."""
-Change = Callable[[str, core.Stage, pa.Table], pa.Table]
+Change = Callable[[str, kernel.Stage, pa.Table], pa.Table]
 """A function of a stage's name, the stage and its state rows; it returns the rows that change, changed."""
 
 

@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.app.manifests import batch_named, needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.errors import StateGivenUp
-from tidegate.lake import DataFile
 from tidegate.ledger import Attempt, Plan, QualityResult
 from tidegate.quality.builtin.facts import BatchCounts, StageFacts, batch_counts
 from tidegate.quality.builtin.types import BUILTIN_TYPES, Needs
@@ -34,6 +33,7 @@ from tidegate.spec import (
     with_suites,
 )
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage import DataFile
 
 log = logging.getLogger(__name__)
 _DEFAULT_SEVERITIES = {"warn": Severity.WARNING}
@@ -137,7 +137,7 @@ def _batch_counts(attempt: Attempt, stages: tuple[str, str]) -> Mapping[str, flo
         "quarantined": reading.get("quarantined", 0),
         "deduplicated": reading.get("deduplicated", 0),
         "late": reading.get("late-record-drop", 0),
-        "emitted": core.outgoing(audited),
+        "emitted": kernel.outgoing(audited),
     }
 
 

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from tidegate.app.root import App
-from tidegate.core import FUTURE_MS
 from tidegate.errors import TriggerInvalid
+from tidegate.kernel import FUTURE_MS
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
 from tidegate.spec import Pipeline

@@ -20,7 +20,6 @@ from tidegate.app.root import App
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.lake.quarantine_files import RowBounds, reason_codes, row_groups
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
@@ -32,6 +31,7 @@ from tidegate.quality.table import page_place, verdict_table
 from tidegate.quality.verdict import Verdict
 from tidegate.spec import Pipeline, QualityCheck, require_trusted_modules
 from tidegate.spec.quarantine_rules import LateRule, QuarantineRule
+from tidegate.storage.quarantine_files import RowBounds, reason_codes, row_groups
 
 logger = logging.getLogger(__name__)
 Report = Callable[[Verdict], object]

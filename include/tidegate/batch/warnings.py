@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.app.root import App
-from tidegate.broker.log import KafkaLog, TopicView
-from tidegate.broker.transactions import OpenTransaction
 from tidegate.errors import TidegateError
+from tidegate.kafka.log import KafkaLog, TopicView
+from tidegate.kafka.transactions import OpenTransaction
 from tidegate.ledger import OffsetRange, Stream
 from tidegate.sinks.port import EarliestTimestamp, OpenSink
 from tidegate.spec import Pipeline

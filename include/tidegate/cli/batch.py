@@ -32,7 +32,7 @@ def run_trigger(
         quality: Started only if the pipeline has checks, when the Spark session is opened.
         quiet: Show no progress.
     """
-    from tidegate.engine.session import OwnSession
+    from tidegate.spark.session import OwnSession
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
     spark = OwnSession(settings.spark_master, settings.spark_memory, name)

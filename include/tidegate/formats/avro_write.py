@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.core.widening import widens
 from tidegate.formats.avro_json import encoded_value
 from tidegate.formats.binary_columns import unscaled
 from tidegate.formats.binary_write import (
@@ -29,6 +28,7 @@ from tidegate.formats.binary_write import (
     zigzag,
 )
 from tidegate.formats.schemas import Unwritable
+from tidegate.kernel.widening import widens
 from tidegate.schemas.avro import NO_DEFAULT, AvroType
 from tidegate.schemas.avro_columns import arrow_type
 from tidegate.schemas.faults import SchemaFault

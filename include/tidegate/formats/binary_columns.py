@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.core.calendar import beyond_calendar
 from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.kernel.calendar import beyond_calendar
 
 _WIDEST = 16
 """The bytes of a decimal in Arrow."""

@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.hashing import LEAST_HASH, key_hashes
-from tidegate.core.keys import canonical_keys
 from tidegate.formats.csv import CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
 from tidegate.formats.decoded import Decoded, Decoder
@@ -24,6 +22,8 @@ from tidegate.formats.sequence import sequence_texts
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
 from tidegate.formats.watched import WatchedDecoder
 from tidegate.formats.whole import INPUT, pack_headers
+from tidegate.kernel.hashing import LEAST_HASH, key_hashes
+from tidegate.kernel.keys import canonical_keys
 
 _INTERNAL = pa.schema(
     [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.core import unusable as core
 from tidegate.formats.explained import Explained
+from tidegate.kernel import unusable as core
 
 
 class Reason(Explained):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.core.strategies.in_sequence import SEPARATOR
+from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
 _DIGITS = 19
 """The digits of the largest bigint; days and microseconds have no more."""

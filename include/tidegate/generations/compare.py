@@ -20,9 +20,9 @@ from tidegate.generations.outputs import (
     live,
     own_feeds,
 )
-from tidegate.lake.outbox import WINDOW
 from tidegate.ledger import Head, Offsets, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.storage.outbox import WINDOW
 
 _OLD, _NEW = "old", "new"
 

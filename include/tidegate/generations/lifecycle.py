@@ -16,14 +16,14 @@ from tidegate.batch.still_batch import running_counts
 from tidegate.batch.suites import pinned
 from tidegate.errors import Halted, PipelineChanged, SettingsInvalid
 from tidegate.failpoints import failpoint
-from tidegate.lake import DataFile, attempt_name
-from tidegate.lake.compaction import FoldRule, fold, of_batch
-from tidegate.lake.manifest import manifest_of
-from tidegate.lake.store import Listed
 from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
 from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes
 from tidegate.spec.kernel import state_stages
+from tidegate.storage import DataFile, attempt_name
+from tidegate.storage.compaction import FoldRule, fold, of_batch
+from tidegate.storage.manifest import manifest_of
+from tidegate.storage.store import Listed
 
 logger = logging.getLogger(__name__)
 FIRST = 1

@@ -16,7 +16,6 @@ from tidegate.app.root import App
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import running_counts, still_plan
 from tidegate.batch.validate import check_outboxes
-from tidegate.engine.keys import KeyColumns
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.generations.compare import difference
@@ -32,9 +31,13 @@ from tidegate.generations.outputs import (
     own_feeds,
     whole_emissions,
 )
-from tidegate.lake import DataFile, Lake, attempt_name
-from tidegate.lake.manifest import manifest_of
-from tidegate.lake.outbox import (
+from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spark.keys import KeyColumns
+from tidegate.spec import Pipeline, SinkModel, Stage
+from tidegate.storage import DataFile, Lake, attempt_name
+from tidegate.storage.manifest import manifest_of
+from tidegate.storage.outbox import (
     AT,
     KEY_COLUMNS,
     ORDINAL,
@@ -45,11 +48,8 @@ from tidegate.lake.outbox import (
     VALUE,
     WINDOW,
 )
-from tidegate.lake.schema import HASH, KEY
-from tidegate.lake.writer import RowWriter
-from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
-from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import Pipeline, SinkModel, Stage
+from tidegate.storage.schema import HASH, KEY
+from tidegate.storage.writer import RowWriter
 
 PROMOTED = "promoted"
 """The reason of such an emission."""

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
-from tidegate.core.json_columns import json_texts
 from tidegate.errors import Halted
-from tidegate.lake.datafile import joined, read_files
-from tidegate.lake.outbox import AT, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import HASH, KEY
+from tidegate.kernel.json_columns import json_texts
 from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec import Pipeline
+from tidegate.storage.datafile import joined, read_files
+from tidegate.storage.outbox import AT, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import HASH, KEY
 
 ENTRY = (KEY, *WINDOW)
 """What tells apart what consumers hold. A window is never null here: NO_WINDOW stands for it."""

@@ -11,7 +11,6 @@ from tidegate.app.manifests import StateFiles, batch_named, needed_by, state_aft
 from tidegate.app.root import App
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
-from tidegate.lake import Manifest, Store
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.audit import Audit
@@ -22,6 +21,7 @@ from tidegate.quality.suite import ExpectationSpec, Suite
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage import Manifest, Store
 
 Evaluate = Callable[[Audit], Verdict]
 """`quality.gate.check`, in this process or another."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tidegate.app.manifests import state_after
 from tidegate.app.root import App
 from tidegate.inspect.read import read_state
-from tidegate.lake import DataFile
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage import DataFile
 
 MEASURED_ROWS = 10_000
 """With fewer rows in files, the files are mostly overhead, and a default size per row is used."""

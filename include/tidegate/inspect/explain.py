@@ -14,16 +14,16 @@ from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
 from tidegate.batch.offsets import is_truncated, planned_epochs
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
-from tidegate.lake.datafile import read_files
-from tidegate.lake.manifest import Manifest
-from tidegate.lake.state import read_key
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, python_functions, require_trusted
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage.datafile import read_files
+from tidegate.storage.manifest import Manifest
+from tidegate.storage.state import read_key
 
 if TYPE_CHECKING:
-    from tidegate.engine.explain import TraceEvent
+    from tidegate.spark.explain import TraceEvent
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _explained(
     offsets: OffsetRange | None,
     stage: str | None,
 ) -> Explanation:
-    from tidegate.engine.explain import explain_batch
+    from tidegate.spark.explain import explain_batch
 
     pipeline = planned_pipeline(plan)
     # Explaining runs the user's functions, as computing the batch does.

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.broker.log import KafkaLog
 from tidegate.errors import TidegateError
+from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Head, Offsets, Stream
 from tidegate.ledger.report import lag
 from tidegate.settings import Settings

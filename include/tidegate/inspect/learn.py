@@ -16,10 +16,6 @@ from tidegate.app.root import App
 from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
-from tidegate.lake import DataFile, Store
-from tidegate.lake.datafile import data_errors, open_data
-from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import KEY
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.audit import Audit
@@ -32,6 +28,10 @@ from tidegate.quality.suite import parse_suite
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage import DataFile, Store
+from tidegate.storage.datafile import data_errors, open_data
+from tidegate.storage.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import KEY
 
 _READ = (KEY, TIMESTAMP, *WINDOW, KEY_COLUMNS, VALUE)
 

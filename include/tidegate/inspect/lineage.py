@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.app.root import App
-from tidegate.lake.outbox import KEY_COLUMNS, VALUE
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import read_offsets
 from tidegate.sinks import OpenSink
 from tidegate.sinks.dataset import Dataset, topic_dataset
+from tidegate.storage.outbox import KEY_COLUMNS, VALUE
 
 
 @dataclass(frozen=True)

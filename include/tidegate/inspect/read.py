@@ -7,15 +7,15 @@ import pyarrow as pa
 from tidegate.app.manifests import aliases_of, batch_named, needed_by, state_after, state_named
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.datafile import joined, read_files
-from tidegate.lake.manifest import Kind
-from tidegate.lake.outbox import ORDER
-from tidegate.lake.schema import HASH
-from tidegate.lake.state import live_rows
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
+from tidegate.storage.datafile import joined, read_files
+from tidegate.storage.manifest import Kind
+from tidegate.storage.outbox import ORDER
+from tidegate.storage.schema import HASH
+from tidegate.storage.state import live_rows
 
 
 def read_state(

@@ -19,12 +19,12 @@ from tidegate.app.owner import check_owner
 from tidegate.app.root import App
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import LeaseHeld
-from tidegate.lake import Manifest, Name
-from tidegate.lake.cleaning import Standing, remove, unread_files
-from tidegate.lake.layout import is_resolution
-from tidegate.lake.store import Listed
 from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
+from tidegate.storage import Manifest, Name
+from tidegate.storage.cleaning import Standing, remove, unread_files
+from tidegate.storage.layout import is_resolution
+from tidegate.storage.store import Listed
 
 SAFE_AGE = timedelta(hours=24)
 """No reader, batch or compaction takes longer than this."""

@@ -14,11 +14,11 @@ from tidegate.app.manifests import needed_by, read_manifests, state_named
 from tidegate.app.owner import check_owner
 from tidegate.app.root import App
 from tidegate.errors import Permanent, TidegateError, Transient
-from tidegate.lake import DataFile, Manifest, snapshot_name
-from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec.kernel import state_stages
+from tidegate.storage import DataFile, Manifest, snapshot_name
+from tidegate.storage.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 
 Result = TypeVar("Result")
 

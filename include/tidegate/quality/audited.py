@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lake import DataFile, Store
-from tidegate.lake.datafile import data_errors, open_data, stored_schema
-from tidegate.lake.evolution import conformed
-from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
-from tidegate.lake.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ
+from tidegate.storage import DataFile, Store
+from tidegate.storage.datafile import data_errors, open_data, stored_schema
+from tidegate.storage.evolution import conformed
+from tidegate.storage.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
+from tidegate.storage.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ
 
 if TYPE_CHECKING:
     from tidegate.spec import Pipeline, QualityCheck, Stage

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.lake.outbox import WINDOW
-from tidegate.lake.schema import KEY
 from tidegate.quality.audited import AuditedRows
 from tidegate.quality.frames import PART_ROWS, Parts
 from tidegate.quality.measure import Frame, Measurement
 from tidegate.quality.splitting import Split
 from tidegate.quality.suite import Suite
+from tidegate.storage.outbox import WINDOW
+from tidegate.storage.schema import KEY
 
 
 @dataclass(frozen=True)

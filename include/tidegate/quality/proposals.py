@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate import core
-from tidegate.lake.outbox import TIMESTAMP, WINDOW
-from tidegate.lake.schema import KEY
+from tidegate import kernel
 from tidegate.quality.builtin import types
 from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
+from tidegate.storage.outbox import TIMESTAMP, WINDOW
+from tidegate.storage.schema import KEY
 
 MOST_IN_SET = 20
 """A text column with more distinct values than this gets no set of values."""
@@ -67,7 +67,9 @@ class Proposal:
         return {"type": self.type, "kwargs": dict(self.kwargs), "meta": {"learned": self.source}} | severity
 
 
-def propose_for_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_late: bool) -> list[Proposal]:
+def propose_for_stage(
+    logic: kernel.Stage, history: Sequence[BatchCounts], drops_late: bool
+) -> list[Proposal]:
     """Propose what the stage promises by its `emit`, and bounds for its counts.
 
     Args:

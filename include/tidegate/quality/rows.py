@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.lake.datafile import stored_schema
-from tidegate.lake.state import StateReader
 from tidegate.quality.audited import AuditedRows
+from tidegate.storage.datafile import stored_schema
+from tidegate.storage.state import StateReader
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType
 
-from tidegate.lake import Store
-from tidegate.lake.store import store_errors
 from tidegate.quality.audit import PagePlace
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import Verdict
+from tidegate.storage import Store
+from tidegate.storage.store import store_errors
 
 STYLE = "style.css"
 CSP = """\

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.quarantine.database import open_database
+from tidegate.storage.quarantine_files import QUARANTINE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

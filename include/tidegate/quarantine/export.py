@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.quarantine_files import QUARANTINE, reason_codes, reason_details
 from tidegate.ledger import Stream
 from tidegate.quarantine.store import ALL, QuarantineFilter, iter_quarantine
+from tidegate.storage.quarantine_files import QUARANTINE, reason_codes, reason_details
 
 _LINES = 4_096
 _BYTES = 16 * 1024 * 1024

@@ -12,15 +12,15 @@ import pyarrow as pa
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
-from tidegate.lake.datafile import data_errors, open_data
-from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowBounds, row_groups
-from tidegate.lake.store import Store
 from tidegate.ledger import Stream
 from tidegate.ledger.report import HistoryEntry
 from tidegate.quarantine.database import open_database
 from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords, open_decisions
 from tidegate.quarantine.store import REASON
+from tidegate.storage.datafile import data_errors, open_data
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.quarantine_files import IDENTITY, QUARANTINE, RowBounds, row_groups
+from tidegate.storage.store import Store
 
 MOST_RECORDS = 200_000
 """The most records that are counted while somebody waits for a page."""

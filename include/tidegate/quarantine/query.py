@@ -12,9 +12,6 @@ import pyarrow.compute as pc
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import IDENTITY, POSITION, RowGroup, read_group, row_groups
-from tidegate.lake.store import Store
 from tidegate.ledger import Stream
 from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.quarantine.resolved import RESOLUTION, Decision, ResolvedRecords, Status
@@ -26,6 +23,9 @@ from tidegate.quarantine.store import (
     quarantine_batches,
     rows_at,
 )
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.quarantine_files import IDENTITY, POSITION, RowGroup, read_group, row_groups
+from tidegate.storage.store import Store
 
 CountedBy = Literal["reason", "topic", "batch"]
 _COUNTED = {"reason": REASON, "topic": "topic", "batch": "seq"}

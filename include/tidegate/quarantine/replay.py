@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.core.unusable import CONDITION_FAILED, FUNCTION_FAILED, RECORD_FAILED
 from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION, Reason
-from tidegate.lake.quarantine_files import reason_codes
+from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, RECORD_FAILED
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
 from tidegate.spec import Pipeline
 from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.storage.quarantine_files import reason_codes
 
 _EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))
 _BY_STAGES = (CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED)

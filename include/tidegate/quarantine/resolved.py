@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import IDENTITY, RowBounds, row_groups
 from tidegate.ledger import LedgerReader, Resolution, Stream
 from tidegate.quarantine.database import DuckDatabase, open_database
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.quarantine_files import IDENTITY, RowBounds, row_groups
 
 OPEN = 0
 """The number of an open record, in place of that of a resolution."""

@@ -16,11 +16,11 @@ from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.reasons import Reason
-from tidegate.lake.manifest import DataFile
-from tidegate.lake.quarantine_files import IDENTITY, QUARANTINE, RowBounds, RowGroup, row_groups
 from tidegate.ledger import Stream
 from tidegate.quarantine.database import open_database
 from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.quarantine_files import IDENTITY, QUARANTINE, RowBounds, RowGroup, row_groups
 
 REASON = "split_part(reason, ':', 1)"
 """SQL: a reason without its detail."""

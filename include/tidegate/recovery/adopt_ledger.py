@@ -13,9 +13,9 @@ from dataclasses import replace
 from tidegate.app import App
 from tidegate.app.owner import check_owner, claim_folder, claim_promotions, unknown_promotions
 from tidegate.errors import LedgerMismatch
-from tidegate.lake import LedgerMark
 from tidegate.ledger import Charge, Promotion, Stream
 from tidegate.recovery.remedy import Proposal, Situation
+from tidegate.storage import LedgerMark
 
 
 class AdoptLedger:

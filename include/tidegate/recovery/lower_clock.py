@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
-from tidegate.core.lowered import lower_entries
+from tidegate.kernel.lowered import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
@@ -151,11 +151,11 @@ def _decide(situation: Situation, lease: LeasedLedger, head: Head, lowered: _Low
     plan = replace(
         still_plan(head, before, lease.lease.holder),
         clock_ms=floor,
-        believed_until_ms=floor + core.FUTURE_MS,
+        believed_until_ms=floor + kernel.FUTURE_MS,
         clocks=lowered.clocks,
     )
 
-    def lower(name: str, stage: core.Stage, rows: pa.Table) -> pa.Table:
+    def lower(name: str, stage: kernel.Stage, rows: pa.Table) -> pa.Table:
         return lower_entries(stage, rows, _place_times(lowered, name), now_ms, floor)
 
     decide_still_batch(situation.app, lease, plan, lower, lowered.times)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
-from tidegate.broker.log import KafkaLog, TopicView
-from tidegate.broker.mirrored import (
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.inspect.catalog import catalog_entries
+from tidegate.kafka.log import KafkaLog, TopicView
+from tidegate.kafka.mirrored import (
     MOST_SCANNED,
     Place,
     is_same_place,
@@ -21,8 +23,6 @@ from tidegate.broker.mirrored import (
     place_at,
     shared_around,
 )
-from tidegate.errors import Halted, SettingsInvalid
-from tidegate.inspect.catalog import catalog_entries
 from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.recovery.remedy import Proposal, Situation
@@ -161,7 +161,7 @@ def _decide(situation: Situation, lease: LeasedLedger, head: Head, topics: list[
     ids = {topic.view.topic: topic.view.topic_id for topic in topics}
     plan = replace(plan, ranges=ranges, topic_ids={**head.topic_ids, **ids})
 
-    def lower(_name: str, _stage: core.Stage, rows: pa.Table) -> pa.Table:
+    def lower(_name: str, _stage: kernel.Stage, rows: pa.Table) -> pa.Table:
         return lower_positions(rows, offsets)
 
     decide_still_batch(situation.app, lease, plan, lower)

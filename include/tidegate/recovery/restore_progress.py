@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.batch import published_sinks
-from tidegate.broker.progress import Progress
 from tidegate.errors import SettingsInvalid
+from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.sinks import OpenSink

@@ -17,8 +17,6 @@ import pyarrow as pa
 from tidegate import errors
 from tidegate.app import App
 from tidegate.batch.publish import lacking_batches
-from tidegate.core.counts import outgoing
-from tidegate.core.json_columns import json_texts
 from tidegate.errors import (
     LakeDamaged,
     LakeUnavailable,
@@ -31,13 +29,15 @@ from tidegate.errors import (
     TidegateError,
     TopicRecreated,
 )
-from tidegate.lake.datafile import read_files
-from tidegate.lake.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import KEY
+from tidegate.kernel.counts import outgoing
+from tidegate.kernel.json_columns import json_texts
 from tidegate.ledger import Attempt, Failure, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Situation
 from tidegate.sinks import OpenSink
+from tidegate.storage.datafile import read_files
+from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import KEY
 
 _COLUMNS = (KEY, *WINDOW, TIMESTAMP, REASON, SOURCE)
 

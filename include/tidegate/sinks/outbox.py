@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.failpoints import failpoint
-from tidegate.lake import DataFile, Store
-from tidegate.lake.datafile import data_errors, open_data, read_files
-from tidegate.lake.outbox import TIMESTAMP
-from tidegate.lake.schema import KEY
 from tidegate.ledger import Plan
 from tidegate.spec import Stage
+from tidegate.storage import DataFile, Store
+from tidegate.storage.datafile import data_errors, open_data, read_files
+from tidegate.storage.outbox import TIMESTAMP
+from tidegate.storage.schema import KEY
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""

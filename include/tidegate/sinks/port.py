@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.progress import Progress
 from tidegate.errors import Halted, LedgerMismatch
-from tidegate.lake import Lake
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.progress import Progress
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
 from tidegate.sinks.dataset import Dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, SinkModel, Stage
+from tidegate.storage import Lake
 
 Declared = TypeVar("Declared", bound=SinkModel)
 RequireCommitted: TypeAlias = "Callable[[int, Callable[[str], bool]], None]"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.core import Aggregate
-from tidegate.core.aggregates import FUNCTIONS
-from tidegate.core.widening import fits, keeps_text
+from tidegate.kernel import Aggregate
+from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.widening import fits, keeps_text
 from tidegate.spec import lexis
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.change import Change, change_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec.change import Change, change_of
 from tidegate.spec.column_changes import column_changes, column_notes, renamed_columns
 from tidegate.spec.columns import ANY, BadType, Type, parse_type
@@ -144,7 +144,7 @@ def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
         yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
 
 
-def _in_emit(place: str, before: core.Emit, after: core.Emit) -> Iterator[Change]:
+def _in_emit(place: str, before: kernel.Emit, after: kernel.Emit) -> Iterator[Change]:
     if before.on != after.on:
         yield change_of(f"{place}.on", before.on, after.on, "the state of each key depends on it")
         return
@@ -184,7 +184,7 @@ def _aggregates(stage: Stage) -> Any:
     return stage.reduce if isinstance(stage.reduce, str) else [*map(_aggregate, stage.reduce)]
 
 
-def _aggregate(aggregate: core.Aggregate) -> str:
+def _aggregate(aggregate: kernel.Aggregate) -> str:
     return f"{aggregate.name}: {aggregate.function}({aggregate.argument or '*'})"
 
 

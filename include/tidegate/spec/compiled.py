@@ -20,11 +20,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tidegate.core import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
-from tidegate.core.condition import Condition
-from tidegate.core.equivalence import EQUIVALENCES
-from tidegate.core.windows import WINDOWS
 from tidegate.formats.payload import SinkSchema
+from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.equivalence import EQUIVALENCES
+from tidegate.kernel.windows import WINDOWS
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec.columns import Column
 from tidegate.spec.csv import Csv

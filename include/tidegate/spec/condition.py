@@ -1,6 +1,6 @@
 """Conditions that tidegate evaluates between records (`where`, `equal: {sql: …}`).
 
-They are the part of Spark's SQL that `tidegate.core.condition` evaluates with the same results as Spark.
+They are the part of Spark's SQL that `tidegate.kernel.condition` evaluates with the same results as Spark.
 Everything else is refused here.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
-from tidegate.core.condition import Condition
-from tidegate.core.condition.compiler import like_pattern
-from tidegate.core.condition.regex import java_pattern
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.condition.compiler import like_pattern
+from tidegate.kernel.condition.regex import java_pattern
 from tidegate.spec import condition_functions as functions
 from tidegate.spec import condition_types as types
 from tidegate.spec import lexis

@@ -1,6 +1,6 @@
 """The functions that a condition may call: the types of their arguments and results.
 
-To add a function, add a row to `_PLAIN` here, and to `tidegate.core.condition.functions`.
+To add a function, add a row to `_PLAIN` here, and to `tidegate.kernel.condition.functions`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, timezone
 
-from tidegate.core.condition.functions import FUNCTIONS
-from tidegate.core.condition.values import Unfit, fit
+from tidegate.kernel.condition.functions import FUNCTIONS
+from tidegate.kernel.condition.values import Unfit, fit
 from tidegate.spec.columns import Type
 from tidegate.spec.kinds import (
     BIGINT,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.core.condition import Tree
-from tidegate.core.condition.compiler import KEY_KINDS
+from tidegate.kernel.condition import Tree
+from tidegate.kernel.condition.compiler import KEY_KINDS
 from tidegate.spec import condition_functions as functions
 from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import (

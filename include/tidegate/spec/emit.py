@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
-from tidegate import core
-from tidegate.core.strategies import STRATEGIES
+from tidegate import kernel
+from tidegate.kernel.strategies import STRATEGIES
 from tidegate.spec.equal import Equal, compared_columns
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.options import COUNT, READERS, Reader, Readers, read_as
@@ -57,12 +57,12 @@ _READERS: Readers = {
 }
 
 
-def _reader(name: str, strategy: type[core.Emit]) -> Any:
+def _reader(name: str, strategy: type[kernel.Emit]) -> Any:
     return read_as(strategy, _READERS, on=(Literal[name], Field(description=strategy.when)))
 
 
 if TYPE_CHECKING:
-    Emit = core.Emit
+    Emit = kernel.Emit
 else:
     _STRATEGIES = Union[tuple(_reader(name, strategy) for name, strategy in STRATEGIES.items())]  # noqa: UP007
     Emit = Annotated[_STRATEGIES, Field(discriminator="on")]

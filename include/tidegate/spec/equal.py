@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, Tag, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
-from tidegate import core
-from tidegate.core.condition import Condition
-from tidegate.core.equivalence import EQUIVALENCES, Amount
-from tidegate.core.options import options_of
+from tidegate import kernel
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.equivalence import EQUIVALENCES, Amount
+from tidegate.kernel.options import options_of
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import read_condition
 from tidegate.spec.constants import ColumnTypes
@@ -139,7 +139,7 @@ def _form(written: Any) -> str:
 
 
 if TYPE_CHECKING:
-    Equal = core.Equivalence
+    Equal = kernel.Equivalence
 else:
     _Word = Annotated[Literal[tuple(WORDS)], AfterValidator(WORDS.get)]
     _FORMS = (Annotated[read_as(kind, _READERS), Tag(form)] for form, kind in FORMS.items())

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.core import STRATEGIES, Bound, Unchanged
-from tidegate.core.equivalence import EQUIVALENCES
-from tidegate.core.options import examples, options_of
-from tidegate.core.windows import WINDOWS
+from tidegate.kernel import STRATEGIES, Bound, Unchanged
+from tidegate.kernel.equivalence import EQUIVALENCES
+from tidegate.kernel.options import examples, options_of
+from tidegate.kernel.windows import WINDOWS
 from tidegate.spec.tree import Route
 
 EXAMPLES = {

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tidegate import core
-from tidegate.core.condition import Condition
+from tidegate import kernel
 from tidegate.errors import ConditionFailed
+from tidegate.kernel.condition import Condition
 from tidegate.spec.arrow import type_of
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition_types import typed_condition
@@ -39,7 +39,7 @@ SEQUENCE = "_sequence"
 """The name of the step before the first stage that drops outdated changes."""
 
 
-def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
+def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[kernel.Stage]]:
     """Return step -> the kernel stages that the pipelines have for it, in the pipelines' order.
 
     Steps are deduplication, `sequence`, and the stages by name.
@@ -47,7 +47,7 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
     Args:
         pipelines: Pipelines of one stream, as several of its batches were planned.
     """
-    stages: dict[str, list[core.Stage]] = {}
+    stages: dict[str, list[kernel.Stage]] = {}
     for pipeline in pipelines:
         if (once := deduplication_stage(pipeline)) is not None:
             stages.setdefault(DEDUPLICATION, []).append(once)
@@ -58,12 +58,12 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
     return stages
 
 
-def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
+def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
     """Return a stage as the kernel needs it. Only the first stage deduplicates, because records enter there.
 
     Example: `kernel_stage(pipeline, pipeline.stages[0])`
     """
-    kernel = core.Stage(
+    stage_of_kernel = kernel.Stage(
         reduce=_reduce(stage),
         emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
         window=stage.window,
@@ -77,7 +77,9 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
-    return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
+    return replace(
+        stage_of_kernel, tells_before=stage_of_kernel.remembers_emitted and _is_enveloped(pipeline, stage)
+    )
 
 
 def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
@@ -86,7 +88,7 @@ def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
     return any(rule.payload.enveloped for rule in rules if rule is not None)
 
 
-def with_types(stage: core.Stage, emitted: pa.StructType, keys: ColumnTypes) -> core.Stage:
+def with_types(stage: kernel.Stage, emitted: pa.StructType, keys: ColumnTypes) -> kernel.Stage:
     """Return the stage with its conditions and expectations typed for the actual columns.
 
     A file alone determines the type of an expression only if a condition could have the expression, too. But
@@ -114,7 +116,7 @@ def with_types(stage: core.Stage, emitted: pa.StructType, keys: ColumnTypes) -> 
     return replace(stage, where=where, emit=stage.emit.retyped(retype), expectations=expectations)
 
 
-def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[core.RowExpectation, ...]:
+def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[kernel.RowExpectation, ...]:
     checks = [check for check in pipeline.checks if pipeline.checked_stage(check) == stage]
     return tuple(expectation for check in checks for expectation in check.row_expectations)
 
@@ -127,7 +129,7 @@ def _over(condition: Condition, types: ColumnTypes, keys: ColumnTypes) -> Condit
         raise ConditionFailed(f"`{condition.text}`: {fault.message}", fault.fix) from None
 
 
-def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
+def deduplication_stage(pipeline: Pipeline) -> kernel.Stage | None:
     """Return the step before the first stage that emits each value of the `deduplicate` columns once.
 
     None if the pipeline does not deduplicate by columns. The step uses stream time, also if the stages use
@@ -136,10 +138,10 @@ def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
     rule = pipeline.source.deduplicate
     if not isinstance(rule, DeduplicateColumns):
         return None
-    return core.Stage(core.Latest(), core.Once(rule.keep_ms), deduplicate="offset")
+    return kernel.Stage(kernel.Latest(), kernel.Once(rule.keep_ms), deduplicate="offset")
 
 
-def sequence_stage(pipeline: Pipeline) -> core.Stage | None:
+def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
     """Return the step before the first stage that drops a change that is not later than its key's last one.
 
     None without a `sequence`. The step ignores positions in the log, and forgets deletions by stream time.
@@ -147,7 +149,7 @@ def sequence_stage(pipeline: Pipeline) -> core.Stage | None:
     rule = pipeline.source.sequence
     if rule is None:
         return None
-    return core.Stage(core.Latest(), core.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
+    return kernel.Stage(kernel.Latest(), kernel.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
 
 
 def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
@@ -155,13 +157,13 @@ def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
     return "offset" if isinstance(rule, DeduplicateColumns) else rule
 
 
-def _reduce(stage: Stage) -> core.Latest | core.Collect | core.Aggregates:
+def _reduce(stage: Stage) -> kernel.Latest | kernel.Collect | kernel.Aggregates:
     if isinstance(stage.reduce, str):
-        return core.Latest() if stage.reduce == "latest" else core.Collect()
-    return core.Aggregates(stage.reduce)
+        return kernel.Latest() if stage.reduce == "latest" else kernel.Collect()
+    return kernel.Aggregates(stage.reduce)
 
 
-def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope | None:
+def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:
     """Return the parts of the stage's messages beside its columns: the key and window, if a sink
     wants the key.
     """
@@ -173,5 +175,5 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope | None:
     columns = () if regrouped else pipeline.source.row_columns
     # `decimal(10,2)` counts as `decimal`.
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
-    key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
-    return core.Envelope(key, stage.window is not None)
+    key = tuple(kernel.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
+    return kernel.Envelope(key, stage.window is not None)

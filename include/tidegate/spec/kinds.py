@@ -11,7 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from tidegate.core.condition import Tree
+from tidegate.kernel.condition import Tree
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.mistakes import Fault
 

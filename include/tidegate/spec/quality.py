@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic import ValidationInfo as Info
 
-from tidegate.core import RowExpectation
+from tidegate.kernel import RowExpectation
 from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.row_expectations import suite_rows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 from pydantic import ValidationInfo as Info
 
-from tidegate.core import Aggregate
-from tidegate.core.aggregates import FUNCTIONS
+from tidegate.kernel import Aggregate
+from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.spec import lexis, names
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type

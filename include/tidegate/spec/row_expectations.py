@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
-from tidegate.core import RowExpectation
-from tidegate.core.condition import Tree
-from tidegate.core.condition.compiler import KEY_KINDS
-from tidegate.core.expectation import EITHER_MISSING, NULL_TESTS
+from tidegate.kernel import RowExpectation
+from tidegate.kernel.condition import Tree
+from tidegate.kernel.condition.compiler import KEY_KINDS
+from tidegate.kernel.expectation import EITHER_MISSING, NULL_TESTS
 from tidegate.spec.columns import Type
 from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.kinds import BIGINT, STRING, group

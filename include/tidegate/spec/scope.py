@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
-from tidegate.core.condition import Condition
 from tidegate.formats.payload import SinkSchema
+from tidegate.kernel.condition import Condition
 from tidegate.schemas.pinned import PinnedSchema
 from tidegate.spec import names
 from tidegate.spec.constants import ColumnTypes

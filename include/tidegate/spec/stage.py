@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.core.condition import Condition
+from tidegate.kernel.condition import Condition
 from tidegate.spec import lexis, names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import ANY, Type

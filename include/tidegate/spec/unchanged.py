@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic import ValidationInfo as Info
 
-from tidegate import core
+from tidegate import kernel
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.options import Reader, read_as
 from tidegate.spec.scope import scope_of
@@ -25,13 +25,13 @@ def _check_form(written: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    Unchanged = core.Unchanged | None
+    Unchanged = kernel.Unchanged | None
 else:
-    _NULLS = Annotated[Literal["nulls"], AfterValidator(lambda _: core.Unchanged())]
+    _NULLS = Annotated[Literal["nulls"], AfterValidator(lambda _: kernel.Unchanged())]
     _READERS = {"text": Reader(Annotated[str, Field(min_length=1)])}
     Unchanged = Annotated[
         Annotated[_NULLS, Tag("word")]
-        | Annotated[read_as(core.Unchanged, _READERS), Tag("text")]
+        | Annotated[read_as(kernel.Unchanged, _READERS), Tag("text")]
         | Annotated[None, Tag("none")],
         Discriminator(
             lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"

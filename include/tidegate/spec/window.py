@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import BeforeValidator, Discriminator, Tag
 
-from tidegate import core
-from tidegate.core.options import options_of
-from tidegate.core.windows import WINDOWS
+from tidegate import kernel
+from tidegate.kernel.options import options_of
+from tidegate.kernel.windows import WINDOWS
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.options import read_as
 
@@ -34,7 +34,7 @@ def _kind(written: Any) -> str:
 
 
 if TYPE_CHECKING:
-    Window = core.Window
+    Window = kernel.Window
 else:
     _Kinds = Union[tuple(Annotated[read_as(window), Tag(kind)] for kind, window in KINDS.items())]  # noqa: UP007
     Window = Annotated[Annotated[_Kinds, Discriminator(_kind)], BeforeValidator(_has_one_kind)]

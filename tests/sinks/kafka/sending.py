@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from tests.batch.committed import Committed
-from tidegate.broker.config import PROGRESS_TOPIC
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.progress import read_until
-from tidegate.broker.publisher import KafkaPublisher, RequireCommitted
 from tidegate.cli import cli
+from tidegate.kafka.config import PROGRESS_TOPIC
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.progress import read_until
+from tidegate.kafka.publisher import KafkaPublisher, RequireCommitted
 
 PARTITIONS = 2
 SEVERAL = [("1", 1), ("2", 1), ("3", 1), ("4", None)]

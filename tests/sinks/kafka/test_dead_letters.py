@@ -21,9 +21,9 @@ from tidegate import inspect
 from tidegate.batch import check_progress
 from tidegate.errors import SinkRefused, TopicMissing, TopicRecreated
 from tidegate.failpoints import FailpointRaised, ReplyLost
-from tidegate.lake.quarantine_files import QUARANTINE
 from tidegate.ledger import Plan
 from tidegate.sinks.kafka.dead_letters import OpenDeadLetters
+from tidegate.storage.quarantine_files import QUARANTINE
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.topics import committed_records
 

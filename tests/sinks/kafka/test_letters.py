@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.quarantines import HEADERS, Quarantined, quarantined
-from tidegate.broker.messages import Message, chunks, messages_of, sizes_of
 from tidegate.formats import EMISSION
-from tidegate.lake.quarantine_files import QUARANTINE
+from tidegate.kafka.messages import Message, chunks, messages_of, sizes_of
 from tidegate.sinks.kafka import dead_letters as module
 from tidegate.sinks.kafka.dead_letters import letters
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import TimestampBounds
+from tidegate.storage.quarantine_files import QUARANTINE
 
 ANY: TimestampBounds = (None, None)
 CLOCK_MS = 1000

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.broker.batches import batch_of, message
+from tests.kafka.batches import batch_of, message
 from tests.spec.files import made
-from tidegate.broker.config import MAX_RECORD_BYTES
 from tidegate.errors import RecordTooLarge
+from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 
 TOPIC = {"kind": "kafka", "topic": "t"}

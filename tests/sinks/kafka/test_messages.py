@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.spec.files import made
-from tidegate.broker.messages import messages_of
+from tidegate.kafka.messages import messages_of
 from tidegate.ledger import Stream
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.spec import KafkaSink

@@ -10,18 +10,18 @@ from shutil import copytree, rmtree
 
 import pytest
 from click.testing import Result
-from kafka import KafkaProducer
 
+from kafka import KafkaProducer
 from tests.batch.test_source import own_home
 from tests.sinks.kafka.sending import PARTITIONS, SEVERAL, Sending, once
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, check_progress, draft
-from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
-from tidegate.broker.log import KafkaLog
 from tidegate.errors import LedgerMismatch, ProgressLost, TopicMissing
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.generations import drop_generation, promote
 from tidegate.inspect.examine import examine_progress_topics
+from tidegate.kafka.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Stream
 from tidegate.sinks.kafka.topic_progress import find_progress
 from tidegate_dev.broker import KafkaBroker

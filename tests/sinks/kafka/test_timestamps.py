@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
-from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.cli import cli
 from tidegate.errors import TimestampRefused
+from tidegate.kafka.limits import AFTER, BEFORE
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 HOUR_MS = 3_600_000

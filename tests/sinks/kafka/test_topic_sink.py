@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaAdminClient
 
+from kafka import KafkaAdminClient
 from tests.attempts import committed
 from tests.batch.test_source import own_home
-from tests.broker.batches import batch_of, batches_of, begin, message
+from tests.kafka.batches import batch_of, batches_of, begin, message
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tidegate.batch import check_progress
-from tidegate.broker import producer
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.messages import Message
-from tidegate.broker.producer import TransactionalProducer
-from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.kafka import producer
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.messages import Message
+from tidegate.kafka.producer import TransactionalProducer
+from tidegate.kafka.publisher import KafkaPublisher
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -107,7 +107,7 @@ def test_timed_out_transaction_is_sent_by_another_producer(
     config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
         sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
-        monkeypatch.setattr("tidegate.broker.config.TRANSACTION_TIMEOUT_MS", 1000)
+        monkeypatch.setattr("tidegate.kafka.config.TRANSACTION_TIMEOUT_MS", 1000)
         commit = TransactionalProducer.commit
 
         def too_late(self: TransactionalProducer) -> None:

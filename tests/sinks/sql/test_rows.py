@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from tests.sinks.sql.sink import Sink, emission
-from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
+from tidegate.kernel.json_text import encoder
 from tidegate.sinks.sql import check_emissions
 
 SCALARS = pa.struct(

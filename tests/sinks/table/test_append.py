@@ -39,7 +39,7 @@ def test_unanswering_store_is_typed_and_appended_once(
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files and folders that are flushed, in order."""
     flushed: list[Path] = []
-    monkeypatch.setattr("tidegate.lake.store._flush_place", flushed.append)
+    monkeypatch.setattr("tidegate.storage.store._flush_place", flushed.append)
     return flushed
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from tidegate.broker.config import KafkaConfig
-from tidegate.broker.progress import committed_reader, read_until
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.progress import committed_reader, read_until
 from tidegate_dev.demo.events import PARTITIONS, Event
 from tidegate_dev.demo.expected import History
 

@@ -50,7 +50,6 @@ def _examine(only: str | None) -> Iterator[Finding]:
     from tidegate.app import App
     from tidegate.batch import streams_of_broken_files, streams_without_file
     from tidegate.cli.references import missing_suites
-    from tidegate.engine.java import find_java
     from tidegate.extras import check_spark_packages
     from tidegate.inspect.examine import (
         Finding,
@@ -62,6 +61,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
         examine_progress_topics,
     )
     from tidegate.settings import Settings
+    from tidegate.spark.java import find_java
     from tidegate.spec import load_pipelines
 
     yield check("java", lambda: str(find_java()))
@@ -106,8 +106,8 @@ def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
 
 
 def _writable(lake: str) -> str:
-    from tidegate.lake import Store
-    from tidegate.lake.probe import puts_if_absent
+    from tidegate.storage import Store
+    from tidegate.storage.probe import puts_if_absent
 
     if "://" in lake:
         if not puts_if_absent(Store(lake)):

@@ -13,9 +13,9 @@ from tidegate.cli.output import iso_instant, out, show, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.engine.explain import TraceEvent
     from tidegate.inspect.explain import Explanation
     from tidegate.ledger import OffsetRange
+    from tidegate.spark.explain import TraceEvent
 
 # The fates and reasons that do not come from a strategy, in words.
 _WHY = {
@@ -60,8 +60,8 @@ def explain(
     """
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets both choose batches", "Give only one of them.")
-    from tidegate.engine.session import open_session
     from tidegate.inspect.explain import explain as explain_key
+    from tidegate.spark.session import open_session
 
     app, stream = open_stream(pipeline, generation)
     settings = app.settings
@@ -162,7 +162,7 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
 
 def _meaning(fate: str) -> str | None:
     # imported here: `tidegate explain --help` needs no kernel
-    from tidegate.core.strategies import REASONS
+    from tidegate.kernel.strategies import REASONS
 
     return REASONS.get(fate, _WHY.get(fate))
 

@@ -14,7 +14,7 @@ from tidegate.cli.output import err, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.engine.case_outcome import Emitted, Fate
+    from tidegate.spark.case_outcome import Emitted, Fate
 
 
 @click.command()
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
-    from tidegate.engine.case_run import CaseRun
-    from tidegate.engine.cases import with_quarantine_suites
-    from tidegate.engine.session import open_session
     from tidegate.settings import Settings
+    from tidegate.spark.case_run import CaseRun
+    from tidegate.spark.cases import with_quarantine_suites
+    from tidegate.spark.session import open_session
     from tidegate.spec import load_pipeline, parse_input
 
     settings = Settings.from_environment()
@@ -72,7 +72,7 @@ def _line(emission: Emitted) -> dict[str, Any]:
 
 
 def _fate_line(fate: Fate) -> dict[str, Any]:
-    from tidegate.engine.explain import pipeline_terms
+    from tidegate.spark.explain import pipeline_terms
 
     stage, key, value = pipeline_terms(fate.pass_name, fate.key, fate.value)
     return {

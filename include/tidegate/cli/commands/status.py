@@ -135,7 +135,7 @@ def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
         head = ledger.head(stream)
         plan = ledger.plan(stream, head.seq) if head.seq else None
         config = settings.kafka(source_connection(plan.spec_compiled, str(head.stream)) if plan else None)
-        from tidegate.broker.log import KafkaLog  # late: the client is half of what there is to import
+        from tidegate.kafka.log import KafkaLog  # late: the client is half of what there is to import
 
         # one stream at a time: each can have another cluster
         with KafkaLog(config) as log:

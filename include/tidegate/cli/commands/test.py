@@ -30,9 +30,9 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 @as_json
 def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."""
-    from tidegate.engine.cases import differences, with_quarantine_suites
-    from tidegate.engine.session import open_session
     from tidegate.settings import Settings
+    from tidegate.spark.cases import differences, with_quarantine_suites
+    from tidegate.spark.session import open_session
     from tidegate.spec import load_cases
 
     began = time.monotonic()

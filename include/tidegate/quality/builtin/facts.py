@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate import core
-from tidegate.lake import DataFile, Store
-from tidegate.lake.datafile import data_errors, open_data, stored_schema
-from tidegate.lake.schema import HASH, Hashes
-from tidegate.lake.state import StateReader
+from tidegate import kernel
+from tidegate.storage import DataFile, Store
+from tidegate.storage.datafile import data_errors, open_data, stored_schema
+from tidegate.storage.schema import HASH, Hashes
+from tidegate.storage.state import StateReader
 
 Bounds = tuple[int, int]
 """The least hash and the largest, both included."""
@@ -76,7 +76,7 @@ def batch_counts(
         deduplicated=int(whole.get("deduplicated", 0)),
         late=int(whole.get("expired-window-record-drop", 0)),
         emitted=int(emitted.get("emitted", 0)),
-        outgoing=core.outgoing(emitted),
+        outgoing=kernel.outgoing(emitted),
         explodes=explodes,
     )
 
@@ -93,7 +93,7 @@ class StageFacts:
         state_before: The stage's state before the batch; None if it is not available.
     """
 
-    logic: core.Stage
+    logic: kernel.Stage
     counts: BatchCounts
     store: Store
     outbox: tuple[DataFile, ...] = ()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lake.outbox import REASON, WINDOW
-from tidegate.lake.schema import HASH, KEY
 from tidegate.quality.builtin.observation import SAMPLE, Observation
+from tidegate.storage.outbox import REASON, WINDOW
+from tidegate.storage.schema import HASH, KEY
 
 COLUMNS = (HASH, KEY, *WINDOW, REASON)
 _ENTRY = [KEY, *WINDOW]

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lake.outbox import KEY_COLUMNS, parts_of
-from tidegate.lake.schema import KEY
 from tidegate.quality.builtin.observation import SAMPLE, Observation
+from tidegate.storage.outbox import KEY_COLUMNS, parts_of
+from tidegate.storage.schema import KEY
 
 COLUMNS = (KEY, KEY_COLUMNS)
 

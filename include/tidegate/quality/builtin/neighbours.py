@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate import core
-from tidegate.core.compare import any_differs, differs
-from tidegate.lake.outbox import ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import HASH, KEY, LIVE, Hashes
+from tidegate import kernel
+from tidegate.kernel.compare import any_differs, differs
 from tidegate.quality.builtin.observation import SAMPLE, Observation
+from tidegate.storage.outbox import ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import HASH, KEY, LIVE, Hashes
 
 COLUMNS = (HASH, KEY, *WINDOW, ORDINAL, REASON, TIMESTAMP, VALUE)
 
@@ -31,7 +31,7 @@ _LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
 
 
 def no_equal_neighbours(
-    parts: Iterable[pa.Table], emit: core.Emit, before: StateBefore | None = None
+    parts: Iterable[pa.Table], emit: kernel.Emit, before: StateBefore | None = None
 ) -> Observation:
     """Check that no emission equals the one of its entry (key and window) before it, by the stage's
     `equal`.
@@ -115,7 +115,7 @@ class _Walk:
         )
 
 
-def _same_as_neighbour(rows: pa.Table, emit: core.Emit) -> pa.BooleanArray:
+def _same_as_neighbour(rows: pa.Table, emit: kernel.Emit) -> pa.BooleanArray:
     """Return whether each row equals the row above it, of the same entry."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
@@ -129,7 +129,7 @@ def _same_as_neighbour(rows: pa.Table, emit: core.Emit) -> pa.BooleanArray:
     return pa.array(same)
 
 
-def _same_as_state(firsts: pa.Table, emit: core.Emit, before: StateBefore) -> list[str | None]:
+def _same_as_state(firsts: pa.Table, emit: kernel.Emit, before: StateBefore) -> list[str | None]:
     """Return the keys of rows that equal what their entries emitted last before the batch."""
     firsts = firsts.filter(pa.array(_has_to_differ(firsts)))
     if not firsts.num_rows:
@@ -201,7 +201,7 @@ def _outputs(rows: pa.Table) -> _Outputs:
     return _Outputs(values, rows[TIMESTAMP].to_pylist())
 
 
-def _are_same(emit: core.Emit, old: _Outputs, new: _Outputs) -> Mask:
+def _are_same(emit: kernel.Emit, old: _Outputs, new: _Outputs) -> Mask:
     """Return whether the values of each row are equal.
 
     Values are not compared if a compared column is missing in one of them, or has another type.
@@ -229,7 +229,7 @@ def _are_same(emit: core.Emit, old: _Outputs, new: _Outputs) -> Mask:
     return same
 
 
-def _is_comparable(emit: core.Emit, old: pa.StructType, new: pa.StructType) -> bool:
+def _is_comparable(emit: kernel.Emit, old: pa.StructType, new: pa.StructType) -> bool:
     places = [(old.get_field_index(name), new.get_field_index(name)) for name in emit.compared]
     if any(min(pair) < 0 for pair in places):
         return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.lake.schema import KEY
+from tidegate.storage.schema import KEY
 
 SAMPLE = 20
 """The number of failing rows whose keys are listed. Great Expectations lists as many."""

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.broker.config import MAX_RECORD_BYTES
-from tidegate.broker.limits import hidden_settings
-from tidegate.broker.messages import BROUGHT, sizes_of
 from tidegate.errors import Halted, SinkRefused
 from tidegate.formats import EMISSION
-from tidegate.lake.quarantine_files import POSITION
+from tidegate.kafka.config import MAX_RECORD_BYTES
+from tidegate.kafka.limits import hidden_settings
+from tidegate.kafka.messages import BROUGHT, sizes_of
 from tidegate.ledger import Attempt, Plan
 from tidegate.sinks.kafka.limits import narrow_size
 from tidegate.sinks.kafka.timestamps import letter_bounds
@@ -25,6 +24,7 @@ from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, TimestampBounds
 from tidegate.spec import DeadLetterTopic
+from tidegate.storage.quarantine_files import POSITION
 
 _HEADER = "tidegate-quarantine-"
 OMITTED = f"{_HEADER}omitted"

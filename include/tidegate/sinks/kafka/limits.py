@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from tidegate.broker.config import MAX_RECORD_BYTES
-from tidegate.broker.messages import Message, messages_of, sizes_of
 from tidegate.errors import RecordTooLarge
+from tidegate.kafka.config import MAX_RECORD_BYTES
+from tidegate.kafka.messages import Message, messages_of, sizes_of
 from tidegate.spec import Stage
 
 _BESIDE_BYTES = 2_000

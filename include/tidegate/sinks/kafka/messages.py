@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lake.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import KEY
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink
+from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import KEY
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tidegate.broker.registry import SchemaRegistry
 from tidegate.errors import SchemaRefused, SchemaUnknown
 from tidegate.formats.avro_derived import avro_schema
 from tidegate.formats.protobuf_derived import numbers_of, protobuf_schema
 from tidegate.formats.schemas import RecordSchema, SchemaKind, Unwritable
+from tidegate.kafka.registry import SchemaRegistry
 from tidegate.spec import BY_REGISTRY, KafkaSink, Payload, Pipeline, SinkSchema, message_columns
 
 _SHOWN = 4_000

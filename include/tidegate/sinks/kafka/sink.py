@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tidegate.broker.limits import hidden_settings
-from tidegate.broker.registry import SchemaRegistry
+from tidegate.kafka.limits import hidden_settings
+from tidegate.kafka.registry import SchemaRegistry
 from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.schema import planned_sink

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
-from tidegate.broker.limits import AFTER, BEFORE, RETENTION, TimestampLimits
 from tidegate.errors import TimestampRefused
+from tidegate.kafka.limits import AFTER, BEFORE, RETENTION, TimestampLimits
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
 from tidegate.spec import KafkaSink, Stage

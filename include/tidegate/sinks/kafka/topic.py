@@ -14,10 +14,10 @@ from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.progress import Progress
-from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.progress import Progress
+from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.kafka.topic_progress import find_progress

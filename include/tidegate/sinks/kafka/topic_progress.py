@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
-from tidegate.broker.messages import messages_of
-from tidegate.broker.progress import Progress
 from tidegate.errors import ProgressLost
+from tidegate.kafka.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
+from tidegate.kafka.messages import messages_of
+from tidegate.kafka.progress import Progress
 
 if TYPE_CHECKING:
     from tidegate.sinks.kafka.topic import PublishedTopic

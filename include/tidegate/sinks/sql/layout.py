@@ -27,10 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
-from tidegate.lake.outbox import KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.lake.schema import KEY
+from tidegate.kernel.json_text import encoder
+from tidegate.storage.outbox import KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import KEY
 
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
 """The columns of an outbox that rows are made of."""

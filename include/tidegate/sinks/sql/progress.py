@@ -24,13 +24,13 @@ from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost, ProgressUnreadable, SettingsInvalid
 from tidegate.failpoints import failpoint
-from tidegate.lake.outbox import SOURCE
-from tidegate.lake.schema import KEY
 from tidegate.ledger import Stream
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Target
 from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
+from tidegate.storage.outbox import SOURCE
+from tidegate.storage.schema import KEY
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from sqlalchemy import update
 
 from tidegate.errors import SinkAhead
 from tidegate.failpoints import failpoint
-from tidegate.lake.outbox import VALUE
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout
 from tidegate.sinks.sql.progress import Shard, SqlProgress
 from tidegate.sinks.sql.schema import exists, lock_for_changes, make_or_extend, progress
 from tidegate.sinks.sql.write import write
+from tidegate.storage.outbox import VALUE
 
 
 class SqlPublisher:

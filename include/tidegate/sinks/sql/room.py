@@ -13,8 +13,8 @@ import pyarrow as pa
 from sqlalchemy import REAL, BigInteger, Dialect, Float, Integer, Numeric, SmallInteger
 from sqlalchemy.types import TypeEngine
 
-from tidegate.core.widening import widens
 from tidegate.errors import SinkRefused
+from tidegate.kernel.widening import widens
 from tidegate.sinks.sql.layout import Layout, Part
 from tidegate.spec.arrow import type_of
 

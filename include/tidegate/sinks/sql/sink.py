@@ -6,10 +6,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from tidegate.broker.progress import Progress
 from tidegate.errors import SinkUnavailable
-from tidegate.lake.outbox import KEY_COLUMNS, SOURCE, VALUE
-from tidegate.lake.schema import KEY
+from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks.dataset import Dataset, table_dataset
 from tidegate.sinks.outbox import Outbox
@@ -21,6 +19,8 @@ from tidegate.sinks.sql.publisher import SqlPublisher
 from tidegate.sinks.sql.repair import restart_after, seal
 from tidegate.sinks.sql.schema import check_emissions, check_table
 from tidegate.spec import Connection, SqlSink
+from tidegate.storage.outbox import KEY_COLUMNS, SOURCE, VALUE
+from tidegate.storage.schema import KEY
 
 
 class OpenSqlTable(OpenSink[SqlSink]):

@@ -17,8 +17,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable, SinkAhead
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors, existing_table, flush_commits, open_table, storage_options
-from tidegate.lake.store import Store
+from tidegate.storage.delta import delta_errors, existing_table, flush_commits, open_table, storage_options
+from tidegate.storage.store import Store
 
 FORMAT = 1
 """Of what a table's log says of who publishes to it; raised whenever that changes its meaning."""

@@ -12,9 +12,9 @@ from deltalake.transaction import RemoveAction
 
 from tidegate.errors import Fenced
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors, existing_table, flush_commits, log_entry, open_table
-from tidegate.lake.store import Store
 from tidegate.sinks.table.append import Appender, number_of, read_progress
+from tidegate.storage.delta import delta_errors, existing_table, flush_commits, log_entry, open_table
+from tidegate.storage.store import Store
 
 
 def restart_after(appender: Appender, seq: int, attempt: str) -> None:

@@ -9,8 +9,6 @@ from urllib.request import url2pathname
 import pyarrow as pa
 
 from tidegate.errors import SinkRefused
-from tidegate.lake.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
-from tidegate.lake.schema import KEY
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
@@ -19,6 +17,8 @@ from tidegate.sinks.table.append import Appender, append_batch, check_table
 from tidegate.sinks.table.repair import restart_after, seal
 from tidegate.sinks.table.room import require_room
 from tidegate.spec import TableSink
+from tidegate.storage.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.storage.schema import KEY
 
 
 class OpenDeltaTable(OpenSink[TableSink]):

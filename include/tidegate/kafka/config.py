@@ -1,0 +1,181 @@
+"""The configuration of a Kafka cluster, translated for both clients: kafka-python and librdkafka."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.errors import SettingsInvalid
+from tidegate.kafka.properties import (
+    CALLBACK,
+    DELIVERY_TIMEOUT,
+    PROPERTIES,
+    TRANSACTION_BYTES,
+    TRANSACTION_TIMEOUT,
+    canonical,
+)
+from tidegate.kafka.security import checked, uses_login, uses_tls, uses_tokens
+from tidegate.kafka.tls import ssl_context
+from tidegate.kafka.tokens import TokenSource, token_source
+from tidegate.redaction import redacted
+
+DEFAULT_VARIABLE = "TIDEGATE_KAFKA"
+PROGRESS_TOPIC = "tidegate-progress"
+PROGRESS_PARTITIONS = 16
+# Kafka's default max.message.bytes is 1 MiB, batch overhead included.
+MAX_RECORD_BYTES = 1_000_000
+
+
+TRANSACTION_TIMEOUT_MS = 60_000
+_TRANSACTION_BYTES = 8 * 1024 * 1024
+_DELIVERY_SHARE = 2 / 3
+"""The part of a transaction's timeout in which its messages must be delivered; the rest is for its commit."""
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """The limits of a publication's transactions.
+
+    Args:
+        timeout_ms: after this time the broker aborts a transaction.
+        delivery_ms: the time for the delivery of a transaction's messages.
+        most_bytes: the largest size of a transaction.
+    """
+
+    timeout_ms: int
+    delivery_ms: int
+    most_bytes: int
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Transactions:
+        """Return the limits that a cluster's properties set, with defaults for those that are missing.
+
+        Example: `Transactions.parse({})` is `Transactions(60_000, 40_000, 8 * 1024 * 1024)`.
+        """
+        timeout_ms = int(properties.get(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS))
+        delivery_ms = properties.get(DELIVERY_TIMEOUT, timeout_ms * _DELIVERY_SHARE)
+        most_bytes = properties.get(TRANSACTION_BYTES, _TRANSACTION_BYTES)
+        return cls(timeout_ms, int(delivery_ms), int(most_bytes))
+
+
+_SHOWS_ALL = ("kafka.net.connection", "kafka.protocol.parser", "py4j")
+"""Loggers that at level DEBUG show everything that is sent: passwords and tokens to Kafka, and, in base64,
+the configuration that Spark's JVM gets for its workers.
+"""
+
+
+class Secret(str):
+    """A text whose `repr` is hidden. kafka-python logs its configuration, passwords included."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def _keep_from_showing_all() -> None:
+    for logger in map(logging.getLogger, _SHOWS_ALL):
+        if logger.getEffectiveLevel() < logging.INFO:
+            logger.setLevel(logging.INFO)
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """Client properties, by the names of `PROPERTIES`. They are hidden in `repr`, since they can contain a
+    password.
+
+    `variable` is the setting that they come from; errors name it.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    variable: str = DEFAULT_VARIABLE
+
+    @classmethod
+    def parse(cls, text: str, variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
+        """Return the configuration that a text describes: `host:port,host:port`, or a JSON object of
+        properties.
+
+        Raises SettingsInvalid if it is neither, or as `from_dict`.
+
+        Example: `KafkaConfig.parse("broker:9092").servers` is `broker:9092`.
+        """
+        if not text.lstrip().startswith("{"):
+            return cls.from_dict({"bootstrap.servers": text.strip()}, variable)
+        try:
+            return cls.from_dict(json.loads(text), variable)
+        except json.JSONDecodeError:
+            # The text can contain a password, so neither the message nor the cause repeats it.
+            raise SettingsInvalid(
+                f"{variable} is neither host:port nor a JSON object",
+                'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.',
+            ) from None
+
+    @classmethod
+    def from_dict(cls, properties: Mapping[str, Any], variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
+        """Return the configuration with these properties, by Java's names or librdkafka's.
+
+        Raises SettingsInvalid if a client lacks a property, if properties contradict each other, or if
+        bootstrap.servers is missing.
+        """
+        texts = checked(canonical(properties, variable), variable)
+        if not texts.get("bootstrap.servers"):
+            raise SettingsInvalid(f"{variable} has no bootstrap.servers", "Add it: host:port.")
+        config = cls(
+            {name: Secret(text) if PROPERTIES[name].is_secret else text for name, text in texts.items()},
+            variable,
+        )
+        if config.secrets or uses_login(texts):
+            _keep_from_showing_all()
+        return config
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, separated by commas."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def secrets(self) -> list[str]:
+        """The values that must not appear in messages or logs."""
+        return [text for name, text in self.properties.items() if PROPERTIES[name].is_secret]
+
+    @property
+    def transactions(self) -> Transactions:
+        """The limits of a publication's transactions."""
+        return Transactions.parse(self.properties)
+
+    def redacted(self, text: str) -> str:
+        """Return a message of a client with the secrets replaced by `***`."""
+        return redacted(text, self.secrets)
+
+    def for_python(self) -> dict[str, Any]:
+        """Return keyword arguments for kafka-python's clients.
+
+        Raises SettingsInvalid if certificates or keys cannot be used, and what `TokenSource.token` raises.
+        """
+        rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
+        options = {row.python: row.read(text) for row, text in rows if row.python is not None}
+        if uses_tls(self.properties):
+            options["ssl_context"] = ssl_context(self.properties, self.variable)
+        if uses_tokens(self.properties):
+            options["sasl_oauth_token_provider"] = self._tokens().for_python()
+        return options
+
+    def for_librdkafka(self) -> dict[str, Any]:
+        """Return options for librdkafka's clients. Raises what `TokenSource.token` raises."""
+        rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
+        options: dict[str, Any] = {row.librdkafka: text for row, text in rows if row.librdkafka is not None}
+        if uses_tokens(self.properties):
+            options["oauth_cb"] = self._tokens().for_librdkafka
+        return options
+
+    def _tokens(self) -> TokenSource:
+        """Return the token source of the callback, after it has given a first token.
+
+        Without this check librdkafka waits ten seconds for the first token, and then hides the reason.
+        """
+        source = token_source(self.properties[CALLBACK], self.properties.get("sasl.oauthbearer.config", ""))
+        source.token()
+        return source

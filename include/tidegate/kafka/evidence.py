@@ -1,0 +1,157 @@
+"""Find out from an output topic how much a shard has sent, if its progress record is missing.
+
+A shard sends one sequence of messages, in transactions that follow each other and are atomic. So the topic
+has a beginning of that sequence, perhaps between records of other producers. This module searches the topic
+for the messages of the newest batches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import accumulate, takewhile
+from typing import Any, NamedTuple
+
+from kafka import TopicPartition
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, Message
+from tidegate.kafka.progress import committed_reader, read_until, settled_seconds
+
+
+class Mark(NamedTuple):
+    """The identity of a message: a hash of key, value and headers, with its key.
+
+    The timestamp is not part of it, because a topic with LogAppendTime replaces it.
+    """
+
+    identity: bytes
+    key: bytes
+    is_deletion: bool
+    size: int = 0
+
+
+@dataclass
+class Traces:
+    """The messages that a search found in a topic.
+
+    Args:
+        compacted: whether the topic is compacted.
+        times: the number of occurrences of each identity.
+        cut: the partitions without any of the messages from which records were deleted.
+        later_keys: the keys of all other records after the last of the messages in their partition; it is
+            only filled for a compacted topic.
+    """
+
+    compacted: bool
+    times: Counter[bytes] = field(default_factory=Counter)
+    cut: list[int] = field(default_factory=list)
+    later_keys: set[bytes] = field(default_factory=set)
+
+
+class Unclear(Exception):
+    """The topic does not show how much a shard has sent; the text says why."""
+
+
+def mark_of(message: Message) -> Mark:
+    """Return the identity of a message."""
+    return _mark(message.key or b"", message.value, message.headers, message.size)
+
+
+def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
+    """Read a topic completely, up to the high watermark, and return what it has of the messages.
+
+    The last stable offset would not do: an open transaction of any producer hides what is committed after it.
+    The reader waits until such transactions are over. Raises KafkaError, also if one stays open.
+    """
+    traces = Traces(compacted)
+    identities = {mark.identity for mark in marks}
+    with log:
+        ends = log.view(topic).ends
+    with committed_reader(log.config) as consumer:
+        for partition, end in sorted(ends.items()):
+            at = TopicPartition(topic, partition)
+            consumer.assign([at])
+            start = consumer.beginning_offsets([at])[at]
+            consumer.seek(at, start)
+            records = read_until(consumer, at, end, settled_seconds(log.config))
+            seen = _look_among(records, identities, traces)
+            # Where none is left, the deleted records may have been the messages.
+            if start > 0 and not seen:
+                traces.cut.append(partition)
+    return traces
+
+
+def _look_among(records: Iterable[Any], identities: set[bytes], traces: Traces) -> bool:
+    """Add the messages among the records of a partition to `traces`. Return whether there was one."""
+    seen = False
+    later_keys: set[bytes] = set()
+    for record in records:
+        mark = _mark(record.key or b"", record.value, record.headers)
+        if mark.identity in identities:
+            traces.times[mark.identity] += 1
+            seen, later_keys = True, set()
+        elif traces.compacted:
+            later_keys.add(mark.key)
+    traces.later_keys |= later_keys
+    return seen
+
+
+def sent_of(marks: Sequence[Mark], traces: Traces) -> int:
+    """Return how many of the messages are in the topic, counted from the first one without a gap.
+
+    Raises Unclear if the topic also has messages after a gap, or has one twice.
+    """
+    left = Counter(traces.times)
+    sent = 0
+    for mark in marks:
+        if not left[mark.identity]:
+            break
+        left[mark.identity] -= 1
+        sent += 1
+    if left.total():
+        raise Unclear(
+            f"beyond the first {sent} of {len(marks)} messages of its newest batches it holds {left.total()} "
+            "that are of later ones, or are there twice"
+        )
+    return sent
+
+
+def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
+    """Raise Unclear unless messages that are missing in the topic were certainly never sent.
+
+    Compaction keeps the newest record of a key. So if the newest message of a key is missing, and no later
+    record has its key, its whole transaction is missing.
+    """
+    if traces.cut:
+        raise Unclear(f"records were deleted from its partitions {', '.join(map(str, traces.cut))}")
+    if traces.compacted and not any(
+        not mark.is_deletion and mark.key not in traces.later_keys
+        for mark in _newest(_next_transaction(marks))
+    ):
+        raise Unclear("it is compacted, and may have lost them because newer records have their keys")
+
+
+def _next_transaction(marks: Sequence[Mark]) -> Sequence[Mark]:
+    """Return the messages that are certainly in the next transaction, even if a slow broker has made it
+    small.
+    """
+    sizes = accumulate(mark.size for mark in marks)
+    fitting = sum(1 for size in takewhile(lambda size: size <= LEAST_CHUNK_BYTES, sizes))
+    return marks[: min(max(fitting, 1), CHUNK_RECORDS)]
+
+
+def _newest(marks: Sequence[Mark]) -> Iterator[Mark]:
+    yield from {mark.key: mark for mark in marks}.values()
+
+
+def _mark(
+    key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes | None]], size: int = 0
+) -> Mark:
+    digest = blake2b(digest_size=16)
+    named = (part for name, content in headers for part in (name.encode(), content))
+    # Each length goes before its part, so that no two messages have the same bytes in a row.
+    for part in (key, value, *named):
+        digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
+    return Mark(digest.digest(), key, value is None, size)

@@ -1,0 +1,108 @@
+"""The kernel's semantics: what is emitted and what is remembered. Pure; standard library, numpy and pyarrow
+only.
+
+`decide` is the one kernel. Spark brings it rows sorted by key and position; tests call it directly.
+"""
+
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.counts import Counts, outgoing
+from tidegate.kernel.envelope import Envelope, KeyColumn
+from tidegate.kernel.equivalence import Amount, Bytes, Equivalence, Exact, PythonEqual, SqlEqual, Within
+from tidegate.kernel.expectation import RowExpectation
+from tidegate.kernel.gone import live_rows_suffice
+from tidegate.kernel.loop import decide, order
+from tidegate.kernel.metrics import metrics, running_totals
+from tidegate.kernel.ordering import ranked
+from tidegate.kernel.prior_state import PriorState
+from tidegate.kernel.reduce import Aggregate, Aggregates, Collect, Latest
+from tidegate.kernel.rows import (
+    BY_KEY,
+    BY_PARTITION,
+    COUNTS,
+    EMISSION,
+    FUTURE_MS,
+    QUARANTINED,
+    RANK,
+    RECORD,
+    REFUSED,
+    STATE,
+    TRACE,
+    input_schema,
+    output_schema,
+)
+from tidegate.kernel.stage import Batch, Stage, groups
+from tidegate.kernel.strategies import STRATEGIES
+from tidegate.kernel.strategies.change import Change
+from tidegate.kernel.strategies.in_sequence import InSequence
+from tidegate.kernel.strategies.interval import Interval
+from tidegate.kernel.strategies.once import Once
+from tidegate.kernel.strategies.threshold import Threshold
+from tidegate.kernel.strategies.time_limit import TimeLimit
+from tidegate.kernel.strategies.update import Update
+from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
+from tidegate.kernel.strategy import Bound, Clock, Emit
+from tidegate.kernel.unchanged import Unchanged
+from tidegate.kernel.values import Reduce
+from tidegate.kernel.windows import Hopping, Session, Tumbling, Window
+
+__all__ = [
+    "BY_KEY",
+    "BY_PARTITION",
+    "COUNTS",
+    "EMISSION",
+    "FUTURE_MS",
+    "QUARANTINED",
+    "RANK",
+    "RECORD",
+    "REFUSED",
+    "STATE",
+    "TRACE",
+    "STRATEGIES",
+    "Aggregate",
+    "Aggregates",
+    "Amount",
+    "Batch",
+    "Bound",
+    "Bytes",
+    "Change",
+    "Clock",
+    "Collect",
+    "Condition",
+    "Counts",
+    "Emit",
+    "Envelope",
+    "Equivalence",
+    "Exact",
+    "FinalBound",
+    "Hopping",
+    "InSequence",
+    "Interval",
+    "KeyColumn",
+    "Latest",
+    "Once",
+    "PriorState",
+    "PythonEqual",
+    "Reduce",
+    "RowExpectation",
+    "Session",
+    "SqlEqual",
+    "Stage",
+    "Threshold",
+    "TimeLimit",
+    "Tumbling",
+    "Unchanged",
+    "Update",
+    "Window",
+    "WindowClose",
+    "Within",
+    "decide",
+    "groups",
+    "input_schema",
+    "live_rows_suffice",
+    "metrics",
+    "order",
+    "outgoing",
+    "output_schema",
+    "ranked",
+    "running_totals",
+]

@@ -1,0 +1,37 @@
+"""`count(x)`, and `count(*)`, whose argument is never null."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.aggregates.columns import running_sum
+from tidegate.kernel.aggregates.function import ColumnRule, Function
+from tidegate.kernel.columnar.keys import Keys, ints, mask
+
+
+def _count(accumulator: int, _: Any) -> int:
+    return accumulator + 1
+
+
+def _int64(_: pa.Field) -> pa.DataType:
+    return pa.int64()
+
+
+def _running_count(name: str, keys: Keys) -> pa.Array:
+    argument = mask(pc.struct_field(keys.column("value"), name).is_valid())
+    stored = ints(pc.struct_field(keys.column("accumulator"), name))
+    return pa.array(running_sum(np.where(keys.is_state, stored, argument.astype(np.int64)), keys))
+
+
+FUNCTION = Function(
+    _count,
+    lambda a, b: a + b,
+    _int64,
+    _int64,
+    start=int,
+    columns=ColumnRule(lambda type_: True, _running_count),
+)

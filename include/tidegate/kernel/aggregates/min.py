@@ -1,0 +1,34 @@
+"""`min(x)`: as in Spark, NaN is larger than every number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.kernel.aggregates.columns import running_extreme
+from tidegate.kernel.aggregates.function import ColumnRule, Function, either, same_type
+from tidegate.kernel.columnar.keys import Keys
+
+
+def _smaller(accumulator: Any, value: Any) -> Any:
+    # NaN, which differs from itself, is the largest: any value replaces it
+    if accumulator is None or accumulator != accumulator:
+        return value
+    return accumulator if value != value or accumulator <= value else value
+
+
+def _running(name: str, keys: Keys) -> pa.Array:
+    # a null counts as the largest number, which changes no minimum
+    return running_extreme(np.minimum, np.iinfo(np.int64).max, name, keys)
+
+
+FUNCTION = Function(
+    _smaller,
+    either(_smaller),
+    same_type,
+    same_type,
+    takes="single values",
+    columns=ColumnRule(pa.types.is_integer, _running),
+)

@@ -1,0 +1,280 @@
+"""Whole keys as NumPy columns, and tests for which of them are plain: decided by columns alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columnar.times import Times
+from tidegate.kernel.columns import least_times
+from tidegate.kernel.grouping import last_where, starts
+from tidegate.kernel.ordering import already_applied
+from tidegate.kernel.rows import FIRST, STATE
+from tidegate.kernel.stage import Batch, Stage
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_Number = TypeVar("_Number", bound=np.generic)
+_BUSY_COLUMNS = ("pending", "bytes", "due_at", "window_start", "flushed_at")
+"""Columns that are null or 0 in the state row of an entry that holds nothing back."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Whole topic-partitions whose rows were brought together by key.
+
+    `number` is per row the number of its partition (0, 1, 2 …, ascending), and `place` its place among all
+    rows as they were before: partition after partition, each in its order.
+    """
+
+    number: Ints
+    place: Ints
+
+
+class Placed:
+    """Rows in the order of lines, as NumPy columns of one element per place."""
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+        self._rows, self._batch = rows, batch
+        self.is_state = mask(pc.equal(rows.column("kind"), STATE))
+        self.timestamp = ints(rows.column("timestamp"))
+
+    @cached_property
+    def before(self) -> Ints:
+        """The time of each record's partition before the record."""
+        return ints(pc.max_element_wise(self._rows.column("time"), least_times(self._rows, self._batch)))
+
+
+class Keys:
+    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times are in epoch ms.
+
+    With `begins`, true where a part of a key begins, these parts count as keys. With `lines`, the keys of a
+    partition are decided together, and see the times of all of its records; without, each key is a line.
+
+    `rows` are in the order of lines. A column is brought into the order of keys only when it is first read as
+    a whole, which few columns are: in a large partition, that costs more than the decision itself.
+    """
+
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        batch: Batch,
+        begins: Mask | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        self.rows = rows
+        self.batch = batch
+        self._columns: dict[str, pa.Array] = {}
+        self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
+        self.first: Ints = np.flatnonzero(mask(self._starts))
+        """Per key, its first row."""
+        self.end: Ints = np.append(self.first[1:], rows.num_rows)
+        """Per key, the row after its last."""
+        self.number: Ints = np.repeat(np.arange(len(self.first)), self.end - self.first)
+        """Per row, the number of its key."""
+        self.lines = lines
+        self.line: Ints = self.number if lines is None else lines.number
+        """Per row, the number of its line."""
+        self.place: Ints = np.arange(rows.num_rows) if lines is None else lines.place
+        """Per row, its place in the order of lines."""
+        self.placed = Placed(rows, batch)
+        self.is_state: Mask = self.by_row(self.placed.is_state)
+        self.state: Ints = np.flatnonzero(self.is_state)
+        """The state rows."""
+
+    def by_row(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Return values per place as values per row."""
+        return values if self.lines is None else values[self.place]
+
+    def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Return values per row as values per place.
+
+        Args:
+            values: One value per row, in the order of keys.
+        """
+        if self.lines is None:
+            return values
+        placed = np.empty_like(values)
+        placed[self.place] = values
+        return placed
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column, one element per row."""
+        if name not in self._columns:
+            column = self.rows.column(name)
+            # a column of nulls is the same in any order, and most state columns are null
+            moves = self.lines is not None and column.null_count < len(column)
+            self._columns[name] = column.take(pa.array(self.place)) if moves else column
+        return self._columns[name]
+
+    def values(self, name: str, rows: Ints) -> pa.Array:
+        """Return a column at some rows, without reading the others.
+
+        Args:
+            rows: Row numbers, in the order of keys.
+        """
+        return self.rows.column(name).take(pa.array(rows if self.lines is None else self.place[rows]))
+
+    def stored(self, name: str) -> Ints:
+        """Return a column of whole numbers at the state rows; 0 for null.
+
+        Args:
+            name: A column of whole numbers, such as `due_at`.
+        """
+        return ints(self.values(name, self.state))
+
+    def states(self, which: Mask) -> Mask:
+        """Return a mask of rows from a mask of state rows.
+
+        Args:
+            which: One element per state row, in the order of `state`.
+        """
+        rows = np.zeros(self.rows.num_rows, np.bool_)
+        rows[self.state[which]] = True
+        return rows
+
+    @cached_property
+    def timestamp(self) -> Ints:
+        return self.by_row(self.placed.timestamp)
+
+    @cached_property
+    def now(self) -> Ints:
+        """The time of each record's partition including the record."""
+        return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
+
+    def causes(self, rows: Ints) -> Ints:
+        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself.
+
+        Args:
+            rows: Row numbers of records.
+        """
+        place = self.place[rows]
+        # emissions of the record that advances time come first at that instant (`ordering`)
+        return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
+
+    @cached_property
+    def times(self) -> Times:
+        """The times of the lines."""
+        return Times(self)
+
+    def lines_with(self, rows: Mask) -> Mask:
+        """Return per row whether its line contains any of these rows."""
+        lines = np.zeros(self.line[-1] + 1, np.bool_)
+        lines[self.line[rows]] = True
+        return lines[self.line]
+
+    def repeated(self) -> Mask:
+        """Return the records that the state of their key already contains."""
+        # without state nothing was applied before; this mask is all False, too
+        if not len(self.state):
+            return self.is_state
+        state = last_where(pa.array(self.is_state), self._starts)
+        columns = {name: self.column(name) for name in ("topic", "partition", "offset")}
+        return mask(already_applied(pa.RecordBatch.from_pydict(columns), state)) & ~self.is_state
+
+    def at_rest(self) -> Mask:
+        """Return the rows that are not the state of an entry which holds records back or was in windows."""
+        busy = np.logical_or.reduce([self.stored(name) != 0 for name in _BUSY_COLUMNS])
+        return ~self.states(busy)
+
+    def begun(self) -> Mask:
+        """Return the state rows of entries that hold records back."""
+        return self.states(self.stored("pending") > 0)
+
+    def superseded(self) -> Mask:
+        """Return the state rows that have rows of their key before them: their key has more than one state
+        row.
+        """
+        follows = np.ones(self.rows.num_rows, np.bool_)
+        follows[self.first] = False
+        return self.is_state & follows
+
+    def duplicates(self, stage: Stage) -> Iterator[Mask]:
+        """Rows that are not the first to tell of an entry without a window, or of a record.
+
+        Args:
+            stage: Its `deduplicate` says whether a record can be a repetition.
+        """
+        yield self.superseded()
+        if stage.deduplicate == "offset":
+            yield self.repeated()
+
+    def before_epoch(self) -> Mask:
+        """The rows of before 1970; state may have no timestamp, which is -1."""
+        # state without a timestamp has -1, as a record just before 1970 has
+        timestamp = self.placed.timestamp
+        return self.by_row((timestamp < 0) & ~(self.placed.is_state & (timestamp == -1)))
+
+    def tombstones(self) -> Mask:
+        """The records without a value."""
+        return self.by_row(mask(self.rows.column("value").is_null())) & ~self.is_state
+
+
+def ints(column: pa.Array) -> Ints:
+    """Return whole numbers; 0 for null.
+
+    Example: `[1, null]` gives 1 and 0.
+    """
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
+
+
+def mask(column: pa.BooleanArray) -> Mask:
+    """Return booleans, none of which may be null."""
+    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
+    """Return a view to read and set single elements: faster than through the array, and without a list of
+    all.
+    """
+    return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
+
+
+def only(values: pa.Array, rows: Mask) -> pa.Array:
+    """Return the values of some rows, and null for the others.
+
+    Example: values 1 and 2, of which only the first is selected, give `[1, null]`.
+    """
+    return values.take(pa.array(np.arange(len(rows)), mask=~rows))
+
+
+def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
+    """Return each key's values folded up to each row, one after the other: doubles add up as in a loop.
+
+    Args:
+        ufunc: A function of two values, such as `np.add`.
+        values: One value per row.
+    """
+    out = np.empty_like(values)
+    # infinite values are legal: no warnings about them
+    with np.errstate(all="ignore"):
+        # `accumulate` has no way to begin anew at each key
+        for start, end in zip(keys.first.tolist(), keys.end.tolist(), strict=True):
+            ufunc.accumulate(values[start:end], out=out[start:end])
+    return out
+
+
+def parted(
+    rows: pa.RecordBatch, keys: Keys, special: Sequence[Mask]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows of lines without special rows, and the rows of all other lines.
+
+    `rows` are in the order of lines, which `keys` keeps: it brings rows together only within a line.
+
+    Args:
+        special: Masks of rows that are not plain.
+    """
+    # whole lines: the keys of a line share a buffer, so none of them is decided alone
+    apart = keys.lines_with(np.logical_or.reduce(special))
+    if not apart.any():
+        return rows, rows.slice(0, 0)
+    return rows.filter(pa.array(~apart)), rows.filter(pa.array(apart))

@@ -1,0 +1,130 @@
+"""Null-safe comparison, of Arrow arrays row by row and of Python values: null equals null, NaN equals NaN.
+
+A map's entries have no order. Arrow gives a map as a list of (key, value) tuples, and no other type as a list
+of tuples: so a map is distinguished from an array here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.identity import identity
+
+
+def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
+    """Return True where two values are not the same; never null.
+
+    Example: `differs([1, None, nan], [1, 2, nan])` is `[False, True, False]`.
+    """
+    if pa.types.is_struct(left.type):
+        unequal = _any_field_differs(left, right)
+    elif pa.types.is_nested(left.type):
+        # Arrow has no comparison of lists and maps.
+        return pc.invert(pa.array(map(equal, left.to_pylist(), right.to_pylist()), pa.bool_()))
+    elif pa.types.is_null(left.type):
+        return pa.repeat(False, len(left))
+    else:
+        unequal = pc.not_equal(left, right)
+        if pa.types.is_floating(left.type):
+            both_nan = pc.and_(pc.is_nan(left), pc.is_nan(right))
+            unequal = pc.and_not(unequal, both_nan)
+    if not left.null_count and not right.null_count:
+        return unequal
+    return pc.if_else(
+        pc.and_(left.is_valid(), right.is_valid()), unequal, pc.xor(left.is_valid(), right.is_valid())
+    )
+
+
+def any_differs(left: pa.StructArray, right: pa.StructArray, names: tuple[str, ...]) -> pa.BooleanArray:
+    """Return True where any of the named fields differs between the two structs, whatever their
+    own validity.
+
+    Args:
+        names: The fields that are compared.
+    """
+    result = pa.repeat(False, len(left))
+    for name in names:
+        result = pc.or_(result, differs(left.field(name), right.field(name)))
+    return result
+
+
+def _any_field_differs(left: pa.StructArray, right: pa.StructArray) -> pa.BooleanArray:
+    return any_differs(left, right, tuple(field.name for field in left.type))
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Return whether two Python values are equal; null and NaN equal themselves, and a map's order does not
+    count.
+
+    Example: the maps `[("a", 1), ("b", 2)]` and `[("b", 2), ("a", 1)]` are equal, `[1, 2]` and `[2, 1]` not.
+    """
+    # decides most pairs; what follows is for NaN, and for maps inside of other values
+    if left is right or left == right:
+        return True
+    if isinstance(left, float) and isinstance(right, float):
+        return left != left and right != right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        if len(left) != len(right):
+            return False
+        if _is_map(left) and _is_map(right):
+            # entries have no order, so they are compared as sets
+            return identity(left) == identity(right)
+        return all(map(equal, left, right))
+    return False
+
+
+def ordered(value: Any) -> Any:
+    """Return the value with the entries of every map in it in one order, the same for equal maps.
+
+    The order itself has no meaning.
+
+    Example: `ordered([("b", 1), ("a", 2)])` is `[("a", 2), ("b", 1)]`.
+    """
+    if isinstance(value, dict):
+        return {name: ordered(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(ordered, value))
+    if isinstance(value, list):
+        parts = list(map(ordered, value))
+        return _by_key(parts) if _is_map(parts) else parts
+    return value
+
+
+def unsigned_zero(value: Any) -> Any:
+    """Return the value with every -0.0 in it as 0.0: they are equal, so they must have one text
+    and one hash.
+
+    Example: `unsigned_zero({"x": -0.0})` is `{"x": 0.0}`.
+    """
+    if isinstance(value, float):
+        # -0.0 + 0.0 is 0.0
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: unsigned_zero(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unsigned_zero, value))
+    return value
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
+
+
+def _by_key(entries: list[Any]) -> list[Any]:
+    """Return a map's entries by the text of their keys: keys of every type have one, structs included."""
+    return sorted(entries, key=lambda entry: repr(unsigned_zero(entry[0])))
+
+
+def has_map(type_: pa.DataType) -> bool:
+    """Return whether a value of this type can contain a map.
+
+    Example: it is True for a list of maps.
+    """
+    return pa.types.is_map(type_) or any(
+        has_map(type_.field(number).type) for number in range(type_.num_fields)
+    )

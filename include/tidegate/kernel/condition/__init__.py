@@ -1,0 +1,53 @@
+"""SQL conditions that are evaluated between records: `where`, and `equal: {sql: …}`.
+
+Spark cannot evaluate them there, so a small part of its SQL is evaluated here, with Spark's own results:
+nulls, NaN and number types as under ANSI mode. `spec` checks the text and makes the tree; `compiler`
+describes the tree's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tidegate.errors import ConditionFailed
+from tidegate.kernel.condition.compiler import Part, Tree, compiled
+from tidegate.kernel.condition.values import Unfit
+
+__all__ = ["Condition", "Tree"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition: `text` as the user wrote it, for messages, and its meaning `tree`.
+
+    Example: `Condition("total > 0", (">", ("column", "total"), ("literal", 0))).evaluate({"total": 1})` is
+    True.
+    """
+
+    text: str
+    tree: Tree
+
+    @cached_property
+    def _root(self) -> Part:
+        return compiled(self.tree)
+
+    def evaluate(self, row: Mapping[str, Any]) -> bool | None:
+        """Return True, False or null for a row, a mapping of columns in which structs are mappings.
+
+        Raises ConditionFailed if there is no result, such as after a division by zero, or it is no boolean.
+        """
+        try:
+            result = self._root(row)
+        except Unfit as unfit:
+            raise ConditionFailed(f"`{self.text}` has no result: {unfit.what}", unfit.fix) from None
+        if result is None or result is True or result is False:
+            return result
+        what = f"`{self.text}` gives {result!r}, which is neither true nor false"
+        raise ConditionFailed(what, "Write a comparison, such as `total > 0`.")
+
+    def __reduce__(self) -> tuple[type[Condition], tuple[str, Tree]]:
+        # pickle only the tree: the compiled lambdas cannot be pickled
+        return Condition, (self.text, self.tree)

@@ -1,0 +1,224 @@
+"""The entries of one group of rows: created, looked up, restored from state, and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.kernel.bounded import Buffer
+from tidegate.kernel.columns import Columns
+from tidegate.kernel.entry import NEVER, Entry
+from tidegate.kernel.fence import Fences
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.timers import Timers
+from tidegate.kernel.values import Values
+from tidegate.kernel.windows import Span
+
+
+class Entries:
+    """Entries by key and window. `changed` has each entry once of which a state row must be written.
+
+    Removed entries that have a state row are kept until the group is finished: an entry that is created again
+    for the same key and window takes that row over, so that an entry never has two rows.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        columns: Columns,
+        values: Values,
+        timers: Timers,
+        buffer: Buffer | None,
+        is_replay: bool = False,
+    ) -> None:
+        self._stage = stage
+        self._columns = columns
+        self._values = values
+        self._timers = timers
+        self._buffer = buffer
+        self._fences = Fences(stage.deduplicate, columns, is_replay)
+        self._by_root = stage.deduplicate == "root"
+        self._keys: dict[str, dict[Span | None, Entry]] = {}
+        self._key: str | None = None
+        self._windows: dict[Span | None, Entry] = {}
+        self._removed: dict[tuple[str, Span | None], Entry] = {}
+        self.changed: list[Entry] = []
+        self.expire = stage.window is not None or stage.emit.expires
+        """Whether entries expire: then an entry without a timer has expired."""
+
+    def at(self, row: int, span: Span | None) -> Entry:
+        """Return the entry of a row's key and a window; create it if there is none.
+
+        Args:
+            row: A row of the key; it becomes the row of an entry that is created.
+            span: The window; None without windows.
+        """
+        key = self._columns.key[row]
+        # rows are sorted by key: usually the next record has the same one
+        if key != self._key:
+            self._key, self._windows = key, self._keys.setdefault(key, {})
+        # an entry is never falsy: it has neither a length nor a truth value
+        return self._windows.get(span) or self._created(key, span, row)
+
+    def _created(self, key: str, span: Span | None, row: int) -> Entry:
+        window = self._stage.window
+        close = NEVER if window is None or span is None else window.close(span)
+        self._windows[span] = Entry(key, span, close, row)
+        return self._windows[span]
+
+    def _take_row_over(self, entry: Entry) -> None:
+        """Let an entry that is created again take over the state row of the removed one: one row per entry.
+
+        Not before the entry has changed: an entry that only a suppressed record has created writes nothing,
+        and then the row must say that the removed entry has expired.
+        """
+        removed = self._removed.pop((entry.key, entry.window), None)
+        if removed is not None:
+            entry.stored, removed.stored = True, False
+            entry.stored_live, removed.stored_live = removed.stored_live, False
+
+    def entries_of_key(self, row: int) -> list[Entry]:
+        """Return all entries of a row's key."""
+        # a copy: the caller may remove entries while it visits them
+        return list(self._keys.get(self._columns.key[row], {}).values())
+
+    def pending(self) -> list[Entry]:
+        """Return the entries that hold records back, in the order of their timers, then by key and window."""
+        pending = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
+        return sorted(
+            pending, key=lambda entry: (self._timers.waits_until(entry), entry.key, entry.window or ())
+        )
+
+    def restore(self, row: int) -> None:
+        """Restore an entry from its state row; of several rows of an entry the last one counts.
+
+        Args:
+            row: A state row. State comes before the records of its group.
+        """
+        stored = self._columns.stored
+        start, end = stored["window_start"][row], stored["window_end"][row]
+        entry = self.at(row, None if start is None else (start, end))
+        entry.row = row
+        entry.stored = True
+        entry.timestamp = self._columns.timestamp[row]
+        entry.accumulator, entry.emitted = self._values.restore(row)
+        if self._stage.remembers_hashes:
+            entry.emitted = stored["digest"][row]
+        entry.pending = entry.stored_pending = stored["pending"][row] or 0
+        entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
+        entry.since = stored["since"][row]
+        entry.emitted_timestamp = stored["emitted_timestamp"][row]
+        if entry.emitted_timestamp is None and entry.emitted is not None:
+            # rows of `columnar` for an exact `change`: they are written only with an emission
+            entry.emitted_timestamp = entry.timestamp
+        if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
+            entry.flushed_at = stored["flushed_at"][row]
+        entry.stored_live = stored["live"][row]
+        self._fences.restore(entry, row)
+        self._restore_timer(entry, stored["due_at"][row])
+
+    def _restore_timer(self, entry: Entry, due: int | None) -> None:
+        entry.due = NEVER
+        if due is not None:
+            self._timers.restore(entry, due)
+        elif self.expire and not entry.stored_live:
+            self._drop(entry)  # the row says that it has expired
+        self.note_pending(entry)
+
+    def repeats(self, entry: Entry, row: int) -> bool:
+        """Return whether the entry has had the row's record already.
+
+        Args:
+            entry: An entry with a fence, or without one: then nothing is repeated.
+            row: A record.
+        """
+        return entry.fence is not None and self._fences.repeats(entry, row)
+
+    def advance(self, entry: Entry, row: int) -> None:
+        """Note the row's record as the last one that changed the entry."""
+        entry.row = row
+        if self._by_root:
+            self._fences.advance(entry, row)
+        if not entry.changed:
+            self.touch(entry)
+
+    def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
+        """Give a merged session the fences of the sessions that it is made of.
+
+        Args:
+            merged: The new session.
+            joined: The sessions that it replaces.
+        """
+        if not self._by_root:
+            merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
+        merged.fence_row = max((e.fence_row for e in joined if e.fence_row is not None), default=None)
+
+    def touch(self, entry: Entry) -> None:
+        """Note that the entry has changed."""
+        if not entry.changed:
+            entry.changed = True
+            self.changed.append(entry)
+            self._take_row_over(entry)
+
+    def note_pending(self, entry: Entry) -> None:
+        """Report to a bounded buffer that the records which the entry holds back have changed."""
+        if self._buffer is not None:
+            self._buffer.update(entry)
+
+    def empty(self, entry: Entry) -> None:
+        """Note that the entry holds nothing back any more."""
+        entry.empty()
+        self.note_pending(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Remove the entry; a state row will record the removal."""
+        self._drop(entry)
+        entry.removed = True
+        self.touch(entry)
+        if entry.stored:
+            self._removed[entry.key, entry.window] = entry
+
+    def savepoint(self, row: int) -> Callable[[], None]:
+        """Return a function that undoes all later changes to the entries of the row's key.
+
+        Args:
+            row: A record that may turn out to be unusable.
+        """
+        key = self._columns.key[row]
+        windows = self._keys.setdefault(key, {})
+        before = dict(windows)
+        removed = {place: entry for place, entry in self._removed.items() if place[0] == key}
+        # entries change in place, so all attributes are saved; of what grows, a mark in constant time
+        slots = [(entry, entry.slots()) for entry in (*before.values(), *removed.values())]
+        marks = [(entry, self._values.mark(entry.accumulator)) for entry in before.values()]
+        changed = len(self.changed)
+
+        def roll_back() -> None:
+            # entries that came since then leave the buffer; `Timers` skips them without a due time
+            for entry in windows.values():
+                entry.due = NEVER
+                self.empty(entry)
+            windows.clear()
+            windows.update(before)
+            for place in [place for place in self._removed if place[0] == key]:
+                del self._removed[place]
+            self._removed.update(removed)
+            for entry, values in slots:
+                entry.reset(values)
+            for entry, mark in marks:
+                entry.accumulator = self._values.undo(mark)
+                self.note_pending(entry)
+            del self.changed[changed:]
+
+        return roll_back
+
+    def clear(self) -> None:
+        """Forget the group, which is finished."""
+        self.changed.clear()
+        self._keys.clear()
+        self._key = None
+        self._removed.clear()
+
+    def _drop(self, entry: Entry) -> None:
+        del self._keys[entry.key][entry.window]
+        entry.due = NEVER
+        self.empty(entry)

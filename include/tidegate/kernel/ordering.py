@@ -1,0 +1,207 @@
+"""The order in which the records of one key are taken (DESIGN, "Order"), and that of emissions.
+
+Records are taken in the order (topic, partition, turn). Where a key's records sit in several partitions the
+order is (timestamp, topic, partition, turn), and only those keys are sorted once more. Under a `sequence` the
+time of its partition replaces a record's timestamp: it never goes back, so that the records of a partition
+keep their order, whichever of them are left out between two passes. In a later stage a record is an emission
+of the stage before, and its rank replaces its timestamp.
+
+Emissions have the order of their ranks: (instant, turn, part, key, ordinal). One process that takes a
+partition record by record, and after each record fires all timers that are due by (due, key, window), emits
+in that order, once its emissions are sorted by when they happened. Of one instant come first the emissions of
+the record with which its partition's time reaches the instant, then those of the timers that waited for it,
+then those of each later record. So a task can rank the emissions of its keys without those of other keys, and
+the ranks of a batch do not depend on where the batch begins and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.grouping import changes, starts
+from tidegate.kernel.rows import LAST, RANK, RECORD
+
+Ints = npt.NDArray[np.int64]
+
+
+def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows, sorted by these columns. Spark sorts them by their hash only, which
+    compares no rows.
+
+    Args:
+        by: Column names, the most significant first; see `order`.
+    """
+    if _is_sorted(rows, by):
+        return rows
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by]))
+
+
+def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
+    """Return whether the rows are sorted, which is found much faster than the order; False if a column has
+    nulls.
+    """
+    tied: pa.BooleanArray | None = None
+    for column in map(rows.column, by):
+        if column.null_count:
+            return False
+        before, after = column.slice(0, max(rows.num_rows - 1, 0)), column.slice(1)
+        falls, same = pc.greater(before, after), pc.equal(before, after)
+        if pc.any(falls if tied is None else pc.and_(falls, tied)).as_py():
+            return False
+        tied = same if tied is None else pc.and_(same, tied)
+    return True
+
+
+def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.RecordBatch, int]:
+    """Return the rows in the order in which they are applied, and the number of keys in several partitions.
+
+    `by_time`: the time of its partition replaces a record's timestamp.
+
+    Args:
+        rows: Rows of whole keys, sorted as `rows.BY_KEY`.
+    """
+    start = starts(rows.column("key"))
+    moved = _leaves_partition(rows, start)
+    # usually each key is in one partition, and its rows are in order already
+    if not pc.any(moved).as_py():
+        return rows, 0
+    key_number = pc.cumulative_sum(start.cast(pa.int64()))
+    several = pc.unique(key_number.filter(moved))
+    merged = pc.is_in(key_number, value_set=several)
+    across = _across_partitions(rows, by_time)
+    order = pa.table(
+        {
+            "key": key_number,
+            "kind": rows.column("kind"),
+            "seq": rows.column("updated_seq"),
+            # null for all other keys: there only topic, partition and turn decide
+            **{name: pc.if_else(merged, column, None) for name, column in across.items()},
+            "topic": rows.column("topic"),
+            "partition": rows.column("partition"),
+            "turn": rows.column("turn"),
+            "part": rows.column("part"),
+        }
+    )
+    by = [(name, "ascending") for name in order.column_names]
+    return rows.take(pc.sort_indices(order, sort_keys=by)), len(several)
+
+
+def _across_partitions(rows: pa.RecordBatch, by_time: bool) -> dict[str, pa.Array]:
+    """Return the columns that order the records of a key across partitions."""
+    if "rank" in rows.schema.names:
+        return {f"rank.{field.name}": pc.struct_field(rows.column("rank"), field.name) for field in RANK}
+    timestamp = rows.column("timestamp")
+    return {"timestamp": pc.max_element_wise(rows.column("time"), timestamp) if by_time else timestamp}
+
+
+def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:
+    """Return True at a record whose topic-partition differs from that of its key's record before it."""
+    elsewhere = pc.or_(changes(rows.column("topic")), changes(rows.column("partition")))
+    record = pc.equal(rows.column("kind"), RECORD)
+    # the key's state rows come first
+    after_record = pc.and_not(pc.and_(record, pc.invert(changes(rows.column("kind")))), start)
+    return pc.and_(after_record, elsewhere)
+
+
+def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArray:
+    """Return True at a record at or before the position that last changed its key's state.
+
+    `state` has per row the number of the key's state row, or null.
+
+    Args:
+        rows: Records and state rows, with their positions.
+    """
+    same_partition = pc.and_(
+        pc.equal(rows.column("topic"), rows.column("topic").take(state)),
+        pc.equal(rows.column("partition"), rows.column("partition").take(state)),
+    )
+    not_after = pc.less_equal(rows.column("offset"), rows.column("offset").take(state))
+    return pc.fill_null(pc.and_(same_partition, not_after), False)
+
+
+def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, pa.Array]:
+    """Return the columns `turn` and `part` of emissions.
+
+    `cause` is per emission the row of the record that triggers it, or FIRST, TIMER or LAST, which replace the
+    record's turn. `values(column, rows)` reads rows.
+
+    Args:
+        values: Returns a column at row numbers.
+        cause: One element per emission.
+    """
+    by_record = (cause >= 0) & (cause < LAST)
+    if not by_record.any():
+        return {"turn": pa.array(cause), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
+    row = np.where(by_record, cause, 0)
+    turn, part = (_ints(values(name, row)) for name in ("turn", "part"))
+    return {
+        "turn": pa.array(np.where(by_record, turn, cause)),
+        "part": pa.array(np.where(by_record, part, 0)),
+    }
+
+
+def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:
+    """Return emissions of whole keys, in their order, with `instant`, `turn` and `part`.
+
+    Within a key (`by_partition`: a key and topic-partition) these never fall: an emission that would rank
+    below an earlier one gets that one's rank. A timer can be due before the record that its key emits first,
+    if time has come to the timer with that record.
+
+    Args:
+        emissions: Rows of kind EMISSION, with `at`, `turn` and `part`.
+    """
+    columns = [_ints(emissions.column(name)) for name in ("at", "turn", "part")]
+    group = _group_numbers(emissions, ("key", "topic", "partition") if by_partition else ("key",))
+    order = np.argsort(group, kind="stable")
+    # ranks rarely fall, and finding that out needs no sort by value
+    if _falls([group[order], *(column[order] for column in columns)]):
+        source = _highest_before(group, columns, order)
+        columns = [column[source] for column in columns]
+    for name, column in zip(("instant", "turn", "part"), columns, strict=True):
+        place = emissions.schema.get_field_index(name)
+        field = emissions.schema.field(place)
+        emissions = emissions.set_column(place, field, pa.array(column, field.type))
+    return emissions
+
+
+def _falls(columns: Sequence[Ints]) -> bool:
+    """Return whether a row is below the one before it. The first column numbers groups, and never falls; in
+    a group the second column decides, then the third, and so on."""
+    same = np.equal(columns[0][1:], columns[0][:-1])
+    for column in columns[1:]:
+        before, now = column[:-1], column[1:]
+        if (same & (now < before)).any():
+            return True
+        same &= now == before
+    return False
+
+
+def _highest_before(group: Ints, columns: Sequence[Ints], order: Ints) -> Ints:
+    """Return, per row, a row with the highest values in its group so far. `order`: rows, group by group."""
+    by_value = np.lexsort(columns[::-1])
+    # a row's place among all values: one number to compare, instead of three columns
+    height = np.empty(len(order), np.int64)
+    height[by_value] = np.arange(len(order))
+    # each group begins above all heights of the groups before it: one running maximum serves all
+    base = group[order] * len(order)
+    reached = np.empty(len(order), np.int64)
+    reached[order] = np.maximum.accumulate(height[order] + base) - base
+    return by_value[reached]
+
+
+def _group_numbers(rows: pa.RecordBatch, by: Sequence[str]) -> Ints:
+    """Return the number of each row's group."""
+    group = np.zeros(rows.num_rows, np.int64)
+    for name in by:
+        encoded = rows.column(name).dictionary_encode()
+        group = group * len(encoded.dictionary) + _ints(encoded.indices)
+    return group
+
+
+def _ints(column: pa.Array) -> Ints:
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)

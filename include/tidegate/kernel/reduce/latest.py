@@ -1,0 +1,110 @@
+"""`reduce: latest`: the newest record's columns. References are places in a pool of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.json_text import encoder
+from tidegate.kernel.rows import STATE
+from tidegate.kernel.values import Reduce
+
+
+@dataclass(frozen=True)
+class Latest(Reduce):
+    """The newest record's columns; a null value deletes the key.
+
+    The accumulator is the value's place in a pool, so that values stay in Arrow.
+    """
+
+    newest_only: ClassVar[bool] = True
+
+    @property
+    def takes_nulls(self) -> bool:
+        """True: a null value deletes the key."""
+        return True
+
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return the type of the records' columns."""
+        return value
+
+    def output_type(self, value: pa.DataType) -> pa.DataType:
+        """Return the type of the records' columns."""
+        return value
+
+    def bind(self, rows: pa.RecordBatch) -> LatestValues:
+        """Return the values of these rows."""
+        return LatestValues(rows)
+
+
+class LatestValues:
+    """Values in a pool: row i's value, of a record or of a state row, is at i; the emission that a state row
+    has is at i + the number of rows.
+    """
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows.num_rows
+        state = pc.equal(rows.column("kind"), STATE)
+        self._pool = rows.column("value")
+        if pc.any(state).as_py():
+            values = pc.if_else(state, rows.column("accumulator"), rows.column("value"))
+            self._pool = pa.concat_arrays([values, rows.column("emitted")])
+        self.null = self._pool.is_null().to_pylist()
+        self._columns: dict[str, list[Any]] = {}
+        self._text = encoder(self._pool.type)
+
+    def fold(self, accumulator: Any, row: int) -> Any:
+        """Return the row's own value."""
+        return None if self.null[row] else row
+
+    def output(self, accumulator: Any) -> Any:
+        """Return the accumulator, which is the output."""
+        return accumulator
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """Return the later session's value."""
+        return older if newer is None else newer
+
+    def mark(self, accumulator: Any) -> Any:
+        """Return the reference, which is never changed."""
+        return accumulator
+
+    def undo(self, mark: Any) -> Any:
+        """Return the reference."""
+        return mark
+
+    def restore(self, row: int) -> tuple[Any, Any]:
+        """Return the places of the state row's value, and of its last emission."""
+        emitted = row + self._rows
+        return (None if self.null[row] else row), (None if self.null[emitted] else emitted)
+
+    def field(self, name: str) -> Callable[[Any], Any]:
+        """Return a function that reads one column."""
+        if name not in self._columns:
+            # each column becomes Python objects at most once, and only if something compares or tests it
+            self._columns[name] = pc.struct_field(self._pool, name).to_pylist()
+        return self._columns[name].__getitem__
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of one column."""
+        return self._pool.type.field(name).type
+
+    def size(self, accumulator: Any) -> int:
+        """Return the bytes of the value's JSON text."""
+        return 0 if accumulator is None else len(self._text(self._pool[accumulator].as_py()).encode())
+
+    def event_size(self, row: int) -> int:
+        """Return the bytes of the JSON text of the row's own value."""
+        return self.size(None if self.null[row] else row)
+
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
+        return self._pool.take(pa.array(accumulators, pa.int64()))
+
+    def output_array(self, outputs: Sequence[Any]) -> pa.Array:
+        """Return outputs as a column."""
+        return self._pool.take(pa.array(outputs, pa.int64()))

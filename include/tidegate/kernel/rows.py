@@ -1,0 +1,186 @@
+"""The shape of the rows that go into the kernel and come out of it.
+
+Into the kernel come rows in the order of their hashes:
+
+=================  ==============  ================================================================
+kind               int8            STATE, RECORD, or QUARANTINED (passed through)
+hash               int64           the same for all rows that are decided together: of the key, or, where a
+                                   buffer is bounded, of the topic-partition
+key                string          the canonical key; null only when quarantined
+updated_seq        int64           state rows: the batch that wrote them; the newest of an entry counts
+topic              string          position of the record; of a state row: the record that last changed it
+partition          int32
+offset             int64
+turn               int64           the record's place in its partition: its offset, or, in a later
+                                   stage, the number of the emission that it was
+part               int32           its index in the record that it was exploded from, else 0
+timestamp          int64           epoch ms; of a state row: the largest timestamp folded into it
+time               int64           stream time of the partition before the record; null where no time is kept
+source             string          the chain of hops before this one, or null
+rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
+passes             bool            whether the stage's `where` accepts this record, for `latest` without a
+                                   window that holds nothing back; null: not tested
+value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
+input              struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
+-----------------  --------------  ---- state rows only ------------------------------------------
+accumulator        struct | null   the fold of its records so far (`reduce.accumulator_type`)
+emitted            struct | null   the last emitted value (`reduce.output_type`); null: nothing, or a deletion
+digest             string          in place of `emitted`, if the stage stores hashes only
+live               bool            whether the entry exists; false: nothing is left of it but this row
+window_start       int64           epoch ms; null without a window
+window_end         int64
+pending            int64           number of records that are held back
+since              int64           the time from which they wait: the timestamp of the first of them, or its
+                                   partition's time with it, if arrival counts
+bytes              int64           size of what is held back, if it is counted
+due_at             int64           when its timer fires; null: no timer, or a window that is over
+emitted_timestamp  int64           timestamp of the last emission
+flushed_at         int64           when it was last flushed, if the next flush depends on it
+=================  ==============  ================================================================
+
+The kernel yields rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values
+that break an expectation, which is their `reason`), QUARANTINED, TRACE (if requested), and last one row of
+kind COUNTS whose `counts` is a JSON object.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from tidegate.kernel.stage import Stage
+
+STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
+
+FIRST, TIMER, LAST = -2, -1, 2**63 - 1
+"""Replaces the turn of the record that triggers an emission.
+
+FIRST: the time of the record's partition reaches the instant with the record. TIMER: a timer that waited for
+the instant triggers the emission. LAST: the emission is drained at the end of the batch.
+"""
+
+FUTURE_MS = 24 * 60 * 60 * 1000
+"""A record whose timestamp is further in the future is not believed, and quarantined."""
+
+POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+ENTRY = [
+    pa.field("digest", pa.string()),
+    pa.field("live", pa.bool_()),
+    pa.field("window_start", pa.int64()),
+    pa.field("window_end", pa.int64()),
+    pa.field("pending", pa.int64()),
+    pa.field("since", pa.int64()),
+    pa.field("bytes", pa.int64()),
+    pa.field("due_at", pa.int64()),
+    pa.field("emitted_timestamp", pa.int64()),
+    pa.field("flushed_at", pa.int64()),
+]
+"""The columns of a state row about its entry, besides its values."""
+
+RANK = pa.struct(
+    [
+        pa.field("instant", pa.int64()),
+        pa.field("turn", pa.int64()),
+        pa.field("part", pa.int32()),
+        pa.field("key", pa.string()),
+        pa.field("ordinal", pa.int64()),
+    ]
+)
+"""The rank of an emission among all emissions of its stage and batch (`ordering`)."""
+
+BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
+BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
+
+
+def input_schema(
+    value: pa.DataType,
+    accumulator: pa.DataType,
+    output: pa.DataType,
+    input_type: pa.DataType,
+    later: bool = False,
+) -> pa.Schema:
+    """Return the schema of rows that go into the kernel.
+
+    Args:
+        value: the type of the records' columns.
+        accumulator: the type of the stage's accumulator.
+        output: the type of its emissions.
+        input_type: the type of a quarantined record.
+        later: the stage reads emissions of another stage.
+    """
+    return pa.schema(
+        [
+            pa.field("kind", pa.int8()),
+            pa.field("hash", pa.int64()),
+            pa.field("key", pa.string()),
+            pa.field("updated_seq", pa.int64()),
+            *POSITION,
+            pa.field("turn", pa.int64()),
+            pa.field("part", pa.int32()),
+            pa.field("timestamp", pa.int64()),
+            pa.field("time", pa.int64()),
+            pa.field("source", pa.string()),
+            *([pa.field("rank", RANK)] if later else []),
+            pa.field("passes", pa.bool_()),
+            pa.field("value", value),
+            pa.field("input", input_type),
+            pa.field("accumulator", accumulator),
+            pa.field("emitted", output),
+            *ENTRY,
+        ]
+    )
+
+
+def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
+    """Return the schema of rows that come out of a stage; `rows` is the schema of rows that go in.
+
+    Emissions have `value`, `at` (when they happened, epoch ms), `reason`, and `turn` and `part` of the record
+    that triggered them; in place of its turn, FIRST, TIMER or LAST. `ordering.ranked` sets `instant`. A trace
+    has what became of a record in `reason`, and in `trace` a JSON object of its value and of the state before
+    it.
+    """
+    value, input_type = rows.field("value").type, rows.field("input").type
+    accumulator, output = stage.reduce.accumulator_type(value), stage.reduce.output_type(value)
+    return pa.schema(
+        [
+            pa.field("kind", pa.int8()),
+            pa.field("hash", pa.int64()),
+            pa.field("key", pa.string()),
+            pa.field("ordinal", pa.int64()),  # emissions: their order within the key
+            *POSITION,
+            pa.field("timestamp", pa.int64()),
+            pa.field("at", pa.int64()),
+            pa.field("instant", pa.int64()),
+            pa.field("turn", pa.int64()),
+            pa.field("part", pa.int32()),
+            pa.field("source", pa.string()),
+            pa.field("reason", pa.string()),
+            pa.field("counts", pa.string()),
+            pa.field("trace", pa.string()),
+            pa.field("value", output),
+            pa.field("input", input_type),
+            pa.field("accumulator", accumulator),
+            pa.field("emitted", output),
+            *ENTRY,
+        ]
+    )
+
+
+def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Return a batch of `schema` with these columns; all others are null.
+
+    Args:
+        kind: The kind of all rows, such as STATE.
+        columns: Column name -> array; cast to the type that `schema` has.
+        rows: Their number.
+    """
+    filled = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
+    # null columns of one type share one array: a large array costs the pages that it touches first
+    nulls = cache(partial(pa.nulls, rows))
+    arrays = [
+        filled[field.name].cast(field.type) if field.name in filled else nulls(field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,127 @@
+"""The kernel's inputs beside rows: a stage, and the batch that is applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from tidegate.kernel.condition import Condition
+from tidegate.kernel.expectation import RowExpectation
+from tidegate.kernel.strategy import Bound, Clock, Emit
+from tidegate.kernel.unchanged import Unchanged
+from tidegate.kernel.values import Reduce
+from tidegate.kernel.windows import Window
+
+Place = tuple[str, int]
+"""A topic-partition."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The rules by which records fold into a value, and by which it is emitted. A buffer without `bound` has
+    no limit.
+
+    Args:
+        reduce: folds records into a value.
+        emit: the strategy.
+        window: None: one entry per key.
+        on_error: what becomes of a record that cannot be folded, tested or compared; for `quarantine` the
+            rows' `input` must contain it.
+        expectations: a value that breaks one of them is refused: it is not emitted, and leaves the kernel as
+            a row of kind REFUSED.
+        name: for messages.
+        tells_before: each emission has in `emitted` the value that it replaces; requires `remembers_emitted`.
+        unchanged: how a record marks columns that it leaves unchanged; see there for the supported stages.
+        by_time: records in several partitions are taken by the times of their partitions, so that the records
+            of each keep their order, whichever of them an earlier pass left out.
+    """
+
+    reduce: Reduce
+    emit: Emit
+    window: Window | None = None
+    where: Condition | None = None
+    deduplicate: Literal["offset", "root", "none"] = "offset"
+    bound: Bound | None = None
+    on_error: Literal["stop", "quarantine"] = "stop"
+    expectations: tuple[RowExpectation, ...] = ()
+    name: str = ""
+    tells_before: bool = False
+    unchanged: Unchanged | None = None
+    by_time: bool = False
+
+    @property
+    def clock(self) -> Clock:
+        """The time that counts for the stage."""
+        return self.emit.clock
+
+    @property
+    def remembers_emitted(self) -> bool:
+        """Whether an entry's state has the last emitted value. Events and flushed aggregates are facts that
+        nothing replaces; and with a bounded buffer, a key has an entry in each partition.
+        """
+        if self.remembers_hashes or self.bound is not None or self.reduce.lists_events:
+            return False
+        return self.reduce.newest_only or self.window is not None or not self.emit.empties
+
+    @property
+    def remembers_hashes(self) -> bool:
+        """Whether a hash is stored of the last emission, in place of the value."""
+        return self.emit.marks
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether its state rows have values."""
+        return not (self.remembers_hashes and self.reduce.newest_only)
+
+
+def groups(stage: Stage) -> tuple[str, ...]:
+    """Return the columns whose rows are decided together. They have one hash.
+
+    Example: `("key",)`, or with a bounded buffer `("topic", "partition")`.
+    """
+    return ("topic", "partition") if stage.bound else ("key",)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The parameters of a batch beside its rows. All times are in epoch ms; -1: none.
+
+    Args:
+        times: stream time of each topic-partition at the end of the batch.
+        clock: under `clock: run`, this batch's clock, which applies to all topic-partitions but those of
+            `cut`.
+        floor: the largest clock of earlier batches for topic-partitions that `clocks` does not have.
+        clocks: the largest clock that earlier batches applied to a topic-partition.
+        cut: topic-partitions in which the batch leaves records of its interval unread.
+        drain: emit all that is held back.
+        replay: its records were in quarantine, so that no batch has applied them, wherever they are in their
+            partitions; fences stay as they are.
+        trace: also yield what became of each record.
+    """
+
+    times: Mapping[Place, int] = field(default_factory=dict)
+    clock: int | None = None
+    floor: int = -1
+    clocks: Mapping[Place, int] = field(default_factory=dict)
+    cut: frozenset[Place] = frozenset()
+    drain: bool = False
+    replay: bool = False
+    trace: bool = False
+
+    @cached_property
+    def ends(self) -> Mapping[Place, int]:
+        """The time of topic-partitions at the end of the batch; for others it is `least_end`."""
+        places = self.times.keys() | self.clocks.keys() | self.cut
+        return {place: max(self.times.get(place, -1), self._clock_after(place)) for place in places}
+
+    @cached_property
+    def least_end(self) -> int:
+        """The time at the end of the batch of a topic-partition that `ends` does not have."""
+        return max(self.floor, -1 if self.clock is None else self.clock)
+
+    def _clock_after(self, place: Place) -> int:
+        # a clock ahead of unread records of its interval would make them late (DESIGN, "Clock")
+        start = self.clocks.get(place, self.floor)
+        return start if self.clock is None or place in self.cut else max(start, self.clock)

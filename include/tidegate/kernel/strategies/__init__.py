@@ -1,0 +1,33 @@
+"""Emit strategies, which decide when a value is emitted. One file each, with options, the rule per record and
+the rule on whole columns; `docs/strategies.md` shows how to add one.
+
+Nothing else lists strategies: the grammar, the JSON Schema and the messages find them here.
+"""
+
+from importlib import import_module
+
+from tidegate.kernel.strategies.in_sequence import InSequence
+from tidegate.kernel.strategies.once import Once
+from tidegate.kernel.strategy import Emit
+
+_FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval")
+"""A file contains the strategy of its name."""
+_PASSES: tuple[type[Emit], ...] = (Once, InSequence)
+"""The strategies of the passes before the stages, which the source's fields ask for."""
+
+
+def _strategy(name: str) -> type[Emit]:
+    module = import_module(f"{__name__}.{name}")
+    declared = [part for part in vars(module).values() if isinstance(part, type) and issubclass(part, Emit)]
+    return next(strategy for strategy in declared if strategy.on == name)
+
+
+STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
+"""`on` in a pipeline file -> its strategy."""
+
+REASONS = {
+    reason: meaning
+    for strategy in (*STRATEGIES.values(), *_PASSES)
+    for reason, meaning in strategy.reasons.items()
+}
+"""The reasons of emissions, and the fates of records, that strategies give -> their meaning."""

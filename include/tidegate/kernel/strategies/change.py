@@ -1,0 +1,231 @@
+"""`on: change`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from tidegate.kernel.entry import Entry
+from tidegate.kernel.equivalence import Bytes, Equivalence, Exact
+from tidegate.kernel.options import BadOption, Columns, Duration, Form, option
+from tidegate.kernel.strategy import (
+    CLOCK,
+    FIRST_SEEN,
+    Clock,
+    Emit,
+    Marker,
+    Retype,
+    Sameness,
+    StateChange,
+    first_seen,
+)
+from tidegate.kernel.values import Values
+from tidegate.kernel.windows import Window
+
+
+def _is_alone(ignore: Columns | None, options: Mapping[str, Any]) -> None:
+    if ignore is not None and options.get("columns") is not None:
+        raise BadOption("`columns` and `ignore` are both given", "Keep one: the other follows from it.")
+
+
+def _goes_with_bytes(timestamp: bool, options: Mapping[str, Any]) -> None:
+    if timestamp and options.get("equal", Bytes()) != Bytes():
+        fix = "Write `equal: bytes`, or leave it out."
+        raise BadOption("`timestamp: true` goes with `equal: bytes` only", fix)
+
+
+def _can_be_hashed(state: str, options: Mapping[str, Any]) -> None:
+    if state == "hash" and options.get("equal", Exact()).word is None:
+        fix = "Use `state: value`, or `equal: exact` or `bytes`."
+        raise BadOption("hashes can only be compared for equality, not by a distance or a condition", fix)
+
+
+def _has_the_value(clock: str, options: Mapping[str, Any]) -> None:
+    by_clock = clock == "run" and options.get("heartbeat_ms") is not None
+    if by_clock and options.get("state") == "hash":
+        fix = "Use `state: value`, or `clock: stream`, whose heartbeats come with records."
+        raise BadOption("the clock cannot repeat a value if the state has only its hash", fix)
+
+
+@dataclass(frozen=True)
+class Change(Emit):
+    """Emit a record whose value differs from the last emitted one of its key.
+
+    It is compared with the last *emitted* value, so that slow drift is emitted at some point. In a stage,
+    `columns` always lists the compared columns: those that the file lists, or all without `ignore`.
+    """
+
+    columns: Columns | None = option(
+        "Compare only these columns. Null: all.", "columns: [isAvailable]", default=None
+    )
+    ignore: Columns | None = option(
+        "Compare all columns but these.", "ignore: [updatedAt]", default=None, check=_is_alone
+    )
+    equal: Annotated[Equivalence, Form("equivalence")] = option(
+        "When two values count as equal: `exact`, the same `bytes` as JSON, or one of the forms.",
+        "equal: exact",
+        default=Exact(),
+    )
+    timestamp: bool = option(
+        "With `equal: bytes`: whether equal values also need equal timestamps.",
+        "timestamp: true",
+        default=False,
+        check=_goes_with_bytes,
+    )
+    state: Literal["value", "hash"] = option(
+        "Whether state has the emitted value, or only a hash of it.",
+        "state: value",
+        default="value",
+        check=_can_be_hashed,
+    )
+    heartbeat_ms: Duration | None = option(
+        "An unchanged value is emitted again so long after the last emission: "
+        "with a record, and under `clock: run` also without one.",
+        "heartbeat: 1h",
+        default=None,
+        written="heartbeat",
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="stream", check=_has_the_value)
+    on: ClassVar[str] = "change"
+    when: ClassVar[str] = "With a record that changes the value."
+    reasons: ClassVar[Mapping[str, str]] = {
+        **FIRST_SEEN,
+        "heartbeat": "unchanged, but the last emission was a heartbeat ago",
+        "suppressed": "not emitted: the same as what last went out",
+    }
+    timer_reason: ClassVar[str] = "heartbeat"
+    forgets_suppressed: ClassVar[bool] = True
+    is_change: ClassVar[bool] = True
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """Return `new`, `changed` or `deleted` if the value differs from the last emitted one; `heartbeat` if
+        that was emitted long enough ago; else None.
+        """
+        if now is None or entry.emitted is None:
+            return first_seen(entry, now)
+        # the timestamp of the last emission, not of the last record: drift and heartbeats count from there
+        last = entry.emitted_timestamp or 0
+        if same is not None and not same(entry.emitted, now, last, timestamp):
+            return "changed"
+        overdue = self.heartbeat_ms is not None and timestamp - last >= self.heartbeat_ms
+        return self.timer_reason if overdue else None
+
+    @property
+    def repeats_by_clock(self) -> bool:
+        """Whether it has a heartbeat by the clock: an unchanged value is emitted without a record."""
+        return self.clock == "run" and self.heartbeat_ms is not None
+
+    def due(self, entry: Entry) -> int:
+        """Return when the heartbeat is due, or the end of the window if that is earlier."""
+        if not self.repeats_by_clock or entry.emitted is None or entry.flushed_at is None:
+            return entry.close
+        assert self.heartbeat_ms is not None, "there is one"
+        # no heartbeat after the window's end, when the entry expires
+        return min(entry.flushed_at + self.heartbeat_ms, entry.close)
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return the reason of a heartbeat; None if the entry's window is over."""
+        return self.timer_reason if self.repeats_by_clock and at < entry.close else None
+
+    def compare(self, values: Values) -> Sameness:
+        """Return the comparison of two outputs, and with `timestamp` of their timestamps.
+
+        Raises UserFunctionFailed if `equal: python` names a function that does not exist.
+        """
+        same = self.equal.bind(values, self.compared)
+        if not self.timestamp:
+            return same
+        return lambda old, new, old_ms, new_ms: old_ms == new_ms and same(old, new, old_ms, new_ms)
+
+    @property
+    def marks(self) -> bool:
+        """Whether a hash is stored of the emitted value."""
+        return self.state == "hash"
+
+    def marker(self, values: Values) -> Marker:
+        """Return the function that hashes an output: SHA-256, in hex, of its compared columns."""
+        text = self.equal.text(values, self.compared)
+        if self.timestamp:
+            return lambda output, timestamp: hashlib.sha256(text(output) + b"@%d" % timestamp).hexdigest()
+        return lambda output, timestamp: hashlib.sha256(text(output)).hexdigest()
+
+    # on whole columns
+
+    def decides_latest(self, value: pa.StructType) -> bool:
+        """Return whether only the values themselves count, and comparing them cannot fail."""
+        return self.heartbeat_ms is None and not self.marks and self.equal.decides_columns(value)
+
+    def emits_latest(
+        self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
+    ) -> pa.BooleanArray:
+        """Return True where a value differs from what its key emitted before, appears or vanishes."""
+        return self.equal.leaves(now, has_last, start, self.compared)
+
+    @property
+    def stores_times(self) -> bool:
+        """Whether it is not exact: the state rows of an exact one are those of its emissions."""
+        return not self.equal.is_exact
+
+    # for the grammar
+
+    def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
+        """Check that values can be compared. Raises BadOption for events, and for sessions."""
+        if collects:
+            fix = "Use `on: threshold` or `on: update`, or `reduce: latest`."
+            raise BadOption("events are not compared: `on: change` does not go with `reduce: collect`", fix)
+        if window is not None and window.merges:
+            fix = "Use `on: update`, or a tumbling or hopping window."
+            raise BadOption("each record changes its session: `on: change` does not go with `session`", fix)
+
+    def over(self, emitted: tuple[str, ...]) -> Emit:
+        """Return the strategy with `columns` resolved. Raises BadOption if `ignore` leaves no column."""
+        if self.columns is not None or not emitted:
+            return self
+        left = tuple(name for name in emitted if name not in (self.ignore or ()))
+        if not left:
+            raise BadOption("`ignore` leaves nothing to compare", "Compare at least one column.")
+        return replace(self, columns=left)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns that are compared."""
+        return self.columns or ()
+
+    def retyped(self, retype: Retype) -> Emit:
+        """Return the strategy with its condition typed for the actual columns."""
+        return replace(self, equal=self.equal.retyped(retype, self.compared))
+
+    @property
+    def compares_exactly(self) -> bool:
+        """Whether it compares each column by itself."""
+        return self.equal.is_exact
+
+    @property
+    def functions(self) -> Mapping[str, str | None]:
+        """The user's functions that compare -> the digest of their source."""
+        return self.equal.functions
+
+    def with_digests(self) -> Emit:
+        """Return the strategy with the present digests. Raises UserFunctionFailed if a function cannot be
+        imported.
+        """
+        return replace(self, equal=self.equal.with_digests())
+
+    def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
+        """Return whether all columns are compared, exactly, with the last value."""
+        compares_all = self.columns is None or set(self.columns) == set(emitted)
+        return compares_all and self.equal.is_exact and self.state == "value"
+
+    def state_changes(self, after: Change) -> Iterator[StateChange]:
+        """Yield `state`; and for hashes, everything that they are made with."""
+        if self.state != after.state:
+            yield "state", self.state, after.state, "the state does not have the other one"
+        elif self.state == "hash":
+            why = "all values would have another hash, and be emitted again"
+            yield "columns", self.compared, after.compared, why
+            yield "equal", self.equal.word, after.equal.word, why
+            yield "timestamp", self.timestamp, after.timestamp, why

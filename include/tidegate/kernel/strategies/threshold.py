@@ -1,0 +1,177 @@
+"""`on: threshold`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from tidegate.kernel.columnar.held import Buffering
+from tidegate.kernel.entry import NEVER, Entry
+from tidegate.kernel.envelope import Envelope
+from tidegate.kernel.options import BadOption, Count, Duration, Form, option
+from tidegate.kernel.reduce.collect import events_overhead
+from tidegate.kernel.stage import Stage
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, StateChange, Time
+from tidegate.kernel.windows import Window
+
+EventBytes = Annotated[int, Form("event bytes")]
+"""Bytes of events, which only `reduce: collect` keeps."""
+
+
+@dataclass(frozen=True)
+class Threshold(Buffering):
+    """Emit when enough records, bytes or time have gathered, and then empty the buffer.
+
+    Args:
+        count: the number of records at which the buffer is emitted.
+        max_bytes: the limit of the JSON text `{"events": […]}` with the columns of `envelope`. What has
+            gathered is emitted before an event that does not fit beside it. Only a single larger event
+            exceeds the limit.
+        after_ms: the longest time that records wait.
+        since: what `after_ms` counts from: the `arrival` of the first event, which is its partition's time
+            with it; the timestamp of that `first_event`; or the entry's `last_flush`.
+        envelope: the columns that a sink's message has beside the events; None: none.
+    """
+
+    count: Count | None = option("So many records.", "count: 100", default=None)
+    max_bytes: EventBytes | None = option(
+        "So many bytes of events, with `reduce: collect`; no emission has more.",
+        "max_bytes: 900_000",
+        default=None,
+    )
+    after_ms: Duration | None = option(
+        "So long, with any number of records.", "after: 30s", default=None, written="after"
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="run")
+    since: Literal["arrival", "first_event", "last_flush"] = option(
+        "When `after` starts; by default `arrival`, under `clock: stream` `first_event`.",
+        "since: first_event",
+        default="first_event",
+        computed=True,
+    )
+    envelope: Envelope | None = None
+    on: ClassVar[str] = "threshold"
+    when: ClassVar[str] = "When enough has gathered."
+    reasons: ClassVar[Mapping[str, str]] = {
+        "count": "enough records were held back",
+        "bytes": "enough bytes were held back",
+        "elapsed": "the time since the first record came, or since the last flush, has passed",
+        "window_close": "the window is over",
+    }
+    empties: ClassVar[bool] = True
+    timer_reason: ClassVar[str] = "elapsed"
+
+    @classmethod
+    def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Return the options with the default of `since`. Raises BadOption if there is no threshold."""
+        if options["count"] is None and options["max_bytes"] is None and options["after_ms"] is None:
+            raise BadOption(
+                "there is no threshold", "Write `count: 100`, `max_bytes: 900_000` or `after: 60s`."
+            )
+        if "since" not in given:
+            return {**options, "since": "arrival" if options["clock"] == "run" else "first_event"}
+        if options["after_ms"] is None:
+            raise BadOption("`since` says when `after` starts, and `after` is missing", "Write `after: 60s`.")
+        return options
+
+    @property
+    def max_text_bytes(self) -> int | None:
+        """The limit of the JSON text of events."""
+        return self.max_bytes
+
+    @property
+    def full_at(self) -> int | None:
+        """The number of records that fills the buffer."""
+        return self.count
+
+    def starts_at(self, timestamp: Time, now: Time) -> Time:
+        """Return the start of the wait. By `arrival`, a late event is not due before others can gather with
+        it.
+
+        Args:
+            timestamp: The first event's own timestamp.
+            now: The time of its partition with it.
+        """
+        return now if self.waits_from_arrival else timestamp
+
+    @property
+    def waits_from_arrival(self) -> bool:
+        """Whether `after_ms` counts from `arrival`."""
+        return self.since == "arrival"
+
+    def due_since(self, since: Time) -> Time:
+        """Return when `after_ms` has passed; NEVER if it is not set."""
+        return super().due_since(since) if self.after_ms is None else since + self.after_ms
+
+    @property
+    def remembers_flush(self) -> bool:
+        """Whether it counts from the last flush: an event long after that is emitted at once, the very first
+        one waits.
+        """
+        return self.since == "last_flush"
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """Return `count` or `bytes` if the record fills the buffer; `entry` contains it already."""
+        if self.count is not None and entry.pending >= self.count:
+            return "count"
+        if self.max_bytes is None:
+            return None
+        return "bytes" if self._text_bytes([entry], 0) >= self.max_bytes else None
+
+    def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
+        """Return whether the entries of a key do not fit into one text, or not with one more event.
+
+        Args:
+            entries: One entry, or the sessions that become one.
+            event_bytes: The bytes of one more event; None: no event comes.
+        """
+        if self.max_bytes is None or not any(entry.pending for entry in entries):
+            return False
+        more = 0 if event_bytes is None else 1
+        return self._text_bytes(entries, more) + (event_bytes or 0) > self.max_bytes
+
+    def _text_bytes(self, entries: Sequence[Entry], more: int) -> int:
+        """Return the bytes of the entries' events as one text, with the commas of `more` events."""
+        events = events_overhead(sum(entry.pending for entry in entries) + more)
+        last = entries[-1]
+        envelope = 0 if self.envelope is None else self.envelope.json_bytes(last.key, last.window)
+        return envelope + events + sum(entry.bytes for entry in entries)
+
+    def due(self, entry: Entry) -> int:
+        """Return when time has passed, or the end of the window if that is earlier."""
+        return min(self._elapsed(entry), entry.close)
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return the reason for emitting what has gathered."""
+        if not entry.pending:
+            return None
+        # both can be due at the same time: then the reason is `elapsed`
+        return self.timer_reason if self._elapsed(entry) <= at else "window_close"
+
+    def _elapsed(self, entry: Entry) -> int:
+        if not entry.pending:
+            return NEVER
+        flushed = entry.flushed_at if self.since == "last_flush" else None
+        return self.due_since(entry.since if flushed is None else flushed)
+
+    def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
+        """Return whether events are counted only, from one flush to the next."""
+        counted = self.max_bytes is None and not self.remembers_flush and stage.bound is None
+        return counted and stage.reduce.lists_events and self.is_decided_by_key(stage)
+
+    def with_envelope(self, envelope: Envelope | None) -> Emit:
+        """Return the strategy for messages that also have these columns; None: no columns."""
+        return replace(self, envelope=envelope)
+
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return `after_ms`; 0 without it."""
+        return self.after_ms or 0
+
+    def state_changes(self, after: Threshold) -> Iterator[StateChange]:
+        """Yield `after` if it is new: buffered values have no timer."""
+        if self.after_ms is None and after.after_ms is not None:
+            why = "buffered values have no timer, and would wait for their key's next record"
+            yield "after", None, f"{after.after_ms} ms", why

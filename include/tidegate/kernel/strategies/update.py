@@ -1,0 +1,103 @@
+"""`on: update`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.columnar.keys import Keys, Mask, accumulated, mask
+from tidegate.kernel.columnar.result import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.counts import Counts
+from tidegate.kernel.entry import Entry
+from tidegate.kernel.options import option
+from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.strategy import CLOCK, FIRST_SEEN, Clock, Emit, Sameness, first_seen
+
+
+@dataclass(frozen=True)
+class Update(Emit):
+    """Emit with every accepted record; a deletion only if consumers have seen the key."""
+
+    clock: Clock = option(CLOCK, "clock: stream", default="stream")
+    on: ClassVar[str] = "update"
+    when: ClassVar[str] = "With every record."
+    reasons: ClassVar[Mapping[str, str]] = FIRST_SEEN
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """Return `new`, `changed` or `deleted`; None only for the deletion of a key that
+        consumers never saw.
+        """
+        return first_seen(entry, now)
+
+    def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
+        """Return True: every value is emitted."""
+        return True
+
+    def decides_latest(self, value: pa.StructType) -> bool:
+        """Return True: nothing is compared."""
+        return True
+
+    def emits_latest(
+        self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
+    ) -> pa.BooleanArray:
+        """Return True for each value, and for the deletion of one."""
+        return pc.or_(now.is_valid(), has_last)
+
+    def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
+        """Return whether each record emits the aggregates of its key including the record."""
+        return stage.window is None and stage.where is None and stage.reduce.runs_on_columns(value)
+
+    def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
+        """Return masks of the rows whose keys are left to `folding`."""
+        has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("accumulator", "emitted"))
+        # a value that was never emitted: the pipeline file was edited
+        unsent = keys.is_state & (has_value != has_emitted)
+        overflows = stage.reduce.may_overflow(keys)
+        return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.duplicates(stage)
+
+    def decide(
+        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield emissions and state of plain keys: each record emits a result; a key's last result is its new
+        state.
+        """
+        del batch
+        results = stage.reduce.running(keys, schema.field("accumulator").type)
+        timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
+        records = np.flatnonzero(~keys.is_state)
+        counts["used"] += len(records)
+        new = _first_of_all(keys)[records]
+        emitted = EmittedRows(
+            records,
+            results.take(pa.array(records)),
+            timestamps[records],
+            keys.now[records],
+            keys.causes(records),
+            pc.if_else(pa.array(new), "new", "changed"),
+        )
+        yield from emission_rows(schema, keys, emitted, counts)
+        last = (keys.end - 1)[~keys.is_state[keys.end - 1]]
+        values = results.take(pa.array(last))
+        columns = {
+            "accumulator": values,
+            "emitted": values,
+            "timestamp": timestamps[last],
+            "emitted_timestamp": timestamps[last],
+        }
+        count_states(keys, last, np.ones(len(last), np.bool_), counts)
+        yield from state_rows(schema, keys, last, columns)
+
+
+def _first_of_all(keys: Keys) -> Mask:
+    """Return the records before which their key has emitted nothing."""
+    after = np.append(False, keys.is_state[:-1])
+    begins = np.zeros(len(after), np.bool_)
+    begins[keys.first] = True
+    has_value = mask(keys.column("emitted").is_valid())
+    first: Mask = (begins & ~keys.is_state) | (after & ~begins & ~np.append(False, has_value[:-1]))
+    return first

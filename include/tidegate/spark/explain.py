@@ -1,0 +1,189 @@
+"""Explain why a key was emitted, or not: decide a committed batch again, for one key. Writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidegate import kernel
+from tidegate.kernel.strategies.in_sequence import described_mark, mark
+from tidegate.ledger.records import Plan
+from tidegate.spark.batch import Before, Computation
+from tidegate.spark.canonical import KeyTypes
+from tidegate.spark.errors import translated
+from tidegate.spark.kernel_task import StageOutput
+from tidegate.spark.reports import TraceReport
+from tidegate.spark.source import RecordSource
+from tidegate.spark.steps import KernelPass
+from tidegate.spark.traced import TracedOutput
+from tidegate.spec import Pipeline
+from tidegate.spec.kernel import DEDUPLICATION, SEQUENCE
+from tidegate.storage.layout import Lake
+
+_FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
+"""The names for people of the passes that only filter records: the source's fields."""
+
+Position = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class TraceEvent:
+    """One event of a key in a stage; events are in the order in which they happened.
+
+    Args:
+        what: a `record` came in; an `emission` was sent; a `refused` value would have been emitted but breaks
+            an expectation, and is in quarantine; or a `quarantined` record.
+        source: the record's position.
+        timestamp: epoch ms.
+        at: when it happened, epoch ms.
+        value: the columns that the stage selects of the record, or the emitted value (None: a deletion).
+        fate: what became of the record; the reason of an emission or of quarantine; the broken expectations.
+        previous: the state before a record, a mapping per entry (`window`, what was last `emitted`, how many
+            records were `held`, when it was `due`).
+    """
+
+    stage: str
+    what: Literal["record", "emission", "refused", "quarantined"]
+    source: Position
+    timestamp: int | None
+    at: int | None
+    value: Any
+    fate: str
+    previous: Sequence[Mapping[str, Any]] = ()
+    window: tuple[int, int] | None = None
+
+
+def explain_batch(
+    spark: SparkSession,
+    plan: Plan,
+    pipeline: Pipeline,
+    records: RecordSource,
+    lake: Lake,
+    before: Before,
+    stage: str | None,
+    key: str,
+) -> list[TraceEvent]:
+    """Return the events of a key in a committed batch, in one stage or (None) in all, from the state before
+    it.
+
+    Quarantined records have no key: records whose Kafka key is its text are included. Raises the errors of
+    `compute_batch` that occur while it decides.
+    """
+    with translated(pipeline):
+        return Explanation(spark, plan, pipeline, lake, before, stage, key).events(records)
+
+
+class Explanation(Computation):
+    """A computation that reports its decisions about one key, and writes nothing."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        pipeline: Pipeline,
+        lake: Lake,
+        before: Before,
+        stage: str | None,
+        key: str,
+    ) -> None:
+        super().__init__(spark, plan, pipeline, lake, before)
+        self._key = key
+        if stage is not None:
+            names = [pass_.name for pass_ in self._passes]
+            self._passes = self._passes[: names.index(stage) + 1]
+        # the stages before are computed, too: the requested stage reads their emissions
+        self._traced_passes = {
+            pass_.name for pass_ in self._passes if stage is None or pass_.is_filter or pass_.name == stage
+        }
+
+    def events(self, records: RecordSource) -> list[TraceEvent]:
+        """Return the events in the order of the passes; for stages, of the requested one or of all."""
+        reports = [report for report in self.run(records, "") if isinstance(report, TraceReport)]
+        return [
+            event
+            for pass_ in self._passes
+            if pass_.name in self._traced_passes
+            for event in _in_order(
+                [row for report in reports if report.stage == pass_.name for row in report.rows], pass_
+            )
+        ]
+
+    def _batch(self, pass_: KernelPass) -> kernel.Batch:
+        return replace(super()._batch(pass_), trace=pass_.name in self._traced_passes)
+
+    def _output(
+        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+    ) -> StageOutput:
+        del keys, attempt
+        forwarding = self._forwarding(pass_, following, rows)
+        return TracedOutput(
+            pass_.name, self._key, pass_.is_deduplication, forwarding, emissions=not pass_.is_filter
+        )
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[TraceEvent]:
+    """Return quarantined records, then each emission or refused value after the record that caused it; before
+    all records, if an earlier batch had that record.
+    """
+    unusable = [_quarantined(pass_, row) for row in rows if row["kind"] == kernel.QUARANTINED]
+    records = [_record(pass_, row) for row in rows if row["kind"] == kernel.TRACE]
+    emitted = sorted(
+        (row for row in rows if row["kind"] == kernel.EMISSION), key=lambda row: int(row["ordinal"])
+    )
+    emitted += [row for row in rows if row["kind"] == kernel.REFUSED]
+    places = {record.source: place for place, record in enumerate(records)}
+    events = list(enumerate(records))
+    events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
+    # The sort is stable: a record stays before the emissions that it caused.
+    return unusable + [event for _, event in sorted(events, key=lambda pair: pair[0])]
+
+
+def pipeline_terms(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
+    """Return stage, key and value of a traced record in the words of the pipeline file.
+
+    Args:
+        pass_name: the name of a pass; a filter becomes the name of the source's field, such as `deduplicate`.
+        key: the key in the pass, such as the repeated values.
+        value: the traced value; None for a deletion.
+    """
+    if pass_name not in _FILTER_NAMES:
+        return pass_name, key, value
+    name = _FILTER_NAMES[pass_name]
+    if value is None:
+        return name, key, None
+    columns = {column: part for column, part in value["frame"].items() if not column.startswith("__")}
+    if pass_name == SEQUENCE:
+        placed = described_mark(mark(value["sequence"], value["deleted"]))
+        columns = placed if value["deleted"] else {**placed, "record": columns}
+    return name, value["frame"]["__key"], columns
+
+
+def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
+    trace = json.loads(row["trace"])
+    name, _, value = pipeline_terms(pass_.name, "", trace["value"])
+    return TraceEvent(
+        name, "record", _source(row), row["timestamp"], row["at"], value, row["reason"], trace["known"]
+    )
+
+
+def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
+    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+    value = None if row["value"] is None else json.loads(row["value"])
+    what: Literal["emission", "refused"] = "emission" if row["kind"] == kernel.EMISSION else "refused"
+    return TraceEvent(
+        pass_.name, what, _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
+    )
+
+
+def _quarantined(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
+    name = _FILTER_NAMES.get(pass_.name, pass_.name)
+    return TraceEvent(name, "quarantined", _source(row), row["timestamp"], None, row["text"], row["unusable"])
+
+
+def _source(row: Mapping[str, Any]) -> Position:
+    return row["topic"], row["partition"], row["offset"]

@@ -1,0 +1,222 @@
+"""`lookup`: columns from a table, or from another pipeline's state, as they were when the batch
+was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, TimestampType
+
+from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.spark.arrow_source import frame_of
+from tidegate.spark.errors import report_worker_errors
+from tidegate.spark.shuffle import HashRange, Slots
+from tidegate.spec import Pipeline
+from tidegate.spec.lookup import KEY, Lookup
+from tidegate.storage.aliases import NO_ALIASES, Aliases
+from tidegate.storage.datafile import stored_schema
+from tidegate.storage.delta import delta_errors, file_system, open_table
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.schema import HASH, LIVE, NEWNESS
+from tidegate.storage.state import StateReader
+from tidegate.storage.store import Store
+
+_ROWS_PER_PART = 1_000_000
+_BROADCAST_BYTES = 32 * 1024 * 1024
+_ENTRY = [
+    pa.field("key", pa.string()),
+    pa.field("window_start", pa.int64()),
+    pa.field("window_end", pa.int64()),
+]
+
+
+@dataclass(frozen=True)
+class DeltaVersion:
+    """A Delta table as of the version that the plan pinned: a retry joins the same rows."""
+
+    path: str
+    version: int
+
+    def open(self, spark: SparkSession) -> DataFrame:
+        """Return all of its rows, read by about one task per million of them. Raises LakeUnavailable."""
+        with delta_errors(self.path):
+            table = open_table(self.path, self.version)
+            files = pa.table(table.get_add_actions(flatten=True))
+            schema = self._dataset(table).schema
+        number = max(
+            1, min(files.num_rows, (pc.sum(files["num_records"]).as_py() or 0) // _ROWS_PER_PART + 1)
+        )
+        parts = [_DeltaPart(self, part, number) for part in range(number)]
+        return _small(frame_of(spark, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
+
+    def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of every `parts`-th file. Raises LakeUnavailable."""
+        with delta_errors(self.path):
+            dataset = self._dataset(open_table(self.path, self.version))
+            # Each task lists the files itself: only a fixed order divides them between tasks.
+            for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
+                yield from fragment.to_batches(schema=dataset.schema)
+
+    def _dataset(self, table: DeltaTable) -> pa.dataset.Dataset:
+        return table.to_pyarrow_dataset(filesystem=file_system(self.path))
+
+
+@dataclass(frozen=True)
+class StateVersion:
+    """A stage's state after a batch.
+
+    Args:
+        files: the files that it is read from, those of the newest batch last.
+        aliases: the older names of its columns, by that batch's plan.
+        columns: the columns of its values, by that plan: a state without rows is an empty table.
+    """
+
+    store: Store
+    files: tuple[DataFile, ...]
+    aliases: Aliases = NO_ALIASES
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    def open(self, spark: SparkSession) -> DataFrame:
+        """Return the value of each key, and of each of its windows, in columns beside key and window.
+
+        Raises LakeDamaged, LakeUnavailable.
+        """
+        if not self.files:
+            return frame_of(spark, pa.schema([*_ENTRY, *self.columns]), [_no_rows])
+        schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
+        slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
+        parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
+        return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
+
+    def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of a range of hashes that have a value. Raises LakeDamaged, LakeUnavailable."""
+        schema = self._stored_schema()
+        with StateReader(
+            self.store, self.files, schema, first_hash=hashes.first, aliases=self.aliases
+        ) as state:
+            for rows in state.scan():
+                # Rows come in the order of hashes: what follows the last hash belongs to other tasks.
+                end = int(np.searchsorted(rows[HASH].to_numpy(), hashes.last, side="right"))
+                yield from _value_columns(rows.slice(0, end))
+                if end < rows.num_rows:
+                    return
+
+    def _stored_schema(self) -> pa.Schema:
+        stored = stored_schema(self.store, self.files, self.aliases)
+        names = (HASH, *(field.name for field in _ENTRY), LIVE, "value", *NEWNESS)
+        return pa.schema([stored.field(name) for name in names])
+
+
+def _no_rows() -> Iterator[pa.RecordBatch]:
+    """Yield no rows: the state has none yet."""
+    yield from ()
+
+
+def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield key, window and the columns of the value, of rows that have one."""
+    valued = rows.filter(rows["value"].is_valid())
+    columns = {field.name: valued[field.name] for field in _ENTRY}
+    value = valued["value"].combine_chunks()
+    columns |= {field.name: pc.struct_field(value, field.name) for field in value.type}
+    yield from pa.table(columns).combine_chunks().to_batches()
+
+
+PinnedTable = DeltaVersion | StateVersion
+PinnedTables = Mapping[str, PinnedTable]
+"""The table of each lookup, by its text in the pipeline file."""
+
+
+@dataclass(frozen=True)
+class _DeltaPart:
+    table: DeltaVersion
+    part: int
+    parts: int
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            yield from self.table.read(self.part, self.parts)
+
+
+@dataclass(frozen=True)
+class _StatePart:
+    state: StateVersion
+    hashes: HashRange
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            yield from self.state.read(self.hashes)
+
+
+def _small(frame: DataFrame, size: int) -> DataFrame:
+    """Broadcast a small table: Spark does not know the size of a Python source, and would sort both sides of
+    a join.
+    """
+    return F.broadcast(frame) if size <= _BROADCAST_BYTES else frame
+
+
+def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: PinnedTables) -> DataFrame:
+    """Return the frame with each lookup's columns; null if its table has no row. Raises LookupAmbiguous."""
+    for lookup in pipeline.lookup:
+        # in a state, only entries are unique: several keys can have equal values
+        unique = lookup.state is not None and KEY in lookup.on
+        frame = joined(frame, lookup, tables[lookup.table].open(spark), pipeline, unique)
+    return frame
+
+
+def joined(
+    frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline, unique: bool = False
+) -> DataFrame:
+    """The frame with the columns of one lookup. Raises LookupAmbiguous, PipelineInvalid.
+
+    `unique`: the table is known to have one row for each value of the columns `on`.
+    """
+    missing = [name for name in (*lookup.on, *lookup.columns) if name not in table.columns]
+    if missing:
+        message = f"the table {lookup.table} has no column `{missing[0]}`"
+        fix = f"Its columns are {', '.join(table.columns)}."
+        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
+    _require_same_kind(frame, lookup, table, pipeline)
+    # Other names than those of the records: Spark refuses an ambiguous column after the join.
+    on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
+    selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
+    if not unique:
+        _require_unique(selected, lookup)
+    record_columns = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
+    same = [record_columns[name] == F.col(f"__on_{name}") for name in lookup.on]
+    return frame.join(selected, same, "left").drop(*[f"__on_{name}" for name in lookup.on])
+
+
+def _require_same_kind(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline) -> None:
+    """Raise PipelineInvalid if a text would be compared with a timestamp: Spark would read it as a time of
+    today.
+    """
+    records, rows = frame.schema, table.schema
+    for name in lookup.on:
+        types = {rows[name].dataType, records["__key" if name == KEY else name].dataType}
+        if types == {StringType(), TimestampType()}:
+            message = (
+                f"`{name}` is a text on one side of the table {lookup.table}, and a timestamp on the other"
+            )
+            raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, "Give them one type.")])
+
+
+def _require_unique(table: DataFrame, lookup: Lookup) -> None:
+    """Raise LookupAmbiguous if several rows have the same values in the columns `on`; this is a Spark job."""
+    on = [f"__on_{name}" for name in lookup.on]
+    # A null equals nothing in a join, so rows with a null can never duplicate a record.
+    complete = table.dropna(subset=on)
+    duplicates = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()
+    if duplicates:
+        value = ", ".join(f"{name} = {duplicates[0][f'__on_{name}']!r}" for name in lookup.on)
+        raise LookupAmbiguous(
+            f"The table {lookup.table} has {duplicates[0]['count']} rows with {value}",
+            "Let it have one row for each, or add columns to `on`.",
+        )

@@ -1,0 +1,188 @@
+"""The outbox's form of emissions: with the messages of each sink, and without those that a sink
+would refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tidegate.errors import RecordTooLarge
+from tidegate.formats import EMISSION, INPUT
+from tidegate.formats.reasons import Reason
+from tidegate.kafka.config import MAX_RECORD_BYTES
+from tidegate.kernel.json_columns import json_texts
+from tidegate.spark.canonical import KeyTypes
+from tidegate.spark.keys import KeyColumns
+from tidegate.spark.payloads import MessageValues
+from tidegate.storage.outbox import (
+    KEY_COLUMNS,
+    SEQ,
+    SOURCE,
+    TIMESTAMP,
+    VALUE,
+    outbox_schema,
+)
+from tidegate.storage.schema import KEY
+
+if TYPE_CHECKING:
+    from tidegate.ledger.records import Plan
+    from tidegate.spec import Pipeline, Stage
+
+COUNTED = {
+    str(Reason.TOO_LARGE): "emitted-too-large",
+    str(Reason.REFUSED_TIMESTAMP): "emitted-refused-timestamp",
+}
+"""Reason of an emission in quarantine -> the metric that counts it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of those of a stage's sinks that send messages.
+
+    Args:
+        too_large: treatment of a message that is too large (`halt` or `quarantine`) -> the columns of such
+            sinks' payloads.
+        timestamps: the earliest and the latest (epoch ms) that topics accept whose sinks quarantine other
+            timestamps; None: any.
+    """
+
+    too_large: Mapping[str, frozenset[str]]
+    timestamps: tuple[tuple[int | None, int | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class OutboxFormat:
+    """The outbox of one stage.
+
+    Args:
+        keys: the columns of its key.
+        payloads: the messages of its sinks, in the order of their columns.
+        limits: what its sinks refuse.
+        seq: the batch.
+    """
+
+    keys: KeyColumns
+    payloads: tuple[MessageValues, ...]
+    limits: Limits
+    seq: int
+
+    def rows(self, emissions: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StringArray]:
+        """Return the outbox's rows of emissions, and why each cannot be sent; null: it can.
+
+        Raises RecordTooLarge if a sink halts for such an emission, SchemaRefused.
+        """
+        value = emissions.column(VALUE)
+        keys = self.keys.parsed(emissions.column(KEY))
+        chains = hops(emissions)
+        computed = {
+            KEY_COLUMNS: keys,
+            **{values.payload.column: values.encoded(emissions, keys, chains) for values in self.payloads},
+            SOURCE: chains,
+            SEQ: pa.repeat(pa.scalar(self.seq, pa.int64()), emissions.num_rows),
+        }
+        types = {values.payload.column: values.type for values in self.payloads}
+        schema = outbox_schema(value.type, keys.type, types)
+        columns = [computed[name] if name in computed else emissions.column(name) for name in schema.names]
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return rows, self._refused(rows)
+
+    def _refused(self, rows: pa.RecordBatch) -> pa.StringArray:
+        reason = pa.nulls(rows.num_rows, pa.string())
+        # Each message also has the key, and the source chain in a header.
+        overhead = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
+        for treatment, payloads in self.limits.too_large.items():
+            lengths = [
+                pc.fill_null(pc.binary_length(rows.column(payload)), 0) for payload in sorted(payloads)
+            ]
+            sizes = pc.add(overhead, pc.max_element_wise(*lengths))
+            if treatment == "halt":
+                _require_small(rows, sizes)
+            else:
+                reason = pc.if_else(pc.greater(sizes, MAX_RECORD_BYTES), str(Reason.TOO_LARGE), reason)
+        outside = self._outside(rows.column(TIMESTAMP))
+        # An emission has one reason in quarantine, and its metric counts it once: size goes first.
+        return pc.if_else(pc.and_(outside, reason.is_null()), str(Reason.REFUSED_TIMESTAMP), reason)
+
+    def _outside(self, timestamps: pa.Int64Array) -> pa.BooleanArray:
+        outside = pa.repeat(False, len(timestamps))
+        for earliest, latest in self.limits.timestamps:
+            if earliest is not None:
+                outside = pc.or_(outside, pc.less(timestamps, earliest))
+            if latest is not None:
+                outside = pc.or_(outside, pc.greater(timestamps, latest))
+        return outside
+
+
+def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
+    """Return how a stage's emissions are written for the sinks that the pipeline declares."""
+    # imported late: workers import this module, and do not need the grammar
+    from tidegate.spec import message_columns
+
+    columns = KeyColumns(
+        to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
+    )
+    windowed, stream = stage.window is not None, str(plan.stream)
+    too_large: dict[str, frozenset[str]] = {}
+    targets: set[str] = set()
+    payloads: dict[str, MessageValues] = {}
+    for sink in pipeline.sinks_of(stage):
+        rule = sink.messages
+        if rule is not None:
+            for payload in filter(None, (rule.payload, rule.key)):
+                schema = message_columns(pipeline, sink, payload) if payload.schema is not None else None
+                payloads[payload.column] = MessageValues(
+                    payload, columns, windowed, stream, stage.name, plan.seq, schema
+                )
+            too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.payload.column}
+            targets.add(rule.target)
+    topics = sorted(targets & plan.timestamps.keys())
+    limits = Limits(too_large, tuple(plan.timestamps[topic] for topic in topics))
+    return OutboxFormat(columns, tuple(payloads[name] for name in sorted(payloads)), limits, plan.seq)
+
+
+def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
+    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`).
+
+    Args:
+        rows: rows of the outbox.
+        reasons: why each of them is not sent.
+    """
+    columns = [
+        rows.column(KEY).cast(pa.binary()),
+        json_texts(rows.column(VALUE)).cast(pa.binary()),
+        pa.nulls(rows.num_rows, pa.binary()),
+        reasons,
+        pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
+        pa.nulls(rows.num_rows, pa.int64()),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(INPUT))
+
+
+def hops(emissions: pa.RecordBatch) -> pa.StringArray:
+    """Return the chain of positions that an emission comes from, including this hop.
+
+    Example: source `orders/0/7`, topic `totals`, partition 1 and offset 3 give `orders/0/7;totals/1/3`.
+    """
+    numbers = [emissions.column(name).cast(pa.string()) for name in ("partition", "offset")]
+    hop = pc.binary_join_element_wise(emissions.column("topic"), *numbers, "/")
+    chain = emissions.column("source")
+    return pc.if_else(chain.is_null(), hop, pc.binary_join_element_wise(chain, hop, ";"))
+
+
+def _require_small(rows: pa.RecordBatch, sizes: pa.Int32Array) -> None:
+    largest = pc.max(sizes).as_py()
+    if largest is None or largest <= MAX_RECORD_BYTES:
+        return
+    key = rows.column(KEY)[pc.index(sizes, largest).as_py()].as_py()
+    raise RecordTooLarge(
+        f"The emission of key {key[:100]!r} has {largest} bytes; a Kafka sink takes {MAX_RECORD_BYTES}",
+        "Select fewer columns in the stage, send to a table sink, or let such emissions be quarantined "
+        "(`too_large: quarantine` at the sink); nothing was published.",
+    )

@@ -1,0 +1,219 @@
+"""Turn frames into the rows that the kernel takes (`core.rows`). The decisions are in `core`.
+
+A frame is a stage's input: columns beside internal ones (see `decoding`). The first stage's frame comes from
+Kafka, a later one's from the emissions of the stage before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from tidegate import formats, kernel
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.spark.arrow_source import spark_types
+from tidegate.spark.canonical import to_json
+from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
+from tidegate.spark.steps import KernelPass
+from tidegate.spark.times_of_day import require_no_conversions
+from tidegate.spec.conversions import guarded
+
+INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
+"""`formats.INPUT` in Spark's types."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The optional columns of a pass's rows.
+
+    Args:
+        timed: whether they have the time of their partition.
+        exploded: whether they have the number of their element in an exploded list.
+        ranked: whether they have a turn that is not their offset.
+    """
+
+    timed: bool
+    exploded: bool
+    ranked: bool
+
+
+def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str) -> DataFrame:
+    """Return a frame's records as kernel rows, without the columns that all of them have alike
+    (`task_rows.complete` adds them). Spark evaluates the expressions here.
+
+    `where` is that of a value which is the record's own; the kernel evaluates all others. Raises
+    PipelineInvalid if the value of an expression depends on chance, or on the day.
+    """
+    logic, where, internals = pass_.logic, pass_.where, _internals(frame)
+    used = F.col("__reason").isNull() & F.col(REPORT).isNull()
+    bypasses = "__bypasses" in internals
+    valued = used & ~F.col("__tombstone")
+    if bypasses:
+        # A deletion that goes around the pass has a value, too: its whole record.
+        valued |= F.col("__bypasses")
+    _require_functions_of_records(frame, list(pass_.values.values()), pipeline)
+    selected = _selected(frame, pass_, valued)
+    if where:
+        _require_functions_of_records(selected, [where], pipeline)
+    value = F.struct(*[F.col(f"`{name}`") for name in pass_.values])
+    rows = selected.select(
+        F.when(F.col("__reason").isNull(), kernel.RECORD)
+        .otherwise(kernel.QUARANTINED)
+        .cast("byte")
+        .alias("kind"),
+        _hash(logic, internals).alias("hash"),
+        F.when(used, F.col("__key")).alias("key"),
+        *[F.col(f"__{name}").alias(name) for name in ("topic", "partition", "offset")],
+        *([F.col("__turn").cast("long").alias("turn")] if shape.ranked else []),
+        *([F.col("__part").cast("int").alias("part")] if shape.exploded else []),
+        F.col("__timestamp").alias("timestamp"),
+        *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
+        F.col("__chain").alias("source"),
+        *([F.col("__rank").alias("rank")] if "__rank" in frame.columns else []),
+        *([_passes(where, valued)] if where else []),
+        F.when(valued, value).alias("value"),
+        F.col("__input").alias("input"),
+        *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
+        REPORT,
+        SLOT,
+    )
+    # make all fields nullable: to Arrow, a column that is never null has another type
+    nullable_type = nullable(rows.schema["value"].dataType)
+    return rows.withColumn("value", F.col("value").cast(nullable_type))
+
+
+def _internals(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name.startswith("__")]
+
+
+def _selected(frame: DataFrame, pass_: KernelPass, valued: Column) -> DataFrame:
+    """Return the frame with the selected values in place of columns of their names.
+
+    Only records that have a value are asked for it: an expression may fail on the nulls of a tombstone, of a
+    record in quarantine or of a report, and Spark computes a column of a projection for each row.
+    """
+    internals = _internals(frame)
+    # Spark compares names without case: see `semantics.PINNED`.
+    taken = {name.lower() for name in pass_.values} | {name.lower() for name in internals}
+    unselected = [name for name in frame.columns if name.lower() not in taken]
+    return frame.select(
+        *[name for name in internals if name != "__input"],
+        _input(frame, pass_.logic).alias("__input"),
+        *[F.when(valued, F.expr(guarded(sql))).alias(name) for name, sql in pass_.values.items()],
+        *[F.col(f"`{name}`") for name in unselected],  # the key's columns, which `where` may name
+    )
+
+
+def _passes(where: str, valued: Column) -> Column:
+    """Return `where` as a column; deletions pass. Like `select`, it is not evaluated for records without a
+    value.
+    """
+    passes = F.coalesce(F.when(valued, F.expr(guarded(where))), F.lit(False))
+    return (passes | F.col("__tombstone")).alias("passes")
+
+
+def _hash(logic: kernel.Stage, internals: Sequence[str]) -> Column:
+    """Return the hash of rows that are decided together: a key, or in a bounded stage a topic-partition."""
+    if logic.bound:
+        return place_hash()
+    if "__hash" in internals:
+        return F.col("__hash")
+    return key_hash(F.col("__key"), *[F.col(f"__{name}") for name in ("topic", "partition", "offset")])
+
+
+def place_hash() -> Column:
+    """Return the hash of a frame's topic-partitions; reports have the least hash."""
+    partition_hash = F.xxhash64(F.concat_ws("/", "__topic", "__partition"))
+    return F.when(F.col(REPORT).isNull(), partition_hash).otherwise(F.lit(LEAST_HASH).cast("long"))
+
+
+def key_hash(key: Column, *position: Column) -> Column:
+    """Return the hash of keys. Rows without a key are spread by their position; reports have the
+    least hash.
+
+    Args:
+        key: the key; null in reports, and in rows that go to quarantine.
+        position: topic, partition and offset, over which such rows are spread.
+    """
+    # The least hash is that of reports, which must come before all other rows.
+    elsewhere = F.greatest(F.xxhash64(F.concat_ws("/", *position)), F.lit(LEAST_HASH + 1))
+    spread = F.when(F.col(REPORT).isNull(), elsewhere).otherwise(F.lit(LEAST_HASH))
+    return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
+
+
+def kernel_schema(rows: DataFrame, logic: kernel.Stage) -> pa.Schema:
+    """Return `core.input_schema` for such rows.
+
+    Args:
+        rows: rows of `record_rows`.
+        logic: the stage, which decides the types of accumulator and output.
+    """
+    schema = to_arrow_schema(rows.schema)
+    value, input_type = schema.field("value").type, schema.field("input").type
+    return kernel.input_schema(
+        value,
+        logic.reduce.accumulator_type(value),
+        logic.reduce.output_type(value),
+        input_type,
+        later="rank" in schema.names,
+    )
+
+
+def _input(frame: DataFrame, logic: kernel.Stage) -> Column:
+    """Return the quarantine form of a record: its bytes in Kafka, or else the emission of the
+    stage before.
+    """
+    if logic.on_error == "stop":
+        return F.col("__input").cast(INPUT)
+    columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
+    emitted = F.struct(
+        F.col("__key").cast("binary"),
+        to_json(F.struct(*columns)).cast("binary"),
+        F.lit(None).cast("binary"),
+        F.lit(None).cast("string"),
+        F.lit(formats.EMISSION),
+        F.lit(None).cast("long"),
+    )
+    return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
+
+
+def nullable(type_: DataType) -> DataType:
+    """Return the type with all of its parts nullable."""
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, nullable(field.dataType)) for field in type_])
+    if isinstance(type_, ArrayType):
+        return ArrayType(nullable(type_.elementType))
+    if isinstance(type_, MapType):
+        return MapType(nullable(type_.keyType), nullable(type_.valueType))
+    return type_
+
+
+def _require_functions_of_records(frame: DataFrame, expressions: Sequence[str], pipeline: str) -> None:
+    """Raise PipelineInvalid if the value of an expression depends on anything but the record."""
+    require_deterministic(frame, expressions, pipeline)
+    require_no_conversions(frame, expressions, pipeline)
+
+
+def require_deterministic(frame: DataFrame, expressions: Iterable[str], pipeline: str) -> None:
+    """Let Spark itself check what `spec` has checked by name. Raises PipelineInvalid for another value each
+    time.
+
+    Spark allows only deterministic expressions in the condition of a join; it is only analysed, never run.
+    """
+    other = frame.sparkSession.range(0).toDF("__nothing")
+    for expression in expressions:
+        try:
+            _ = frame.join(other, F.expr(expression).isNotNull()).schema
+        except AnalysisException as error:
+            if "NON_DETERMINISTIC" not in (error.getCondition() or ""):
+                raise
+            message = f"`{expression}` gives another value each time it is evaluated"
+            fix = "A retry must compute the same bytes: use deterministic functions only."
+            raise PipelineInvalid([Problem(pipeline, 1, "stages", message, fix)]) from error

@@ -1,0 +1,131 @@
+"""Write the results of tasks: state, outbox and quarantine, as files of an attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import kernel
+from tidegate.formats.reasons import Reason
+from tidegate.spark.files import AttemptFiles, Writers
+from tidegate.spark.kernel_task import Forwarding
+from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
+from tidegate.spark.reports import TaskReport
+from tidegate.spark.state import to_stored
+from tidegate.spark.task_rows import forwarded, quarantine_rows
+
+
+@dataclass(frozen=True)
+class WrittenOutput:
+    """A `StageOutput` that writes files.
+
+    Args:
+        stage: the name of the pass.
+        seq: the batch.
+        files: the place of the attempt's files.
+        stored: the columns of state files.
+        outbox: how emissions are written; None: no sink gets them, or a later task writes them.
+        forwarding: the rows that go on to the next pass.
+    """
+
+    stage: str
+    seq: int
+    files: AttemptFiles
+    stored: pa.Schema
+    outbox: OutboxFormat | None
+    forwarding: Forwarding
+
+    def open(self, slot: int) -> WrittenTask:
+        """Return the output of one try of a task. Enter it before use."""
+        return WrittenTask(self, slot)
+
+    def before_merge(self, forwarding: Forwarding) -> WrittenOutput:
+        """Return an output without an outbox: the `MergeTask` writes it."""
+        return replace(self, outbox=None, forwarding=forwarding)
+
+
+class WrittenTask:
+    """A `TaskOutput` that writes state, outbox and quarantine, and counts. Use it as a context manager: after
+    an error it reports no files. Raises RecordTooLarge, LakeUnavailable.
+    """
+
+    def __init__(self, output: WrittenOutput, slot: int) -> None:
+        self._output = output
+        self._slot = slot
+        self._counts = kernel.Counts()
+        self._writers: Writers = output.files.writers(output.stage, slot)
+        self._handlers: Mapping[int, Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]] = {
+            kernel.STATE: self._state,
+            kernel.EMISSION: self._emissions,
+            kernel.QUARANTINED: self._quarantined,
+            kernel.REFUSED: self._refused,
+            kernel.COUNTS: self._counted,
+        }
+
+    def __enter__(self) -> WrittenTask:
+        self._writers.__enter__()
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writers.__exit__(type_, error, trace)
+
+    def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Write or count rows of one kind, and yield emissions for the next pass. Raises RecordTooLarge if a
+        sink halts for an emission, LakeUnavailable, SchemaRefused.
+        """
+        # A `MergeTask` passes on emissions only, which have no column `kind` any more.
+        kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else kernel.EMISSION
+        return self._handlers[kind](decided)
+
+    def report(self) -> TaskReport:
+        """Return the counts, and the files that are complete."""
+        return TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
+
+    def _state(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._writers.write("state", to_stored(rows, self._output.stored, self._output.seq))
+        yield from ()
+
+    def _quarantined(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._writers.write("quarantine", quarantine_rows(rows, rows.column("input"), self._output.seq))
+        yield from ()
+
+    def _refused(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Quarantine values that break an expectation."""
+        reasons = pc.binary_join_element_wise(str(Reason.EXPECTATION), rows.column("reason"), ": ")
+        inputs = refused_input(rows, reasons)
+        self._writers.write("quarantine", quarantine_rows(rows, inputs, self._output.seq))
+        yield from ()
+
+    def _counted(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for text in rows.column("counts").to_pylist():
+            self._counts.include(json.loads(text))
+        yield from ()
+
+    def _emissions(self, emissions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._output.outbox is not None:
+            rows, refused = self._output.outbox.rows(emissions)
+            if refused.null_count < len(refused):
+                rows = self._without_refused(emissions, rows, refused)
+            self._writers.write("outbox", rows)
+        if self._output.forwarding.emissions:
+            # The next stage also reads emissions that the sinks of this one would refuse.
+            yield forwarded(emissions, self._output.forwarding.schema)
+
+    def _without_refused(
+        self, emissions: pa.RecordBatch, rows: pa.RecordBatch, refused: pa.StringArray
+    ) -> pa.RecordBatch:
+        """Quarantine emissions that sinks would refuse, and return the other rows."""
+        for reason in pc.value_counts(refused.drop_null()).to_pylist():
+            self._counts[COUNTED[reason["values"]]] += reason["counts"]
+        is_refused = refused.is_valid()
+        inputs = refused_input(rows.filter(is_refused), refused.filter(is_refused))
+        unusable = quarantine_rows(emissions.filter(is_refused), inputs, self._output.seq)
+        self._writers.write("quarantine", unusable)
+        return rows.filter(pc.invert(is_refused))

@@ -1,0 +1,67 @@
+"""When what waits must go out: by a timer, by its size, or because there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.kernel.model.entry import Entry
+from tests.kernel.model.grammar import Settings
+from tests.kernel.model.records import Value
+from tests.kernel.model.values import Folded, fold, serialized
+
+
+def natural_due(settings: Settings, entry: Entry) -> int | None:
+    """Return when the timer of a buffered value would be due if it was set in time, or None without a
+    timer.
+    """
+    since, after = entry.since, settings.duration("after")
+    assert since is not None
+    if settings.on == "interval":
+        # Quote: at the first multiple of `every` after the timestamp of the key's first value since it
+        # was last emitted
+        every = settings.duration("every")
+        assert every
+        return (since // every + 1) * every
+    if settings.on == "window_close" or after is None:
+        return None
+    if settings.emit.get("since") == "last_flush" and entry.last_flush is not None:
+        # Quote: or since the key's `last_flush` (never flushed: first event)
+        return entry.last_flush + after
+    # Quote: `after` the timestamp of the key's first buffered value
+    return since + after
+
+
+def reached(settings: Settings, entry: Entry) -> str | None:
+    """Quote: `collect` reached `count` (or `max_bytes`)
+
+    Bytes are those of the value that would go out.
+    """
+    count, max_bytes = settings.emit.get("count"), settings.emit.get("max_bytes")
+    if count is not None and entry.pending >= count:
+        return "count"
+    if max_bytes is not None and _size(fold(settings, entry.folded)) >= max_bytes:
+        return "bytes"
+    return None
+
+
+def overflows(settings: Settings, folded: Sequence[Folded]) -> bool:
+    """Quote: flush before the record that would overflow; one record that is larger alone goes out alone"""
+    max_bytes = settings.emit.get("max_bytes")
+    if settings.on != "threshold" or max_bytes is None:
+        return False
+    return _size(fold(settings, folded)) > max_bytes
+
+
+def over_bound(settings: Settings, waiting: Sequence[Entry]) -> bool:
+    """Quote: Bounded buffers hold per topic-partition, count keys (`max_records`) or bytes of key +
+    serialized value (`max_bytes`)
+    """
+    buffer = settings.emit["buffer"]
+    size = sum(len(entry.key.encode()) + _size(fold(settings, entry.folded)) for entry in waiting)
+    too_many = "max_records" in buffer and len(waiting) > buffer["max_records"]
+    return too_many or ("max_bytes" in buffer and size > buffer["max_bytes"])
+
+
+def _size(value: Value) -> int:
+    """Bytes of a value as it is serialized; a null has none, as in Kafka."""
+    return 0 if value is None else len(serialized(value))

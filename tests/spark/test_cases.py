@@ -1,0 +1,91 @@
+"""The case files, each batch a job of the data plane: shuffles, state files and manifests included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conformance.test_cases import CASES
+from tests.spark.played import Played, by_place
+from tidegate.errors import TidegateError
+from tidegate.spark.case_outcome import Emitted, Outcome
+from tidegate.spark.cases import against_expectation
+from tidegate.spec import Case, CaseRecord, Tick, load_cases
+from tidegate.spec.exact import read_exactly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+# one of each kind of stage; all others are `long`
+ALWAYS = {
+    *("availability/quarantine-0", "rate_limited/limit-0", "screw_fastening/counts-0"),
+    *("stages/repetitions-0", "stages/expressions-0", "stages/expressions-2"),
+    "kafka-streams/session-update-001-0",
+}
+
+
+def _batches(case: Case) -> Iterator[tuple[list[CaseRecord], int | None]]:
+    """The records of each batch, and its clock."""
+    records: list[CaseRecord] = []
+    for step in case.input:
+        if isinstance(step, Tick):
+            yield records, step.clock_ms
+            records = []
+        else:
+            records.append(step)
+    if records:
+        yield records, None
+
+
+def _in_log_order(records: Sequence[CaseRecord]) -> bool:
+    """Whether Kafka could have them: offsets rise in each topic-partition."""
+    return all(
+        offsets == sorted(set(offsets))
+        for home in by_place(records).values()
+        for offsets in [[record.offset for record in home]]
+    )
+
+
+def _cases() -> Iterator[Any]:
+    for path, number in CASES:
+        case = load_cases(path)[number]
+        records = [step for step in case.input if isinstance(step, CaseRecord)]
+        if case.pipeline.lookup or not _in_log_order(records):
+            continue
+        name = f"{path.parent.name}/{path.stem}-{number}"
+        marks = [] if name in ALWAYS else [pytest.mark.long]
+        yield pytest.param(case, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("case", list(_cases()))
+def test_case_gives_its_expectation_in_the_data_plane(
+    spark: SparkSession, tmp_path: Path, case: Case
+) -> None:
+    played = Played(spark, case.pipeline, tmp_path)
+    if case.expect.error is not None:
+        with pytest.raises(TidegateError) as failure:
+            _play(played, case)
+        assert type(failure.value).__name__ == case.expect.error
+        return
+    _play(played, case)
+    emitted = [_emitted(key, row) for key, rows in played.emissions().items() for row in rows]
+    assert against_expectation(case, Outcome(emitted, played.counts)) == []
+
+
+def _play(played: Played, case: Case) -> None:
+    for records, clock in _batches(case):
+        played.batch(records, clock)
+
+
+def _emitted(key: str, row: Any) -> Emitted:
+    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+    value = None if row["text"] is None else read_exactly(row["text"])
+    *_, last = row["source"].split(";")
+    topic, partition, offset = last.split("/")
+    source = (topic, int(partition), int(offset))
+    return Emitted(key, value, row["timestamp"], window, row["reason"], row["at"], source)

@@ -1,0 +1,47 @@
+"""`python -m tests.storage.spark_reader JARS QUERIES RESULTS`: Spark SQL without tidegate, on Delta tables.
+
+`JARS` as Spark takes them; `QUERIES` a JSON list of queries; `RESULTS` a file for their rows, pickled: a list
+of dicts for each query.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidegate.spark.java import find_java, java_home
+
+OPTIONS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def main(jars: str, queries: str, results: str) -> None:
+    """Run all queries in one session."""
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+    for name, value in OPTIONS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    rows = [
+        [row.asDict(recursive=True) for row in spark.sql(query).collect()]
+        for query in json.loads(Path(queries).read_text())
+    ]
+    Path(results).write_bytes(pickle.dumps(rows))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
