@@ -103,7 +103,7 @@ def _require_same(
         raise ResultWrong(f"{name}: the kernel took {taken} of {records} records")
     if not emissions.equals(loop):
         raise ResultWrong(
-            f"{name}: the kernel emitted {emissions.num_rows} records, the loop {loop.num_rows}, and they differ"
+            f"{name}: the kernel emitted {emissions.num_rows} records, the loop {loop.num_rows}; they differ"
         )
     return int(emissions.num_rows)
 
