@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.schemas import KINDS, damaged, writer_of
+from tidegate.expressions.types import Type
 from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.columns import Type, parse_type
+from tidegate.spec.columns import parse_type
 
 START_MS = 1_767_225_600_000
 _STEPS_MS = (0, 0, 1, 500, 1_000, 9_999, 30_000, 60_000, 3_600_000)

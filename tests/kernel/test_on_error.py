@@ -17,7 +17,7 @@ import pytest
 from tests.kernel.rows_for_tests import key_hash
 from tidegate import kernel
 from tidegate.errors import ConditionFailed, RecordFailed, TidegateError
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
 
 INPUT = pa.struct([("value", pa.binary()), ("reason", pa.string())])
 HUGE = 2**63 - 1

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.spec.files import GOOD, everything, made
 from tidegate import __version__
 from tidegate.errors import PipelineInvalid, PlanUnreadable
-from tidegate.kernel.condition import Condition
-from tidegate.kernel.condition.compiler import compiled
+from tidegate.expressions import Condition
+from tidegate.expressions.rows import compiled
 from tidegate.schemas.pinned import PinnedSchema, WriterSchema
 from tidegate.spec import (
     Pipeline,

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from tests.spec.conditions import COLUMNS
-from tidegate.kernel.condition import Condition
+from tests.expressions.conditions import COLUMNS
+from tidegate.expressions import Condition
+from tidegate.expressions.calls import NAMES
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import MAX_DEPTH, expression_type, parse_condition
-from tidegate.spec.condition_functions import NAMES
 from tidegate.spec.mistakes import Fault
 
 TYPES = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}

@@ -4,7 +4,7 @@ only.
 `decide` is the one kernel. Spark brings it rows sorted by key and position; tests call it directly.
 """
 
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
 from tidegate.kernel.counts import Counts, outgoing
 from tidegate.kernel.envelope import Envelope, KeyColumn
 from tidegate.kernel.equivalence import Amount, Bytes, Equivalence, Exact, PythonEqual, SqlEqual, Within

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import ConditionFailed, UserFunctionFailed
+from tidegate.expressions import Condition
 from tidegate.kernel import user_function
 from tidegate.kernel.compare import any_differs, equal, has_map, ordered, unsigned_zero
-from tidegate.kernel.condition import Condition
 from tidegate.kernel.grouping import after_first
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.options import Form, HasOptions, option

@@ -3,7 +3,7 @@
 They have the names and the meaning of Great Expectations over a pandas frame: a null is ignored, except by
 expectations about nulls, and a NaN counts as null; numbers are compared as in Python, a decimal exactly, also
 with a double; a pattern is one of `re`, found anywhere in a text. `where` has Spark's meaning instead
-(`condition`), so expectations are not conditions.
+(`expressions`), so expectations are not conditions.
 
 `spec.row_expectations` lists the supported ones, and checks their types.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tidegate.kernel.condition import Tree
-from tidegate.kernel.condition.compiler import Part, Row, compiled
+from tidegate.expressions import Tree
+from tidegate.expressions.rows import Part, Row, compiled
 
 Options = Mapping[str, Any]
 Test = Callable[..., bool]
@@ -31,7 +31,7 @@ class RowExpectation:
     """An expectation about one column, or about two.
 
     `type` and `options` have the names of Great Expectations. `leaves` has the tree that reads each column
-    from a row (`condition.compiler`); without leaves, all columns are columns of the value.
+    from a row (`expressions.rows`); without leaves, all columns are columns of the value.
 
     Example: `RowExpectation("expect_column_values_to_not_be_null", ("price",))`.
     """
@@ -60,7 +60,7 @@ class RowExpectation:
         return tuple(map(compiled, self.trees))
 
     def values(self, row: Row) -> list[Any]:
-        """Return the values of its columns. Raises `condition.values.Unfit` if a key's text has none."""
+        """Return the values of its columns. Raises `expressions.values.Unfit` if a key's text has none."""
         return [read(row) for read in self._parts]
 
     def accepts(self, *values: Any) -> bool:
@@ -80,7 +80,7 @@ class RowExpectation:
 def refusal(expectations: Iterable[RowExpectation], row: Row) -> str | None:
     """Return the labels of the expectations that a row breaks; None if it breaks none.
 
-    Raises `condition.values.Unfit` if a key's text has no value of the column's type.
+    Raises `expressions.values.Unfit` if a key's text has no value of the column's type.
     """
     broken = [
         expectation.label for expectation in expectations if not expectation.accepts(*expectation.values(row))

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import ConditionFailed
-from tidegate.kernel.condition.compiler import KEY
-from tidegate.kernel.condition.values import Unfit
+from tidegate.expressions.rows import KEY
+from tidegate.expressions.values import Unfit
 from tidegate.kernel.entry import NEVER, Entry
 from tidegate.kernel.expectation import refusal
 from tidegate.kernel.stage import Stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
 from tidegate.kernel.expectation import RowExpectation
 from tidegate.kernel.strategy import Bound, Clock, Emit
 from tidegate.kernel.unchanged import Unchanged

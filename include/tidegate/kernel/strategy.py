@@ -14,8 +14,8 @@ from tidegate.kernel.entry import NEVER, Entry
 from tidegate.kernel.options import BadOption, Count, HasOptions, option
 
 if TYPE_CHECKING:  # which know their strategy
+    from tidegate.expressions import Condition
     from tidegate.kernel.columnar.keys import Keys, Mask
-    from tidegate.kernel.condition import Condition
     from tidegate.kernel.counts import Counts
     from tidegate.kernel.envelope import Envelope
     from tidegate.kernel.stage import Batch, Stage

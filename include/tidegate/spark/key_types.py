@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable
 
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.expressions.types import INTEGERS, Type
 from tidegate.spark.canonical import KeyTypes
-from tidegate.spec.columns import Type, parse_type
+from tidegate.spec.columns import parse_type
 from tidegate.spec.keys import key_fault
-from tidegate.spec.kinds import INTEGERS
 from tidegate.storage.evolution import column_changed
 from tidegate.storage.manifest import DataFile
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from tidegate.spec.columns import ANY, Column, Type, parse_type
+from tidegate.expressions.types import ANY, Type
+from tidegate.spec.columns import Column, parse_type
 
 _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
+from tidegate.expressions.types import Type
 from tidegate.spec.mistakes import Fault, did_you_mean, faults_of, listed
 from tidegate.spec.names import check_column, quote, repeated_name
 
@@ -71,27 +72,6 @@ class BadType(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault
-
-
-@dataclass(frozen=True)
-class Type:
-    """A parsed type.
-
-    Args:
-        text: The type in Spark's normal form.
-        kind: Its first word, such as `bigint`, `decimal` or `struct`.
-        fields: Name and type of each field of a struct.
-        parts: The types of an array's element, or of a map's key and value.
-    """
-
-    text: str
-    kind: str
-    fields: tuple[tuple[str, Type], ...] = ()
-    parts: tuple[Type, ...] = ()
-
-
-ANY = Type("any", "any")
-"""The type of a field that exists, but whose type is unknown."""
 
 
 def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:

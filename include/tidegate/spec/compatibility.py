@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate import kernel
+from tidegate.expressions.types import ANY, INTEGERS, Type
 from tidegate.spec.change import Change, change_of
 from tidegate.spec.column_changes import column_changes, column_notes, renamed_columns
-from tidegate.spec.columns import ANY, BadType, Type, parse_type
+from tidegate.spec.columns import BadType, parse_type
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.kernel import kernel_stage
-from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import python_functions
 from tidegate.spec.source import Source

@@ -20,9 +20,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from tidegate.expressions import Condition
 from tidegate.formats.payload import SinkSchema
 from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
-from tidegate.kernel.condition import Condition
 from tidegate.kernel.equivalence import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema

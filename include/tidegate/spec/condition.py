@@ -1,6 +1,6 @@
 """Conditions that tidegate evaluates between records (`where`, `equal: {sql: …}`).
 
-They are the part of Spark's SQL that `tidegate.kernel.condition` evaluates with the same results as Spark.
+They are the part of Spark's SQL that `tidegate.expressions` evaluates with the same results as Spark.
 Everything else is refused here.
 """
 
@@ -13,15 +13,23 @@ from typing import Any, NoReturn
 from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
-from tidegate.kernel.condition import Condition
-from tidegate.kernel.condition.compiler import like_pattern
-from tidegate.kernel.condition.regex import java_pattern
-from tidegate.spec import condition_functions as functions
-from tidegate.spec import condition_types as types
+from tidegate.expressions import Condition
+from tidegate.expressions import calls as functions
+from tidegate.expressions import typing as types
+from tidegate.expressions.regex import java_pattern
+from tidegate.expressions.rows import like_pattern
+from tidegate.expressions.types import (
+    BOOLEAN,
+    NULL,
+    ColumnTypes,
+    Type,
+    Typed,
+    Unfitting,
+    arithmetic,
+    constant,
+    group,
+)
 from tidegate.spec import lexis
-from tidegate.spec.columns import Type
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import BOOLEAN, NULL, Typed, Unfitting, arithmetic, constant, group
 from tidegate.spec.mistakes import Fault, as_mistake
 from tidegate.spec.sql import check_expression, parse, path_of
 
@@ -173,7 +181,7 @@ class _Reader:
         try:
             types.require_boolean(operand, label)
         except Unfitting as unfitting:
-            self.faults.append(unfitting.fault)
+            self.faults.append(Fault(unfitting.message, unfitting.fix))
         return operand.tree
 
     def read(self, node: exp.Expr) -> Typed:
@@ -188,7 +196,7 @@ class _Reader:
                 self.refuse("it is nested too deeply", "Split it.")
             return self._read(node)
         except Unfitting as unfitting:
-            self.faults.append(unfitting.fault)
+            self.faults.append(Fault(unfitting.message, unfitting.fix))
             # Null of an unknown type fits everywhere, so one mistake causes no others.
             return Typed(("literal", None), None)
         finally:

@@ -12,15 +12,12 @@ where the text certainly becomes a timestamp. `engine.times_of_day` asks Spark a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sqlglot import exp
 
-from tidegate.spec.columns import Type
+from tidegate.expressions.types import ColumnTypes, Type
 from tidegate.spec.mistakes import Fault
-
-ColumnTypes = Mapping[str, "Type | None"]
-"""The columns that an expression may name, with their types; None if a type is unknown."""
 
 TIME_OF_DAY = re.compile(r"^[\x00-\x20\x7f]*(T[0-9]|[0-9]{1,2}:)")
 """The beginning of texts that Spark reads as a time of the day on which it runs."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from tidegate.expressions.types import ANY
 from tidegate.formats.envelope import envelope_columns
 from tidegate.formats.payload import Payload
 from tidegate.spec.arrow import arrow_type
-from tidegate.spec.columns import ANY, parse_type
+from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.sinks import SinkModel

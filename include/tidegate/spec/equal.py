@@ -10,13 +10,11 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf,
 from pydantic import ValidationInfo as Info
 
 from tidegate import kernel
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ANY, ColumnTypes, Type, group
 from tidegate.kernel.equivalence import EQUIVALENCES, Amount
 from tidegate.kernel.options import options_of
-from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import read_condition
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.options import Reader, read_as
 from tidegate.spec.scope import scope_of, suggest_column

@@ -10,13 +10,11 @@ import pyarrow as pa
 
 from tidegate import kernel
 from tidegate.errors import ConditionFailed
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ANY, ColumnTypes, Type, Unfitting
+from tidegate.expressions.typing import typed_condition
 from tidegate.spec.arrow import type_of
-from tidegate.spec.columns import ANY, Type
-from tidegate.spec.condition_types import typed_condition
-from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.row_expectations import with_column_types
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
@@ -125,8 +123,7 @@ def _over(condition: Condition, types: ColumnTypes, keys: ColumnTypes) -> Condit
     try:
         return Condition(condition.text, typed_condition(condition.tree, types, keys))
     except Unfitting as unfitting:
-        fault = unfitting.fault
-        raise ConditionFailed(f"`{condition.text}`: {fault.message}", fault.fix) from None
+        raise ConditionFailed(f"`{condition.text}`: {unfitting.message}", unfitting.fix) from None
 
 
 def deduplication_stage(pipeline: Pipeline) -> kernel.Stage | None:

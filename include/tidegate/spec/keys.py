@@ -4,9 +4,8 @@ spelling.
 
 from __future__ import annotations
 
+from tidegate.expressions.types import ColumnTypes, Type
 from tidegate.spec import names
-from tidegate.spec.columns import Type
-from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.mistakes import Fault, mistake
 from tidegate.spec.scope import suggest_column
 

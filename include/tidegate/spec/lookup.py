@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.types import group
 from tidegate.spec import names
-from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.scope import Model, distinct, require_filled, scope_of, suggest_column
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage

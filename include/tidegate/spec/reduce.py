@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.types import (
+    ANY,
+    BIGINT,
+    DOUBLE,
+    INTEGERS,
+    ColumnTypes,
+    Type,
+    Typed,
+    decimal,
+    digits,
+    group,
+)
 from tidegate.kernel import Aggregate
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.spec import lexis, names
-from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import BIGINT, DOUBLE, INTEGERS, Typed, decimal, digits, group
 from tidegate.spec.mistakes import Fault, as_mistake, did_you_mean, listed, mistake
 from tidegate.spec.scope import scope_of
 from tidegate.spec.sql import check_expression

@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
+from tidegate.expressions import Tree
+from tidegate.expressions.rows import KEY_KINDS
+from tidegate.expressions.types import BIGINT, STRING, ColumnTypes, Type, group
 from tidegate.kernel import RowExpectation
-from tidegate.kernel.condition import Tree
-from tidegate.kernel.condition.compiler import KEY_KINDS
 from tidegate.kernel.expectation import EITHER_MISSING, NULL_TESTS
-from tidegate.spec.columns import Type
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import BIGINT, STRING, group
 
 _BOUNDS = ("min_value", "max_value", "strict_min", "strict_max")
 _PAIR = ("column_A", "column_B")

@@ -16,11 +16,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ColumnTypes
 from tidegate.formats.payload import SinkSchema
-from tidegate.kernel.condition import Condition
 from tidegate.schemas.pinned import PinnedSchema
 from tidegate.spec import names
-from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 
 Value = TypeVar("Value")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
-from tidegate.spec.columns import Column, Type, parse_columns, parse_type
+from tidegate.expressions.types import INTEGERS, Type
+from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.durations import Duration
-from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.mistakes import as_mistake, mistake
 from tidegate.spec.scope import Model, distinct, require_filled, scope_of, suggest_column
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.types import ANY, Type
 from tidegate.formats.avro_write import avro_writer
 from tidegate.formats.payload import KeyFormat, SinkFormat, SinkSchema
 from tidegate.formats.protobuf_write import protobuf_writer
@@ -18,7 +19,6 @@ from tidegate.schemas.avro import parse_avro
 from tidegate.schemas.faults import SchemaFault
 from tidegate.schemas.protobuf import proto_from_json, proto_to_json
 from tidegate.spec.arrow import arrow_type
-from tidegate.spec.columns import ANY, Type
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.payload import BY_REGISTRY, SinkRegistry
 from tidegate.spec.schemas import (

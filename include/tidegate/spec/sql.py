@@ -18,9 +18,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidegate.expressions.types import ColumnTypes, column_type, field_type
 from tidegate.spec import constants, lexis
-from tidegate.spec.columns import ANY, BadType, Type, parse_type
-from tidegate.spec.constants import ColumnTypes
+from tidegate.spec.columns import BadType, parse_type
 from tidegate.spec.functions import classified, refusal
 from tidegate.spec.mistakes import Fault, did_you_mean, listed
 
@@ -250,25 +250,11 @@ def _column(node: exp.Column, columns: ColumnTypes | None) -> Fault | None:
         return _unknown_column(path[0], columns)
     for size in range(2, len(path) + 1):
         outer = column_type(path[: size - 1], columns)[1]
-        if outer is not None and _field(outer, path[size - 1]) is None:
+        if outer is not None and field_type(outer, path[size - 1]) is None:
             name = path[size - 1]
             fix = did_you_mean(name, [field for field, _ in outer.fields], f"It is {outer.text}.")
             return Fault(f"`{'.'.join(path[: size - 1])}` has no field `{name}`", fix)
     return None
-
-
-def column_type(path: list[str], columns: ColumnTypes | None) -> tuple[list[str], Type | None]:
-    """Return the declared names and the type of an existing column or field; the type is None if it
-    is unknown.
-    """
-    declared = {name.lower(): name for name in columns or ()}
-    name = declared.get(path[0].lower(), path[0])
-    names, type_ = [name], columns.get(name) if columns else None
-    for field in path[1:]:
-        fields = {field_name.lower(): field_name for field_name, _ in type_.fields} if type_ else {}
-        names.append(fields.get(field.lower(), field))
-        type_ = _field(type_, field) if type_ else None
-    return names, type_
 
 
 def path_of(node: exp.Column) -> list[str]:
@@ -279,20 +265,6 @@ def path_of(node: exp.Column) -> list[str]:
         outer = outer.parent
         path.append(outer.expression.name)
     return path
-
-
-def _field(type_: Type, name: str) -> Type | None:
-    """Return the type of `.name`: for an array, an array of the elements' fields; for a map, the
-    type of its values.
-    """
-    if type_.kind == ANY.kind:
-        return ANY
-    if type_.kind == "map":
-        return type_.parts[1]
-    if type_.kind == "array":
-        inner = _field(type_.parts[0], name)
-        return inner and Type(f"array<{inner.text}>", "array", parts=(inner,))
-    return next((inner for field, inner in type_.fields if field.lower() == name.lower()), None)
 
 
 def _is_unit(node: exp.Column) -> bool:

@@ -11,15 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
 from tidegate.spec import lexis, names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
-from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
-from tidegate.spec.constants import ColumnTypes
 from tidegate.spec.emit import Emit
 from tidegate.spec.keys import check_key
-from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
 from tidegate.spec.options import fitting
 from tidegate.spec.reduce import Reduce

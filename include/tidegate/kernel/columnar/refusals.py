@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import ConditionFailed
-from tidegate.kernel.condition import Tree
-from tidegate.kernel.condition.compiler import KEY, compiled
-from tidegate.kernel.condition.values import Unfit
+from tidegate.expressions import Tree
+from tidegate.expressions.rows import KEY, compiled
+from tidegate.expressions.values import Unfit
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.expectation import NULL_TESTS, RowExpectation
 from tidegate.kernel.rows import RECORD, REFUSED, fill

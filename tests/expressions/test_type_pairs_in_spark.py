@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.kernel.condition.compiler import compiled
-from tidegate.kernel.condition.functions import FUNCTIONS
-from tidegate.kernel.condition.values import Unfit
+from tidegate.expressions.functions import FUNCTIONS
+from tidegate.expressions.rows import compiled
+from tidegate.expressions.types import ColumnTypes, Typed
+from tidegate.expressions.values import Unfit
 from tidegate.spec.columns import parse_type
 from tidegate.spec.condition import read_expression
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.spec import test_condition_types_in_spark as in_spark
-from tests.spec.conditions import COLUMNS, RandomCondition
-from tidegate.kernel.condition import Tree, compiler
+from tests.expressions import test_type_pairs_in_spark as in_spark
+from tests.expressions.conditions import COLUMNS, RandomCondition
+from tidegate.expressions import Tree, rows
+from tidegate.expressions.calls import NAMES
+from tidegate.expressions.types import ColumnTypes, Unfitting
+from tidegate.expressions.typing import OPERATIONS, typed_condition
 from tidegate.spec import lexis
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition, read_expression
-from tidegate.spec.condition_functions import NAMES
-from tidegate.spec.condition_types import OPERATIONS, typed_condition
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import Unfitting
 
 TYPES: ColumnTypes = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
 
@@ -34,7 +33,7 @@ def over(text: str, types: ColumnTypes, keys: ColumnTypes | None = None) -> Tree
 
 
 def test_every_operation_of_a_tree_has_its_types() -> None:
-    assert OPERATIONS.keys() == compiler._FORMS.keys() | compiler._OPERATORS.keys()
+    assert OPERATIONS.keys() == rows._FORMS.keys() | rows._OPERATORS.keys()
 
 
 def test_every_function_is_compared_with_spark() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spec.conditions import COLUMNS, RandomCondition, random_row
-from tidegate.kernel.condition import Condition
+from tests.expressions.conditions import COLUMNS, RandomCondition, random_row
+from tidegate.expressions import Condition
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition
 

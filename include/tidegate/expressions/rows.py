@@ -16,10 +16,10 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from tidegate.kernel.condition import values
-from tidegate.kernel.condition.functions import FUNCTIONS
-from tidegate.kernel.condition.regex import java_pattern
-from tidegate.kernel.condition.values import Unfit, equal, less, text, truth
+from tidegate.expressions import values
+from tidegate.expressions.functions import FUNCTIONS
+from tidegate.expressions.regex import java_pattern
+from tidegate.expressions.values import Unfit, equal, less, text, truth
 
 Tree = tuple[Any, ...]
 Row = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """The functions that a condition may call: the types of their arguments and results.
 
-To add a function, add a row to `_PLAIN` here, and to `tidegate.kernel.condition.functions`.
+To add a function, add a row to `_PLAIN` here, and to `tidegate.expressions.functions`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, timezone
 
-from tidegate.kernel.condition.functions import FUNCTIONS
-from tidegate.kernel.condition.values import Unfit, fit
-from tidegate.spec.columns import Type
-from tidegate.spec.kinds import (
+from tidegate.expressions.functions import FUNCTIONS
+from tidegate.expressions.types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
     INT,
     INTEGERS,
     STRING,
+    Type,
     Typed,
     Unfitting,
     comparable,
@@ -31,6 +30,7 @@ from tidegate.spec.kinds import (
     integer_constant,
     united,
 )
+from tidegate.expressions.values import Unfit, fit
 
 # Name: the kinds of its arguments, and the type of its result; None: the type of the argument.
 _PLAIN: dict[str, tuple[tuple[str, ...], Type | None]] = {

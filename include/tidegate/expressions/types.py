@@ -6,14 +6,37 @@ tested.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from tidegate.kernel.condition import Tree
-from tidegate.spec.columns import ANY, Type
-from tidegate.spec.mistakes import Fault
+from tidegate.expressions import Tree
+
+
+@dataclass(frozen=True)
+class Type:
+    """A parsed type.
+
+    Args:
+        text: The type in Spark's normal form.
+        kind: Its first word, such as `bigint`, `decimal` or `struct`.
+        fields: Name and type of each field of a struct.
+        parts: The types of an array's element, or of a map's key and value.
+    """
+
+    text: str
+    kind: str
+    fields: tuple[tuple[str, Type], ...] = ()
+    parts: tuple[Type, ...] = ()
+
+
+ANY = Type("any", "any")
+"""The type of a field that exists, but whose type is unknown."""
+
+ColumnTypes = Mapping[str, Type | None]
+"""The columns that an expression may name, with their types; None if a type is unknown."""
 
 NULL = Type("void", "void")
 BOOLEAN = Type("boolean", "boolean")
@@ -42,11 +65,12 @@ class Typed(NamedTuple):
 
 
 class Unfitting(Exception):
-    """Types do not fit together; `fault` has the message and the fix."""
+    """Types do not fit together: the `message`, and the `fix`."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
-        self.fault = Fault(message, fix)
+        self.message = message
+        self.fix = fix
 
 
 def group(type_: Type | None) -> str | None:
@@ -253,3 +277,34 @@ def _common_number(operands: Iterable[Typed]) -> Type | None:
         fix = "Write `cast(x as double)`."
         raise Unfitting(f"decimals meet of which no type of {_MAX_DIGITS} digits holds all", fix)
     return decimal(integral + scale, scale)
+
+
+# columns
+
+
+def column_type(path: list[str], columns: ColumnTypes | None) -> tuple[list[str], Type | None]:
+    """Return the declared names and the type of an existing column or field; the type is None if it
+    is unknown.
+    """
+    declared = {name.lower(): name for name in columns or ()}
+    name = declared.get(path[0].lower(), path[0])
+    names, type_ = [name], columns.get(name) if columns else None
+    for field in path[1:]:
+        fields = {field_name.lower(): field_name for field_name, _ in type_.fields} if type_ else {}
+        names.append(fields.get(field.lower(), field))
+        type_ = field_type(type_, field) if type_ else None
+    return names, type_
+
+
+def field_type(type_: Type, name: str) -> Type | None:
+    """Return the type of `.name`: for an array, an array of the elements' fields; for a map, the
+    type of its values.
+    """
+    if type_.kind == ANY.kind:
+        return ANY
+    if type_.kind == "map":
+        return type_.parts[1]
+    if type_.kind == "array":
+        inner = field_type(type_.parts[0], name)
+        return inner and Type(f"array<{inner.text}>", "array", parts=(inner,))
+    return next((inner for field, inner in type_.fields if field.lower() == name.lower()), None)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.kernel.condition import Tree
-from tidegate.kernel.condition.compiler import KEY_KINDS
-from tidegate.spec import condition_functions as functions
-from tidegate.spec.constants import ColumnTypes
-from tidegate.spec.kinds import (
+from tidegate.expressions import Tree
+from tidegate.expressions import calls as functions
+from tidegate.expressions.rows import KEY_KINDS
+from tidegate.expressions.types import (
     BOOLEAN,
+    ColumnTypes,
     Typed,
     Unfitting,
     arithmetic,
+    column_type,
     comparable,
     constant,
     fitted,
@@ -26,7 +27,6 @@ from tidegate.spec.kinds import (
     integer_constant,
     united,
 )
-from tidegate.spec.sql import column_type
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 _ARITHMETIC = ("+", "-", "*", "/", "%", "div")
@@ -246,4 +246,4 @@ OPERATIONS: dict[str, Callable[..., Typed]] = {
     "field": _Types.field,
     "call": _Types.call,
 }
-"""Every operation of `core.condition.compiler`."""
+"""Every operation of `tidegate.expressions.rows`."""

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from tidegate.errors import ConditionFailed
-from tidegate.kernel.condition.compiler import Part, Tree, compiled
-from tidegate.kernel.condition.values import Unfit
+from tidegate.expressions.rows import Part, Tree, compiled
+from tidegate.expressions.values import Unfit
 
 __all__ = ["Condition", "Tree"]
 

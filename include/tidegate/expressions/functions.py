@@ -1,6 +1,6 @@
 """The functions of a condition, over values that are never null here. `FUNCTIONS` has one row for each.
 
-To add one: add a row here, and its argument and result types in `tidegate.spec.condition`.
+To add one: add a row here, and its argument and result types in `tidegate.expressions.calls`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-from tidegate.kernel.condition.power import java_pow
-from tidegate.kernel.condition.values import (
+from tidegate.expressions.power import java_pow
+from tidegate.expressions.values import (
     Unfit,
     absolute,
     bounded,

@@ -1,4 +1,4 @@
-"""What a condition gives for a row. `tests/spec/test_condition_in_spark.py` shows that Spark agrees."""
+"""A condition has a result for each row. `test_conditions_in_spark.py` shows that Spark agrees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import ConditionFailed
-from tidegate.kernel.condition import Condition
+from tidegate.expressions import Condition
 
 Tree = tuple[Any, ...]
 A: Tree = ("column", "a")
