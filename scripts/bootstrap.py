@@ -174,7 +174,7 @@ def provide_java() -> None:
 def archive_classes() -> None:
     """Make what lets Spark start in half the time: once for each Java, also where that cannot be done, since
     nothing else depends on it."""
-    ask = [str(PYTHON), "-m", "tidegate.spark.jvm_options"]
+    ask = [str(PYTHON), "-m", "tidegate.spark.java", "archive"]
     archive = subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=False).stdout
     with contextlib.suppress(OSError):
         if ARCHIVED.read_text() == archive:

@@ -261,7 +261,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
 
 def _export_java_options(records: int) -> None:
     """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
-    from tidegate.spark.jvm_options import driver_options, submitting_java
+    from tidegate.spark.java import driver_options, submitting_java
 
     # For a repeated option, the JVM takes the last one.
     options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]

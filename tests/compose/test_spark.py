@@ -80,7 +80,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 _JOB = """
 import os
 import pyarrow as pa
-from tidegate.spark.arrow_source import frame_of
+from tidegate.spark.source import frame_of
 from tidegate.spark.session import open_session
 
 SCHEMA = pa.schema([("folder", pa.string())])

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pyspark.cloudpickle import register_pickle_by_value
 
 from tidegate import failpoints
-from tidegate.spark import files, kernel_task, source
+from tidegate.spark import decoding, kernel_task, written
 
-WITH_FAILPOINTS = (source, kernel_task, files)
+WITH_FAILPOINTS = (decoding, kernel_task, written)
 """The modules whose failpoints workers meet."""
 MET_BY_WORKERS = {
     "compute.read": 2,

@@ -19,7 +19,7 @@ from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro_write import avro_writer
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.schemas.avro import parse_avro
-from tidegate.spark.case_outcome import Outcome
+from tidegate.spark.case_parts import Outcome
 from tidegate.spark.cases import against_expectation
 from tidegate.spec import CaseRecord, load_cases, parse_case_pipeline, parse_input
 

@@ -14,7 +14,7 @@ from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
 from tidegate.kernel.json_text import encoder
-from tidegate.spark.case_input import CaseInput
+from tidegate.spark.case_parts import CaseInput
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.emitted import value_schema
 from tidegate.spec.exact import read_exactly

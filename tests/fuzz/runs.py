@@ -15,7 +15,7 @@ from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
 from tests.spark.played import Played
 from tidegate.errors import BufferFull, TidegateError, Transient
-from tidegate.spark.case_outcome import Outcome
+from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.exact import read_exactly

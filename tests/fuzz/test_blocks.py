@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz.records import RecordDrawing
 from tests.fuzz.schemas import KINDS, damaged, draw_file
 from tidegate.formats import FrameDecoder, Records
-from tidegate.spark.decoding import record_layout
+from tidegate.spark.steps import record_layout
 from tidegate.spec import Pipeline, Source, load_pipeline
 
 FLAT = "id bigint, n int, price decimal(10,2), name string, at timestamp, day date"

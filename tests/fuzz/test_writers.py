@@ -26,9 +26,7 @@ from tidegate.formats.avro_derived import avro_schema
 from tidegate.formats.envelope import envelope_columns
 from tidegate.formats.payload import KeyFormat, SinkFormat
 from tidegate.formats.protobuf_derived import protobuf_schema
-from tidegate.spark.keys import KeyColumns
-from tidegate.spark.outbox import hops
-from tidegate.spark.payloads import MessageValues
+from tidegate.spark.outbox import KeyColumns, MessageValues, hops
 from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))

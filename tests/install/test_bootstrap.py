@@ -106,7 +106,7 @@ def test_setup_continues_without_a_class_archive(
 ) -> None:
     tries = bootstrap.VENV / "tries"
     bootstrap.PYTHON.write_text(
-        f"#!/bin/sh\n[ $2 = tidegate.spark.jvm_options ] && echo path && exit\necho x >> {tries}\n"
+        f"#!/bin/sh\n[ $2 = tidegate.spark.java ] && echo path && exit\necho x >> {tries}\n"
         "echo no sharing here\nexit 1\n"
     )
     bootstrap.PYTHON.chmod(0o755)

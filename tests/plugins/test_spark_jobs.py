@@ -15,8 +15,7 @@ from spark_jobs import compute
 from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
 from tidegate.errors import BufferFull
-from tidegate.spark.java import find_java, java_home
-from tidegate.spark.jvm_options import archive_path
+from tidegate.spark.java import archive_path, find_java, java_home
 
 pytestmark = pytest.mark.airflow
 

@@ -10,9 +10,8 @@ import pytest
 from tests.spark.stages import CHANGES, COUNTED
 from tidegate import kernel
 from tidegate.errors import CountMismatch
-from tidegate.spark.accounting import account_for, stage_counts
-from tidegate.spark.reports import Report, SliceReport, TaskReport
-from tidegate.spark.steps import passes_of
+from tidegate.spark.shuffle import Report, SliceReport, TaskReport
+from tidegate.spark.steps import account_for, passes_of, stage_counts
 from tidegate.spec import parse_case_pipeline
 
 READ = SliceReport("in", 0, 0, records=10, rows=10, empty=0, unkeyed=0, time=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.spark.arrow_source import spark_types
+from tidegate.spark.source import spark_types
 
 
 def test_timestamp_is_zoneless_in_spark_as_in_arrow() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.spec.files import made
-from tidegate.spark.case_input import CaseInput
+from tidegate.spark.case_parts import CaseInput
 from tidegate.spec import CaseRecord, Tick
 
 SOURCE = made({"emit": {"on": "update"}}).source

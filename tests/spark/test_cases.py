@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.test_cases import CASES
 from tests.spark.played import Played, by_place
 from tidegate.errors import TidegateError
-from tidegate.spark.case_outcome import Emitted, Outcome
+from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.cases import against_expectation
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
 from tidegate.spec.exact import read_exactly

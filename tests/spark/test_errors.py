@@ -10,7 +10,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from tidegate.errors import PipelineInvalid, RecordFailed, SparkLost
 from tidegate.spark.errors import translated
-from tidegate.spark.rows import require_deterministic
+from tidegate.spark.semantics import require_deterministic
 from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.spec.conversions import guarded
 

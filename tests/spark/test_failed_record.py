@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tidegate.errors import BrokerUnavailable, RecordFailed
 from tidegate.kafka.config import KafkaConfig
 from tidegate.ledger import OffsetRange
-from tidegate.spark.errors import EXPRESSION_FIX
-from tidegate.spark.failed_record import with_record
+from tidegate.spark.errors import EXPRESSION_FIX, with_record
 from tidegate.spark.source import KafkaSource
 
 HIDDEN = RecordFailed("`10 / n` fails", f"Spark does not tell which record it is. {EXPRESSION_FIX}")

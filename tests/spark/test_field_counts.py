@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidegate.formats import RecordLayout
-from tidegate.spark.field_counts import MOST_FIELDS, SAMPLED_PER_BLOCK, FieldCounter, source_counts
-from tidegate.spark.reports import SliceReport, from_text, to_text
+from tidegate.spark.decoding import MOST_FIELDS, SAMPLED_PER_BLOCK, FieldCounter, source_counts
+from tidegate.spark.shuffle import SliceReport, from_text, to_text
 
 COLUMNS = pa.schema([("id", pa.int64()), ("quantity", pa.int32())])
 LAYOUT = RecordLayout("json", COLUMNS, aliases={"quantity": ("amount",)})

@@ -52,7 +52,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 def test_it_is_what_spark_writes(spark: SparkSession, type_: pa.DataType, values: list[Any]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from tidegate.spark.canonical import to_json
+    from tidegate.spark.steps import to_json
 
     table = pa.table({"v": pa.array([*values, None], type_)})
     value = F.col("v").cast("timestamp_ntz") if type_ == pa.timestamp("us") else F.col("v")

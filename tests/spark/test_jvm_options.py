@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.spark import jvm_options
-from tidegate.spark.java import find_java
-from tidegate.spark.jvm_options import (
+from tidegate.spark import java as java_module
+from tidegate.spark.java import (
     FEW_RECORDS,
     FIRST_COMPILER,
     archive_options,
     archive_path,
     driver_options,
+    find_java,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_a_java_that_was_replaced_needs_another_archive(java: Path) -> None:
 def test_jars_that_were_replaced_need_another_archive(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = java.with_name("spark-core.jar")
     jar.write_text("")
-    monkeypatch.setattr(jvm_options, "_spark_jar", lambda: jar)
+    monkeypatch.setattr(java_module, "_spark_jar", lambda: jar)
     before = archive_path(java)
     os.utime(jar, (0, 0))
     assert archive_path(java) != before

@@ -15,14 +15,8 @@ from tidegate.formats import RecordLayout
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange
-from tidegate.spark.source import (
-    Decoding,
-    KafkaSlice,
-    KafkaSource,
-    SliceReader,
-    readers_of_tasks,
-    slices_of,
-)
+from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks
+from tidegate.spark.source import KafkaSlice, KafkaSource, slices_of
 from tidegate.spec import parse_case_pipeline
 from tidegate_dev.broker import KafkaBroker
 

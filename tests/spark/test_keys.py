@@ -62,7 +62,7 @@ def table() -> pa.Table:
 def test_keys_and_hashes_equal_those_of_spark(spark: SparkSession, key: list[str]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from tidegate.spark.canonical import canonical_key
+    from tidegate.spark.steps import canonical_key
 
     rows = table()
     session = spark.newSession()

@@ -20,9 +20,7 @@ from tidegate.formats.protobuf_derived import protobuf_schema
 from tidegate.formats.reasons import Reason
 from tidegate.schemas.proto_files import proto_schema
 from tidegate.schemas.protobuf import proto_to_json
-from tidegate.spark.keys import KeyColumns
-from tidegate.spark.outbox import Limits, OutboxFormat
-from tidegate.spark.payloads import MessageValues
+from tidegate.spark.outbox import KeyColumns, Limits, MessageValues, OutboxFormat
 from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))

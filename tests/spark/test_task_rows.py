@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.spark.task_rows import numbered_by_key
+from tidegate.spark.kernel_task import numbered_by_key
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.integers(1, 5))

@@ -8,8 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tidegate.errors import PipelineInvalid
-from tidegate.spark.semantics import pin_semantics
-from tidegate.spark.times_of_day import require_no_conversions
+from tidegate.spark.semantics import pin_semantics, require_no_conversions
 from tidegate.spec.conversions import as_written, guarded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.spec.files import made, refused
 from tidegate.formats import CsvDialect
-from tidegate.spark.decoding import record_layout
+from tidegate.spark.steps import record_layout
 
 CSV: dict[str, Any] = {"format": "csv", "columns": "id bigint, name string", "key": ["id"]}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.spec.files import SOURCE, made, refused
 from tidegate import kernel
 from tidegate.formats import SequenceParts
-from tidegate.spark.decoding import record_layout
+from tidegate.spark.steps import record_layout
 from tidegate.spec import compile_pipeline, read_compiled, sequence_stage
 from tidegate.spec.arrow import arrow_schema
 from tidegate.spec.kernel import kernel_stage, state_stages

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.errors import SetupFailed
-from tidegate.spark.java import find_java, java_home
-from tidegate.spark.jvm_options import FIRST_COMPILER, archive_options
+from tidegate.spark.java import FIRST_COMPILER, archive_options, find_java, java_home
 from tidegate.spark_token import HOST, VARIABLE, remove_token, write_token
 from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate_dev.warden import living_below

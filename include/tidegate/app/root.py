@@ -148,8 +148,7 @@ class App:
 
         Raises SettingsInvalid if the connection is not set, LakeDamaged, LakeUnavailable.
         """
-        from tidegate.spark.replay_source import ReplaySource
-        from tidegate.spark.source import KafkaSource
+        from tidegate.spark.source import KafkaSource, ReplaySource
 
         if plan.replay is None:
             return KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)

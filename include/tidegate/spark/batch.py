@@ -13,48 +13,68 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.ledger.records import Plan
-from tidegate.spark.accounting import account_for, stage_counts
-from tidegate.spark.arrow_source import frame_of, spark_types
-from tidegate.spark.canonical import KeyTypes
-from tidegate.spark.decoding import record_layout
-from tidegate.spark.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
-from tidegate.spark.errors import translated
-from tidegate.spark.failed_record import with_record
-from tidegate.spark.field_counts import source_counts
-from tidegate.spark.files import AttemptFiles
-from tidegate.spark.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
-from tidegate.spark.key_types import key_types_text, require_same_key_types, require_usable_key
-from tidegate.spark.lookups import PinnedTables, enrich
-from tidegate.spark.outbox import outbox_format
-from tidegate.spark.reports import Report, TaskReport, end_times, from_text
-from tidegate.spark.rows import Shape, kernel_schema, key_hash, record_rows
-from tidegate.spark.semantics import pin_semantics
-from tidegate.spark.session import cores_of, prepare
-from tidegate.spark.shuffle import REPORT, Slots, arranged, hash_order
-from tidegate.spark.source import (
+from tidegate.spark.decoding import (
     Decoding,
-    KafkaSource,
-    RecordSource,
     SliceReader,
-    Times,
     readers_of_tasks,
+    source_counts,
     source_schema,
 )
+from tidegate.spark.errors import translated, with_record
+from tidegate.spark.kernel_task import (
+    BY_KEY_AND_RANK,
+    TIME_ORDER,
+    Forwarding,
+    KernelTask,
+    MergeTask,
+    StageOutput,
+    TimeTask,
+)
+from tidegate.spark.lookups import PinnedTables, enrich
+from tidegate.spark.outbox import outbox_format
+from tidegate.spark.rows import (
+    REPORTS_ONLY,
+    Shape,
+    emission_frame,
+    forwarded_schema,
+    kernel_schema,
+    key_hash,
+    record_rows,
+)
+from tidegate.spark.semantics import pin_semantics
+from tidegate.spark.session import cores_of, prepare
+from tidegate.spark.shuffle import (
+    REPORT,
+    Report,
+    Slots,
+    TaskReport,
+    Times,
+    arranged,
+    end_times,
+    from_text,
+    hash_order,
+)
+from tidegate.spark.source import KafkaSource, RecordSource, frame_of, spark_types
 from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
     KernelPass,
+    KeyTypes,
+    account_for,
     keeps_input,
     keeps_time,
+    key_types_text,
     packed,
     passes_of,
+    record_layout,
     repeated_columns,
+    require_same_key_types,
+    require_usable_key,
     source_keys,
+    stage_counts,
     typed,
     unpacked,
 )
-from tidegate.spark.task_rows import BY_KEY_AND_RANK
-from tidegate.spark.time_task import ORDER, TimeTask
-from tidegate.spark.written import WrittenOutput
+from tidegate.spark.written import AttemptFiles, WrittenOutput
 from tidegate.spec import Pipeline
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
@@ -323,7 +343,7 @@ class Computation:
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
-        timed = arranged(frame, self._slots, place, ORDER).mapInArrow(task, spark_types(schema))
+        timed = arranged(frame, self._slots, place, TIME_ORDER).mapInArrow(task, spark_types(schema))
         return timed, keys
 
 

@@ -20,30 +20,26 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
-from tidegate.spark.arrow_source import spark_types
-from tidegate.spark.canonical import KeyTypes
-from tidegate.spark.case_input import CaseInput, Cut, Span
-from tidegate.spark.case_outcome import Outcome
-from tidegate.spark.emissions import emission_frame, forwarded_schema
+from tidegate.spark.case_parts import CaseInput, Cut, Outcome, Span, StageRun, StreamTimes
 from tidegate.spark.errors import translated
-from tidegate.spark.key_types import require_usable_key
+from tidegate.spark.kernel_task import complete, forwarded
 from tidegate.spark.lookups import joined
-from tidegate.spark.rows import Shape, kernel_schema, record_rows
+from tidegate.spark.rows import Shape, emission_frame, forwarded_schema, kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
 from tidegate.spark.session import changed, prepare
 from tidegate.spark.shuffle import REPORT, SLOT
-from tidegate.spark.stage_run import StageRun
+from tidegate.spark.source import spark_types
 from tidegate.spark.steps import (
     KernelPass,
+    KeyTypes,
     keeps_input,
     keeps_time,
     packed,
     passes_of,
+    require_usable_key,
     source_keys,
     typed,
 )
-from tidegate.spark.stream_time import StreamTimes
-from tidegate.spark.task_rows import complete, forwarded
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.lookup import Lookup
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import TidegateError
-from tidegate.spark.case_outcome import Emitted, Outcome
+from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.case_run import CaseRun
 from tidegate.spec import Case, Pipeline, suite_text, with_suites
 from tidegate.spec.exact import exact_text

@@ -24,9 +24,9 @@ def main() -> None:
     from pyspark import daemon  # imported late: the line before decides from which place
 
     keep_pandas_out()
-    from tidegate.spark import arrow_source, kernel_task, source, time_task, written
+    from tidegate.spark import decoding, kernel_task, source, written
 
-    del arrow_source, kernel_task, source, time_task, written
+    del decoding, kernel_task, source, written
     # The collector does not touch frozen objects, so workers go on sharing their memory after the fork.
     gc.freeze()
     share_arenas()

@@ -1,34 +1,242 @@
-"""Turn a pipeline file's source into the layout by which `formats` decodes records."""
+"""Decode the planned records in the tasks that read them, and count their fields.
+
+The counts reveal a typo in `columns`, or a field that records do not have. Values are counted in all records.
+Undeclared fields are counted in a sample, the first records of each block, and in JSON only: a full count
+would decode each record twice.
+"""
 
 from __future__ import annotations
 
-from tidegate.formats import CsvDialect, RecordLayout, SequenceParts
-from tidegate.spec import Source
-from tidegate.spec.arrow import arrow_schema
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.failpoints import failpoint
+from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.kafka.records import Slice
+from tidegate.spark.errors import report_worker_errors
+from tidegate.spark.shuffle import REPORT, SLOT, Report, SliceReport, rows_of, times_before
+
+if TYPE_CHECKING:
+    from tidegate.spark.source import RecordSlice
+
+_TASKS_PER_CORE = 4
+"""So that a slow task does not leave the other cores without work for long."""
+SAMPLED_PER_BLOCK = 100
+"""The records that are sampled of a block of some thousands, which takes 0.1 ms."""
+MOST_FIELDS = 20
+"""The number of undeclared fields that are reported, the most frequent ones."""
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def record_layout(source: Source) -> RecordLayout:
-    """Return the layout of the source's records. It travels to workers in place of `source`."""
-    return RecordLayout(
-        source.format,
-        arrow_schema(source.columns),
-        source.key or (),
-        None if source.timestamp == "record" else source.timestamp,
-        source.explode,
-        source.deduplicate == "root",
-        source.schemas,
-        source.message,
-        source.aliases,
-        CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
-        _sequence_parts(source),
-        source.key_format,
-        arrow_schema(source.key_columns),
-        source.key_schemas,
-    )
+@dataclass(frozen=True)
+class Decoding:
+    """The parameters by which records become rows: see `FrameDecoder`.
+
+    Args:
+        layout: the layout of the source's records.
+        believed_until_ms: a record with a later timestamp goes to quarantine, epoch ms.
+        keeps_input: whether a later pass can quarantine a record, so that it travels whole.
+    """
+
+    layout: RecordLayout
+    believed_until_ms: int
+    keeps_input: bool
+    unkeyed_columns: tuple[str, ...] = ()
+    """If repeated values are dropped: the columns in which a null makes a record unique."""
+
+    def decoder(self) -> FrameDecoder:
+        """Return a new decoder for a task."""
+        return FrameDecoder(self.layout, self.believed_until_ms, self.keeps_input)
 
 
-def _sequence_parts(source: Source) -> SequenceParts | None:
-    sequence = source.sequence
-    if sequence is None:
-        return None
-    return SequenceParts(sequence.columns or (), arrow_schema(sequence.source) if sequence.source else None)
+@dataclass(frozen=True)
+class SliceReader:
+    """Reads a slice in a worker: its rows, and a report for each task of the first stage.
+
+    Args:
+        slice: the records.
+        decoding: how records become rows.
+        start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
+        slots: the number of tasks of the first stage.
+    """
+
+    slice: RecordSlice
+    decoding: Decoding
+    start_time: int | None
+    slots: int
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            with failpoint("compute.read"):
+                decoder = self.decoding.decoder()
+            schema = source_schema(decoder.schema, self.start_time is not None)
+            tally = _Tally(self.start_time, FieldCounter(self.decoding.layout))
+            for block in self.slice.blocks():
+                tally.add_records(block)
+                for rows in decoder.decode(block):
+                    tally.add_rows(rows, self.decoding.unkeyed_columns)
+                    yield _as(schema, rows, tally.before)
+            # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
+            yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
+
+
+@dataclass(frozen=True)
+class SlicesReader:
+    """Reads slices one after the other, in one task."""
+
+    readers: tuple[SliceReader, ...]
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        for reader in self.readers:
+            yield from reader()
+
+
+def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesReader]:
+    """Divide slices among tasks, the largest first, each to the task with the fewest offsets so far.
+
+    A task costs more than a small slice, so there are no more than `_TASKS_PER_CORE` of them for each core.
+    """
+    tasks: list[list[SliceReader]] = [[] for _ in range(min(len(readers), cores * _TASKS_PER_CORE))]
+    loads = [(0, number) for number in range(len(tasks))]
+    for reader in sorted(readers, key=lambda reader: reader.slice.range.span, reverse=True):
+        offsets, number = heapq.heappop(loads)
+        tasks[number].append(reader)
+        heapq.heappush(loads, (offsets + reader.slice.range.span, number))
+    return [SlicesReader(tuple(task)) for task in tasks]
+
+
+def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
+    """Return the columns of the source's frame."""
+    time = [pa.field("__time", pa.int64())] if timed else []
+    return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())])
+
+
+class _Tally:
+    """The counts of a slice so far."""
+
+    def __init__(self, start_time: int | None, fields: FieldCounter) -> None:
+        self._time = start_time
+        self._fields = fields
+        self._records = self._rows = self._empty = self._unkeyed = 0
+        self.before: pa.Int64Array | None = None
+        """The stream time before each row of the last rows; None: time is not kept."""
+
+    def add_records(self, block: Records) -> None:
+        """Count records of Kafka."""
+        self._records += len(block.offsets)
+        self._fields.add_values(block.values)
+
+    def add_rows(self, rows: pa.RecordBatch, unkeyed_columns: Sequence[str]) -> None:
+        """Count decoded rows; quarantined rows do not advance time."""
+        empty = rows.column("__empty")
+        self._rows += rows.num_rows
+        self._fields.add_rows(rows)
+        self._empty += pc.sum(empty).as_py() or 0
+        if unkeyed_columns:
+            self._unkeyed += _unkeyed(rows, unkeyed_columns)
+        if self._time is not None:
+            usable = rows.column("__reason").is_null()
+            before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
+            self.before = pa.array(before)
+
+    def report(self, slice_: Slice) -> SliceReport:
+        """Return the counts and the time so far as the slice's report."""
+        return SliceReport(
+            slice_.topic,
+            slice_.partition,
+            slice_.start,
+            records=self._records,
+            rows=self._rows,
+            empty=self._empty,
+            unkeyed=self._unkeyed,
+            time=self._time,
+            usable=self._fields.usable,
+            filled=dict(self._fields.filled),
+            undeclared=self._fields.undeclared,
+            sampled=self._fields.sampled,
+        )
+
+
+def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
+    """Return the number of rows that nothing can repeat: deletions, and usable rows with a null
+    in a column.
+    """
+    null = pa.repeat(False, rows.num_rows)
+    for name in columns:
+        null = pc.or_(null, rows.column(name).is_null())
+    own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
+    return pc.sum(pc.and_(own, pc.invert(rows.column("__empty")))).as_py() or 0
+
+
+def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    if before is not None:
+        columns["__time"] = before
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class FieldCounter:
+    """Counts the fields of one slice."""
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self._columns = layout.columns.names
+        self._is_sampled = layout.format == "json"
+        # Records from before a column was renamed have its older name, which is no typo.
+        older = (name for names in layout.aliases.values() for name in names)
+        self._declared = {*self._columns, *older}
+        self.usable = self.sampled = 0
+        self.filled, self._undeclared = Counter[str](), Counter[str]()
+
+    def add_values(self, values: Sequence[bytes | None]) -> None:
+        """Count the fields of some records of a block."""
+        if not self._is_sampled:
+            return
+        for value in islice((value for value in values if value is not None), SAMPLED_PER_BLOCK):
+            try:
+                fields = _OBJECT.decode(value)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue  # it is quarantined with its reason
+            self.sampled += 1
+            self._undeclared.update(fields.keys() - self._declared)
+
+    def add_rows(self, rows: pa.RecordBatch) -> None:
+        """Count the values of the declared columns."""
+        usable = pc.and_(rows.column("__reason").is_null(), pc.invert(rows.column("__tombstone")))
+        self.usable += pc.sum(usable).as_py() or 0
+        for name in self._columns:
+            column = rows.column(name)
+            self.filled[name] += len(column) - column.null_count
+
+    @property
+    def undeclared(self) -> dict[str, int]:
+        """Field -> sampled records that have it, the most frequent ones."""
+        return dict(self._undeclared.most_common(MOST_FIELDS))
+
+
+def source_counts(reports: Iterable[Report]) -> dict[str, Counter[str]]:
+    """Return the counts of all slices together, as the two stages that `ledger.report` reads.
+
+    Empty if no record was usable.
+    """
+    columns, fields = Counter[str](), Counter[str]()
+    usable = 0
+    for report in reports:
+        if isinstance(report, SliceReport):
+            usable += report.usable
+            for name, number in report.filled.items():
+                columns[name] += number
+            fields.update(report.undeclared)
+            fields[""] += report.sampled
+    return {"source:columns": columns, "source:fields": fields} if usable else {}

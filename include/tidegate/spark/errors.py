@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,6 +42,7 @@ from tidegate.errors import (
     TopicMissing,
     UserFunctionFailed,
 )
+from tidegate.spark.source import KafkaSource
 
 if TYPE_CHECKING:
     from tidegate.spec import Pipeline
@@ -109,7 +110,6 @@ EXPRESSION_FIX = (
     "covers only what tidegate computes itself."
 )
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
-
 # Errors that are raised in a worker reach the driver as text only: these are written as JSON and read again.
 _RAISED_IN_WORKERS = {
     error.__name__: error
@@ -297,3 +297,45 @@ def _first_line(text: str) -> str:
 def _line_with(signs: Sequence[str], text: str) -> str:
     """Return the line that names the cause: the first line often only names py4j's call."""
     return _first_line("\n".join(line for line in text.splitlines() if any(sign in line for sign in signs)))
+
+
+def with_record(
+    error: RecordFailed, source: KafkaSource, fails: Callable[[KafkaSource], bool]
+) -> RecordFailed:
+    """Return the error with the first record that fails; unchanged if it names one, or if none is found.
+
+    An expression of a later stage reads emissions, which no range of the source has alone, so none is found
+    for it.
+
+    Args:
+        error: the error of the batch.
+        source: the planned ranges.
+        fails: whether the first stage's expressions fail on a source's records; a job of Spark each time.
+    """
+    if not hides_its_record(error):
+        return error
+    try:
+        place = _first_failing(source, fails)
+    except TidegateError:
+        return error  # such as a broker that does not answer now: the batch has failed for another reason
+    if place is None:
+        return error
+    topic, partition, offset = place
+    return RecordFailed(
+        f"{error.what} (the record {topic}[{partition}] offset {offset})",
+        f"{EXPRESSION_FIX} To see the record: kafka-console-consumer.sh --topic {topic} --partition "
+        f"{partition} --offset {offset} --max-messages 1.",
+    )
+
+
+def _first_failing(source: KafkaSource, fails: Callable[[KafkaSource], bool]) -> tuple[str, int, int] | None:
+    if not fails(source):
+        return None
+    while source.span > 1:
+        # invariant: `source` fails, so if its first half does not, its second half does
+        first, second = source.halves()
+        source = first if fails(first) else second
+    for planned in source.ranges:
+        if planned.span and fails(source):  # a batch's source also has ranges without new records
+            return planned.topic, planned.partition, planned.start
+    return None

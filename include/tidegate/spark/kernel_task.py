@@ -4,21 +4,40 @@ results to an output, which writes or reports them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from tidegate import kernel
 from tidegate.failpoints import failpoint
+from tidegate.formats import INPUT, unpack_headers
 from tidegate.spark.errors import report_worker_errors
-from tidegate.spark.reports import Report, end_times, rows_of, split_reports
-from tidegate.spark.shuffle import Slots
+from tidegate.spark.shuffle import (
+    Place,
+    Report,
+    Slots,
+    TimeReport,
+    end_times,
+    rows_of,
+    split_reports,
+    times_before,
+)
 from tidegate.spark.state import StateFiles, due_rows
-from tidegate.spark.task_rows import Bypass, complete, numbered_by_key
+from tidegate.storage.quarantine_files import QUARANTINE
+
+_CONSTANTS = {"kind": kernel.RECORD, "updated_seq": 0, "part": 0, "passes": True}
+"""The values of records in columns that did not travel through the shuffle."""
+BY_KEY_AND_RANK = ("key", "instant", "turn", "part", "topic", "partition", "ordinal")
+"""The order of a key's emissions that tasks of several topic-partitions have made."""
+TIME_ORDER = ("__topic", "__partition", "__rank")
+"""The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first."""
 
 
 @dataclass(frozen=True)
@@ -151,3 +170,166 @@ def forwarded_reports(
         forwarding: the form in which rows leave it.
     """
     return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)
+
+
+def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows from the shuffle with all columns of the kernel's input."""
+    present = rows.schema.names
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in present:
+            return rows.column(field.name)
+        if field.name == "turn":
+            # A record of the source has its turn by its offset.
+            return rows.column("offset")
+        if field.name in _CONSTANTS:
+            return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), rows.num_rows)
+        return pa.nulls(rows.num_rows, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+class Bypass:
+    """Records that nothing can repeat bypass the pass that drops repeated ones.
+
+    They have `bypasses`, and go on as emissions in `schema` beside the output of that pass.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._taken: list[pa.RecordBatch] = []
+
+    def without(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the other rows; all rows, if there is no column `bypasses`."""
+        for rows in batches:
+            if "bypasses" in rows.schema.names:
+                bypasses = rows.column("bypasses")
+                self._taken.append(rows.filter(bypasses))
+                rows = rows.filter(pc.invert(bypasses))
+            yield rows
+
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that were taken since the last call."""
+        taken, self._taken = self._taken, []
+        for rows in taken:
+            if rows.num_rows:
+                yield forwarded(rows, self._schema)
+
+
+def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return emissions as rows of the next pass."""
+    present = emissions.schema.names
+    arrays = [
+        emissions.column(field.name) if field.name in present else pa.nulls(emissions.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
+    """Return unusable input, whole, in the form of quarantine. `inputs` is its `input`."""
+    columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
+    columns |= {name: pc.struct_field(inputs, name) for name in INPUT.names}
+    columns["headers"] = unpack_headers(columns["headers"])
+    columns["seq"] = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
+    return pa.RecordBatch.from_pydict(columns, schema=QUARANTINE)
+
+
+def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key.
+
+    Example: rows of the keys a, a, b get the ordinals 0, 1, 0.
+    """
+    last, before = None, 0
+    for rows in batches:
+        if not rows.num_rows:
+            continue
+        keys = rows.column("key")
+        is_first = np.ones(rows.num_rows, bool)
+        is_first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, rows.num_rows - 1)).to_numpy(False)
+        # Batches cut the rows of a key anywhere: the numbers go on from the batch before.
+        goes_on = keys[0].as_py() == last
+        number = np.arange(rows.num_rows)
+        first = np.maximum.accumulate(np.where(is_first, number, 0))
+        ordinals = number - first
+        if goes_on:
+            ordinals[first == 0] += before
+        last, before = keys[-1].as_py(), int(ordinals[-1]) + 1
+        place = rows.schema.get_field_index("ordinal")
+        yield rows.set_column(place, rows.schema.field(place), pa.array(ordinals, pa.int64()))
+
+
+@dataclass(frozen=True)
+class TimeTask:
+    """A function for `mapInArrow`: a frame in `TIME_ORDER`, whole topic-partitions in one task.
+
+    Sets `__turn`, the place in the partition, and `__time`, the largest timestamp before the row; quarantined
+    rows advance no time.
+
+    Args:
+        stage: the stage that reads its rows.
+        times: the time of the partitions before the batch, epoch ms.
+        schema: the columns of what comes out.
+        slots: the number of tasks of that stage.
+    """
+
+    stage: str
+    times: Mapping[Place, int]
+    schema: pa.Schema
+    slots: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            reports, rows = split_reports(batches)
+            clock = Clock(self.times)
+            for part in rows:
+                for run in by_place(part):
+                    yield forwarded(clock.timed(run), self.schema)
+            own = [TimeReport(self.stage, *place, time) for place, time in clock.times.items()]
+            yield from rows_of([*(reports if slot_of_task() == 0 else []), *own], self.schema, self.slots)
+
+
+class Clock:
+    """Turns and times of one topic-partition after the other.
+
+    `starts` has the stream time (epoch ms) of each before the batch, -1 if there is none; `times` the time
+    after the rows so far. Turns count from 1 in each.
+    """
+
+    def __init__(self, starts: Mapping[Place, int]) -> None:
+        self._starts = starts
+        self._turn = 0
+        self._place: Place | None = None
+        self.times: dict[Place, int] = {}
+
+    def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
+        place = (rows.column("__topic")[0].as_py(), rows.column("__partition")[0].as_py())
+        # Rows are sorted by place, so a place that was left never comes back.
+        if place != self._place:
+            self._place, self._turn = place, 0
+            self.times[place] = self._starts.get(place, -1)
+        usable = rows.column("__reason").is_null()
+        before, self.times[place] = times_before(rows.column("__timestamp"), usable, self.times[place])
+        turns = np.arange(self._turn, self._turn + rows.num_rows) + 1
+        self._turn += rows.num_rows
+        return _with(_with(rows, "__turn", turns), "__time", before)
+
+
+def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each topic-partition, which come together."""
+    if not rows.num_rows:
+        return
+    moved = np.zeros(rows.num_rows, bool)
+    for name in ("__topic", "__partition"):
+        column = rows.column(name)
+        moved[1:] |= pc.not_equal(column.slice(1), column.slice(0, rows.num_rows - 1)).to_numpy(False)
+    starts = [0, *np.flatnonzero(moved).tolist(), rows.num_rows]
+    for start, end in itertools.pairwise(starts):
+        if end > start:
+            yield rows.slice(start, end - start)
+
+
+def _with(rows: pa.RecordBatch, name: str, numbers: object) -> pa.RecordBatch:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64()))

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, TimestampType
 
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
-from tidegate.spark.arrow_source import frame_of
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.shuffle import HashRange, Slots
+from tidegate.spark.source import frame_of
 from tidegate.spec import Pipeline
 from tidegate.spec.lookup import KEY, Lookup
 from tidegate.storage.aliases import NO_ALIASES, Aliases

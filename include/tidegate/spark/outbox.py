@@ -1,11 +1,12 @@
-"""The outbox's form of emissions: with the messages of each sink, and without those that a sink
-would refuse.
+"""The outbox's form of emissions: with the messages of each sink, which only send them, and without those
+that a sink would refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,26 +14,36 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tidegate.errors import RecordTooLarge
-from tidegate.formats import EMISSION, INPUT
+from tidegate.errors import RecordTooLarge, SchemaRefused
+from tidegate.formats import EMISSION, INPUT, JsonDecoder
+from tidegate.formats.avro_write import avro_writer
+from tidegate.formats.binary_write import Write, joined
+from tidegate.formats.envelope import SOURCE_TEXTS, envelope_texts, enveloped
+from tidegate.formats.payload import Payload, SinkSchema
+from tidegate.formats.protobuf_derived import DERIVED, derived_schema, numbers_of
+from tidegate.formats.protobuf_write import message_indexes, protobuf_writer
 from tidegate.formats.reasons import Reason
+from tidegate.formats.schemas import WIRE_PREFIX, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_columns import json_texts
-from tidegate.spark.canonical import KeyTypes
-from tidegate.spark.keys import KeyColumns
-from tidegate.spark.payloads import MessageValues
+from tidegate.schemas.avro import parse_avro
+from tidegate.schemas.protobuf import proto_from_json
 from tidegate.storage.outbox import (
     KEY_COLUMNS,
+    REASON,
     SEQ,
     SOURCE,
     TIMESTAMP,
     VALUE,
     outbox_schema,
+    parts_of,
+    window_columns,
 )
 from tidegate.storage.schema import KEY
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import Plan
+    from tidegate.spark.steps import KeyTypes
     from tidegate.spec import Pipeline, Stage
 
 COUNTED = {
@@ -40,6 +51,144 @@ COUNTED = {
     str(Reason.REFUSED_TIMESTAMP): "emitted-refused-timestamp",
 }
 """Reason of an emission in quarantine -> the metric that counts it."""
+
+
+@dataclass(frozen=True)
+class KeyColumns:
+    """The columns of a key, in order, with Arrow's types; empty: the key is the record's own text."""
+
+    schema: pa.Schema
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return list(self.schema.names)
+
+    @property
+    def type(self) -> pa.StructType:
+        """The type of `parsed`."""
+        return pa.struct(list(self.schema) if self.names else [pa.field("key", pa.string())])
+
+    def parsed(self, keys: pa.StringArray) -> pa.StructArray:
+        """Return the columns of canonical keys: one column is the key's text, several are a JSON object.
+
+        Example: for columns `id` and `region`, `{"id":7,"region":"eu"}` gives the struct with 7 and "eu".
+        """
+        if not self.names:
+            return pa.StructArray.from_arrays([keys], ["key"])
+        if len(self.names) == 1:
+            field = self.schema.field(0)
+            return pa.StructArray.from_arrays([_from_text(keys, field.type)], fields=[field])
+        return self._decoder.decode(keys.cast(pa.binary()).to_pylist()).columns
+
+    @cached_property
+    def _decoder(self) -> JsonDecoder:
+        return JsonDecoder(self.schema)
+
+
+def _from_text(keys: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pc.assume_timezone(keys.cast(pa.timestamp("us")), "UTC")
+    return keys.cast(type_)
+
+
+@dataclass(frozen=True)
+class MessageValues:
+    """The values of one sink's messages, or their keys.
+
+    Args:
+        payload: the form that the sink wants.
+        keys: the columns of the stage's key.
+        windowed: whether the stage has windows.
+        stream: with `stage` and `seq` the origin of the emissions, for envelopes.
+        columns: the columns of the sink's schema; None: it has none, and the values are JSON.
+    """
+
+    payload: Payload
+    keys: KeyColumns
+    windowed: bool
+    stream: str
+    stage: str
+    seq: int
+    columns: pa.Schema | None = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the outbox's column for them."""
+        return pa.string() if self.columns is None else pa.binary()
+
+    def encoded(self, emissions: pa.RecordBatch, keys: pa.StructArray, chains: pa.StringArray) -> pa.Array:
+        """Return the values; null for a deletion, unless they are envelopes.
+
+        Raises SchemaRefused if a value has no form in the format.
+
+        Args:
+            emissions: emissions of the stage.
+            keys: the columns of the emissions' keys.
+            chains: the positions that they come from.
+        """
+        if self.payload.is_key:
+            return json_texts(keys) if self.columns is None else self._by_schema(keys)
+        value = self._whole(emissions, emissions.column(VALUE), keys)
+        if not self.payload.enveloped:
+            return json_texts(value) if self.columns is None else self._by_schema(value)
+        before = self._whole(emissions, emissions.column("emitted"), keys)
+        parts = (before, value, self._source(emissions, chains), emissions.column("at"))
+        return envelope_texts(*parts) if self.columns is None else self._by_schema(enveloped(*parts))
+
+    def _whole(
+        self, emissions: pa.RecordBatch, value: pa.StructArray, keys: pa.StructArray
+    ) -> pa.StructArray:
+        """Return the value, with the columns of key and window before its own if the sink wants them; null
+        for null.
+        """
+        if not self.payload.with_key:
+            return value
+        columns = parts_of(keys) if self.keys.names else {}
+        columns |= {name: emissions.column(name) for name in window_columns(self.windowed)}
+        # A selected column hides a column of the key or the window with its name.
+        own = parts_of(value)
+        columns = {name: column for name, column in columns.items() if name not in own} | own
+        return pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=pc.is_null(value))
+
+    def _source(self, emissions: pa.RecordBatch, chains: pa.StringArray) -> dict[str, pa.Array]:
+        number = emissions.num_rows
+        fixed = zip(SOURCE_TEXTS, ("tidegate", self.stream, self.stage), strict=True)
+        return {
+            **{name: pa.repeat(text, number) for name, text in fixed},
+            "batch": pa.repeat(pa.scalar(self.seq, pa.int64()), number),
+            "reason": emissions.column(REASON),
+            "position": chains,
+            "ts_ms": emissions.column(TIMESTAMP),
+            **{name: emissions.column(name) for name in window_columns(self.windowed)},
+        }
+
+    def _by_schema(self, values: pa.StructArray) -> pa.BinaryArray:
+        schema = self.payload.schema
+        assert schema is not None, "a plan fixes it"
+        assert self.columns is not None, "they are its columns"
+        try:
+            prefix, write = _writer(self.payload.format, schema, self.columns)
+            return joined(prefix, write(values.cast(pa.struct(list(self.columns)))), b"")
+        except (Unwritable, pa.ArrowException) as error:
+            raise SchemaRefused(
+                f"An emission of the stage {self.stage} cannot be written as {self.payload.format}: {error}",
+                "Select the column with a type that fits; nothing was published.",
+            ) from None
+
+
+@lru_cache(maxsize=32)
+def _writer(format_: str, schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
+    """Return the prefix of each value, and the function that writes the rest."""
+    prefix = b"" if schema.id is None else WIRE_PREFIX.pack(0, schema.id)
+    if format_ == "avro":
+        return prefix, avro_writer(parse_avro(schema.text), columns)
+    if schema.compiled:
+        compiled, message = proto_from_json(schema.compiled), schema.message
+    else:
+        compiled, message = derived_schema(columns, numbers_of(schema.text)), DERIVED
+    indexes = message_indexes(compiled, message) if prefix else b""
+    return prefix + indexes, protobuf_writer(compiled, message, columns)
 
 
 @dataclass(frozen=True)

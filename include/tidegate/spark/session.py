@@ -20,8 +20,7 @@ from tidegate.errors import SettingsInvalid, SetupFailed, SparkLost
 from tidegate.extras import check_spark_packages
 from tidegate.signals import same_interrupt
 from tidegate.spark import connect
-from tidegate.spark.java import find_java, java_home
-from tidegate.spark.jvm_options import driver_options
+from tidegate.spark.java import driver_options, find_java, java_home
 
 _CORES_UNKNOWN = 8
 _LOGGER_OF_FAILED_QUERIES = "SQLQueryContextLogger"

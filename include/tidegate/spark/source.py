@@ -1,59 +1,40 @@
-"""Read the planned records of Kafka as a frame, decoded by the task that reads them."""
+"""Sources of a batch's records: planned ranges of Kafka, or rows of quarantine that a replay reads; and
+Arrow batches that Python yields in Spark's workers, as a frame.
+"""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from tidegate.failpoints import failpoint
-from tidegate.formats import FrameDecoder, Header, RecordLayout, Records
+from tidegate.formats import Header, Records
+from tidegate.formats.replayed import replayed_topic
 from tidegate.kafka.config import KafkaConfig
-from tidegate.kafka.records import Slice, read_slice
-from tidegate.spark.errors import report_worker_errors
-from tidegate.spark.field_counts import FieldCounter
-from tidegate.spark.reports import SliceReport, rows_of
-from tidegate.spark.shuffle import REPORT, SLOT
-from tidegate.spark.stream_time import times_before
+from tidegate.kafka.records import MOST_RECORDS, Slice, read_slice
+from tidegate.storage.manifest import DataFile
+from tidegate.storage.quarantine_files import RowBounds, row_groups
+from tidegate.storage.store import Store
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import OffsetRange
 
-Times = Mapping[tuple[str, int], int]
-"""(topic, partition) -> stream time, epoch ms."""
-
 _LEAST_SLICE = 200_000
 """The smallest slice in offsets: each slice costs a connection."""
-_TASKS_PER_CORE = 4
-"""So that a slow task does not leave the other cores without work for long."""
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """The parameters by which records become rows: see `FrameDecoder`.
-
-    Args:
-        layout: the layout of the source's records.
-        believed_until_ms: a record with a later timestamp goes to quarantine, epoch ms.
-        keeps_input: whether a later pass can quarantine a record, so that it travels whole.
-    """
-
-    layout: RecordLayout
-    believed_until_ms: int
-    keeps_input: bool
-    unkeyed_columns: tuple[str, ...] = ()
-    """If repeated values are dropped: the columns in which a null makes a record unique."""
-
-    def decoder(self) -> FrameDecoder:
-        """Return a new decoder for a task."""
-        return FrameDecoder(self.layout, self.believed_until_ms, self.keeps_input)
+_REPLAYED_COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")
+_NO_TIMESTAMP = -1
+"""Kafka's timestamp of a record without one."""
+ReadPart = Callable[[], Iterator[pa.RecordBatch]]
+"""Yields a part's batches. It can be pickled, and yields the same batches when it is called again."""
 
 
 class RecordSource(Protocol):
@@ -131,68 +112,6 @@ def _headers(message: Message) -> list[Header] | None:
     return headers  # type: ignore[return-value]  # their values are bytes where they were read
 
 
-@dataclass(frozen=True)
-class SliceReader:
-    """Reads a slice in a worker: its rows, and a report for each task of the first stage.
-
-    Args:
-        slice: the records.
-        decoding: how records become rows.
-        start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
-        slots: the number of tasks of the first stage.
-    """
-
-    slice: RecordSlice
-    decoding: Decoding
-    start_time: int | None
-    slots: int
-
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        with report_worker_errors():
-            with failpoint("compute.read"):
-                decoder = self.decoding.decoder()
-            schema = source_schema(decoder.schema, self.start_time is not None)
-            tally = _Tally(self.start_time, FieldCounter(self.decoding.layout))
-            for block in self.slice.blocks():
-                tally.add_records(block)
-                for rows in decoder.decode(block):
-                    tally.add_rows(rows, self.decoding.unkeyed_columns)
-                    yield _as(schema, rows, tally.before)
-            # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
-            yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
-
-
-@dataclass(frozen=True)
-class SlicesReader:
-    """Reads slices one after the other, in one task."""
-
-    readers: tuple[SliceReader, ...]
-
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        for reader in self.readers:
-            yield from reader()
-
-
-def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesReader]:
-    """Divide slices among tasks, the largest first, each to the task with the fewest offsets so far.
-
-    A task costs more than a small slice, so there are no more than `_TASKS_PER_CORE` of them for each core.
-    """
-    tasks: list[list[SliceReader]] = [[] for _ in range(min(len(readers), cores * _TASKS_PER_CORE))]
-    loads = [(0, number) for number in range(len(tasks))]
-    for reader in sorted(readers, key=lambda reader: reader.slice.range.span, reverse=True):
-        offsets, number = heapq.heappop(loads)
-        tasks[number].append(reader)
-        heapq.heappush(loads, (offsets + reader.slice.range.span, number))
-    return [SlicesReader(tuple(task)) for task in tasks]
-
-
-def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
-    """Return the columns of the source's frame."""
-    time = [pa.field("__time", pa.int64())] if timed else []
-    return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())])
-
-
 def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> list[Slice]:
     """Return the slices to read side by side. If time is kept, each topic-partition is one slice.
 
@@ -213,69 +132,120 @@ def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> l
     return slices
 
 
-class _Tally:
-    """The counts of a slice so far."""
+@dataclass(frozen=True)
+class ReplaySource:
+    """A `RecordSource` of quarantine's rows.
 
-    def __init__(self, start_time: int | None, fields: FieldCounter) -> None:
-        self._time = start_time
-        self._fields = fields
-        self._records = self._rows = self._empty = self._unkeyed = 0
-        self.before: pa.Int64Array | None = None
-        """The stream time before each row of the last rows; None: time is not kept."""
+    Args:
+        store: the store of the lake.
+        files: the files with the records, whole.
+        seq: the batch that replays them.
+    """
 
-    def add_records(self, block: Records) -> None:
-        """Count records of Kafka."""
-        self._records += len(block.offsets)
-        self._fields.add_values(block.values)
+    store: Store
+    files: tuple[DataFile, ...]
+    seq: int
 
-    def add_rows(self, rows: pa.RecordBatch, unkeyed_columns: Sequence[str]) -> None:
-        """Count decoded rows; quarantined rows do not advance time."""
-        empty = rows.column("__empty")
-        self._rows += rows.num_rows
-        self._fields.add_rows(rows)
-        self._empty += pc.sum(empty).as_py() or 0
-        if unkeyed_columns:
-            self._unkeyed += _unkeyed(rows, unkeyed_columns)
-        if self._time is not None:
-            usable = rows.column("__reason").is_null()
-            before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
-            self.before = pa.array(before)
+    def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
+        """Return the slices of all files, as `RecordSource` requires. Without stream time, each row group is
+        a slice.
 
-    def report(self, slice_: Slice) -> SliceReport:
-        """Return the counts and the time so far as the slice's report."""
-        return SliceReport(
-            slice_.topic,
-            slice_.partition,
-            slice_.start,
-            records=self._records,
-            rows=self._rows,
-            empty=self._empty,
-            unkeyed=self._unkeyed,
-            time=self._time,
-            usable=self._fields.usable,
-            filled=dict(self._fields.filled),
-            undeclared=self._fields.undeclared,
-            sampled=self._fields.sampled,
+        Raises LakeDamaged, LakeUnavailable.
+        """
+        slices: list[RecordSlice] = []
+        for file in self.files:
+            groups: dict[tuple[str, int], list[int]] = {}
+            for group in row_groups(self.store, file, RowBounds()):
+                places = group.read(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+                for place in places.to_pylist():
+                    groups.setdefault((place["topic"], place["partition"]), []).append(group.number)
+            for (topic, partition), numbers in sorted(groups.items()):
+                # Stream time passes from each row to the next, so a partition with time is one slice.
+                pieces = [tuple(numbers)] if timed else [(number,) for number in numbers]
+                slices += [
+                    ReplaySlice(self.store, file, self.seq, topic, partition, piece) for piece in pieces
+                ]
+        return slices
+
+
+@dataclass(frozen=True)
+class ReplaySlice:
+    """The rows of a topic-partition in some row groups of a file. Raises LakeDamaged, LakeUnavailable."""
+
+    store: Store
+    file: DataFile
+    seq: int
+    topic: str
+    partition: int
+    groups: tuple[int, ...]
+
+    @property
+    def range(self) -> Slice:
+        """The topic-partition. The offsets are 0, since those of replayed records are not one range."""
+        return Slice(self.topic, self.partition, 0, 0)
+
+    def blocks(self) -> Iterator[Records]:
+        """Yield the rows as records, at most `MOST_RECORDS` at once. Raises LakeDamaged, LakeUnavailable."""
+        place = RowBounds(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
+        for group in row_groups(self.store, self.file, place):
+            if group.number in self.groups:
+                rows = group.read(("topic", "partition", *_REPLAYED_COLUMNS))
+                is_here = (pc.equal(rows["topic"], self.topic), pc.equal(rows["partition"], self.partition))
+                rows = rows.filter(pc.and_(*is_here))
+                for start in range(0, rows.num_rows, MOST_RECORDS):
+                    yield self._records(rows.slice(start, MOST_RECORDS))
+
+    def _records(self, rows: pa.Table) -> Records:
+        return Records(
+            self.topic,
+            self.partition,
+            rows["offset"].to_pylist(),
+            pc.coalesce(
+                rows["recorded"], rows["timestamp"], pa.scalar(_NO_TIMESTAMP, pa.int64())
+            ).to_pylist(),
+            rows["key"].to_pylist(),
+            rows["value"].to_pylist(),
+            [_replayed_headers(headers) for headers in rows["headers"].to_pylist()],
+            rows["part"].to_pylist(),
+            replayed_topic(self.topic, self.seq),
         )
 
 
-def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
-    """Return the number of rows that nothing can repeat: deletions, and usable rows with a null
-    in a column.
+def _replayed_headers(headers: Sequence[dict[str, Any]] | None) -> list[Header] | None:
+    return None if headers is None else [(header["key"], header["value"]) for header in headers]
+
+
+@dataclass(frozen=True, repr=False)
+class _ReadParts:
+    """A function for `mapInArrow`: numbers of parts in, their batches out."""
+
+    parts: tuple[ReadPart, ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                yield from self.parts[number]()
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    """Return Arrow's columns as Spark's; a timestamp without a zone keeps that type.
+
+    Example: `timestamp[us, tz=UTC]` becomes `timestamp`, and `timestamp[us]` becomes `timestamp_ntz`.
     """
-    null = pa.repeat(False, rows.num_rows)
-    for name in columns:
-        null = pc.or_(null, rows.column(name).is_null())
-    own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
-    return pc.sum(pc.and_(own, pc.invert(rows.column("__empty")))).as_py() or 0
+    types: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return types
 
 
-def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    if before is not None:
-        columns["__time"] = before
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def frame_of(spark: SparkSession, schema: pa.Schema, parts: Sequence[ReadPart]) -> DataFrame:
+    """Return a frame with one partition per part, each read by one task.
+
+    PySpark's data source API is not used: it starts three more Python daemons, only to plan (decision 23).
+
+    Args:
+        spark: the session of the batch.
+        schema: the columns of all batches that the parts yield.
+        parts: the functions that yield the rows; they are pickled.
+    """
+    # One row per partition, so that Spark gives each part to a task of its own.
+    numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+    return numbers.mapInArrow(_ReadParts(tuple(parts)), spark_types(schema))

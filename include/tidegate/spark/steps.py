@@ -1,23 +1,38 @@
 """A pipeline as a chain of kernel passes: its stages, and before them filters of repeated values, or of
-changes that come too late.
+changes that come too late; with the texts and types of their keys, and the account of their rows: each input
+row of a pass is used, quarantined, deduplicated or late.
+
+A key is a text, which does not show that 7 was a number, while "07" would be another key. Therefore manifests
+have the types beside the files of a stage's state. The type of a value is in the files themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
+from pyspark.sql.types import DataType, StructType
 
 from tidegate import kernel
-from tidegate.spark.canonical import KeyTypes, to_json
-from tidegate.spark.key_types import parsed_types
-from tidegate.spark.shuffle import REPORT, SLOT
-from tidegate.spec import Pipeline, Stage
+from tidegate.errors import CountMismatch, PipelineInvalid, Problem
+from tidegate.expressions.types import INTEGERS, Type
+from tidegate.formats import CsvDialect, RecordLayout, SequenceParts
+from tidegate.spark.shuffle import (
+    REPORT,
+    SLOT,
+    Report,
+    SliceReport,
+    TaskReport,
+)
+from tidegate.spec import Pipeline, Source, Stage
+from tidegate.spec.arrow import arrow_schema
+from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import (
     DEDUPLICATION,
     SEQUENCE,
@@ -26,7 +41,25 @@ from tidegate.spec.kernel import (
     sequence_stage,
     with_types,
 )
+from tidegate.spec.keys import key_fault
 from tidegate.storage.aliases import NO_ALIASES, Aliases, state_aliases
+from tidegate.storage.evolution import column_changed
+from tidegate.storage.manifest import DataFile
+
+_SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
+KeyTypes = Mapping[str, DataType]
+"""The columns of a key, in order; empty if the key is the record's own."""
+_SOURCE_COUNTS = ("quarantined", "deduplicated", "expired-window-record-drop")
+_JSON = {"ignoreNullFields": "false"} | {
+    # without a format Spark cuts what it writes to milliseconds: two times would be one
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_TIMES = {
+    # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
+    "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS]",
+}
 
 
 @dataclass(frozen=True)
@@ -63,9 +96,6 @@ class KernelPass:
     def is_deduplication(self) -> bool:
         """Whether it drops repeated values: its keys are those values, not the records' keys."""
         return self.name == DEDUPLICATION
-
-
-_SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
@@ -151,3 +181,164 @@ def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 def unpacked(emissions: DataFrame) -> DataFrame:
     """Return the records that passed the filter, unchanged."""
     return emissions.select("value.frame.*", REPORT, SLOT)
+
+
+def record_layout(source: Source) -> RecordLayout:
+    """Return the layout of the source's records. It travels to workers in place of `source`."""
+    return RecordLayout(
+        source.format,
+        arrow_schema(source.columns),
+        source.key or (),
+        None if source.timestamp == "record" else source.timestamp,
+        source.explode,
+        source.deduplicate == "root",
+        source.schemas,
+        source.message,
+        source.aliases,
+        CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
+        _sequence_parts(source),
+        source.key_format,
+        arrow_schema(source.key_columns),
+        source.key_schemas,
+    )
+
+
+def _sequence_parts(source: Source) -> SequenceParts | None:
+    sequence = source.sequence
+    if sequence is None:
+        return None
+    return SequenceParts(sequence.columns or (), arrow_schema(sequence.source) if sequence.source else None)
+
+
+def to_json(value: Column | str) -> Column:
+    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`.
+
+    Example: a struct of `id` 7 and a null `note` is `{"id":7,"note":null}`.
+    """
+    return F.to_json(value, _JSON)
+
+
+def canonical_key(parts: Mapping[str, Column]) -> Column:
+    """Return the text of one column, or a JSON object of several, in their order; null if one of them is
+    null.
+
+    Example: the column `id` with 7 is `7`; `id` with 7 and `region` with "eu" are `{"id":7,"region":"eu"}`.
+    """
+    if len(parts) == 1:
+        return next(iter(parts.values())).cast("string")
+    struct = F.struct(*[part.alias(name) for name, part in parts.items()])
+    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), to_json(struct))
+
+
+def key_columns(keys: KeyTypes) -> dict[str, Column]:
+    """Return the columns from which the canonical key in the column `key` was made."""
+    if not keys:
+        return {}
+    if len(keys) == 1:
+        name, type_ = next(iter(keys.items()))
+        return {name: F.col("key").cast(type_)}
+    ddl = StructType()
+    for name, type_ in keys.items():
+        ddl = ddl.add(name, type_)
+    parsed = F.from_json("key", ddl, _TIMES)
+    return {name: parsed[name] for name in keys}
+
+
+def key_types_text(keys: KeyTypes) -> str | None:
+    """Return column -> Spark's type as JSON, as manifests have it; None if the key is the record's own.
+
+    Example: a key of a column `id` of Spark's type `LongType` gives `{"id": "bigint"}`.
+    """
+    return json.dumps(_names(keys)) if keys else None
+
+
+def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes) -> None:
+    """Raises SchemaChanged if a column of the stage's key has another type than in the files of its state.
+
+    Whole numbers have the same text in any width. Files with records' own keys fit any type.
+    """
+    types = _names(keys)
+    for stored in sorted({file.key_types for file in files if file.key_types is not None}):
+        for name, before in json.loads(stored).items():
+            now = types.get(name, before)
+            if now != before and not {now, before} <= INTEGERS.keys():
+                raise column_changed(f"{name} in the key of {stage}", before, now)
+
+
+def require_usable_key(pipeline: str, stage: str, keys: KeyTypes) -> None:
+    """Raises PipelineInvalid if a key column has a type that cannot be a key.
+
+    The grammar refuses such a column if it can derive the type; only Spark derives that of `array(a, b)`.
+    """
+    faults = [fault for name, type_ in parsed_types(keys).items() if (fault := key_fault(name, type_))]
+    if faults:
+        field = f"stages.{stage}.key"
+        raise PipelineInvalid([Problem(pipeline, 1, field, fault.message, fault.fix) for fault in faults])
+
+
+def parsed_types(keys: KeyTypes) -> dict[str, Type]:
+    """Return the types of a key's columns in the grammar's form."""
+    return {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
+
+
+def _names(keys: KeyTypes) -> dict[str, str]:
+    return {name: type_.simpleString() for name, type_ in keys.items()}
+
+
+def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, kernel.Counts]:
+    """Return the counts of all tasks of each stage together.
+
+    Args:
+        reports: the reports of all tasks; only those of stages have counts.
+        stages: the names of all passes, also of those without a report.
+    """
+    counts = {stage: kernel.Counts() for stage in stages}
+    for report in reports:
+        if isinstance(report, TaskReport):
+            counts[report.stage].include(report.counts)
+    return counts
+
+
+def account_for(
+    passes: Sequence[KernelPass], counts: dict[str, kernel.Counts], reports: Sequence[Report]
+) -> kernel.Counts:
+    """Return the counts of the whole batch, and note in `counts` the deletions that a pass did not get.
+
+    Raises CountMismatch if a pass has counted more or fewer rows than went into it.
+
+    Args:
+        passes: the passes, in order.
+        counts: pass -> its counts, of all tasks.
+        reports: the reports of all tasks.
+    """
+    slices = [report for report in reports if isinstance(report, SliceReport)]
+    records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
+    empty = sum(slice_.empty for slice_ in slices)
+    batch_counts = kernel.Counts({"read": records, "exploded": rows - records, "nothing-to-explode": empty})
+    # Rows of empty arrays only carry their count: the source drops them before the first pass.
+    input_rows, deletions = rows - empty, 0
+    unkeyed = sum(slice_.unkeyed for slice_ in slices)
+    source_passes = passes[: 2 if passes[0].is_filter else 1]
+    for pass_ in passes:
+        counted = counts[pass_.name]
+        bypassing = unkeyed if pass_.is_deduplication else 0
+        if not pass_.takes_deletions:
+            counted["tombstones-ignored"] = deletions
+            input_rows -= deletions
+        _require_equal(pass_, input_rows - bypassing, counted)
+        if pass_ in source_passes:
+            batch_counts.include({name: counted[name] for name in _SOURCE_COUNTS})
+        # The invariant: what a pass emits, and what went around it, is the input of the next pass.
+        input_rows = counted["emitted"] + bypassing
+        deletions = counted["emitted-tombstones"]
+    return batch_counts
+
+
+def _require_equal(pass_: KernelPass, input_rows: int, counts: kernel.Counts) -> None:
+    if input_rows != counts.accounted:
+        raise CountMismatch(
+            f"{input_rows} records came into {pass_.name}, but {counts.accounted} are accounted for "
+            f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
+            f"deduplicated + {counts['expired-window-record-drop']} too late)",
+            "Run again; if it stays, please report it with the pipeline file.",
+        )

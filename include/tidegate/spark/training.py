@@ -17,8 +17,7 @@ from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.spark.batch import Before, compute_batch
-from tidegate.spark.java import find_java, probe
-from tidegate.spark.jvm_options import archive_path, training_options
+from tidegate.spark.java import archive_path, find_java, probe, training_options
 from tidegate.spark.session import open_session
 from tidegate.spark.source import RecordSlice
 from tidegate.spec import compile_pipeline, parse_pipeline

@@ -14,7 +14,7 @@ from tidegate.cli.output import err, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.spark.case_outcome import Emitted, Fate
+    from tidegate.spark.case_parts import Emitted, Fate
 
 
 @click.command()

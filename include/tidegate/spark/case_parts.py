@@ -1,0 +1,324 @@
+"""The parts of a case file's run: its records in place of Kafka's, stages in memory, and the outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import kernel
+from tidegate.errors import TidegateError
+from tidegate.formats import FrameDecoder, Records
+from tidegate.formats.explode import PART
+from tidegate.kernel.json_columns import json_texts
+from tidegate.spark.kernel_task import BY_KEY_AND_RANK, numbered_by_key
+from tidegate.spark.shuffle import Place, Times, times_before
+from tidegate.spark.state import stored_schema, to_kernel, to_stored
+from tidegate.spark.steps import record_layout
+from tidegate.spec import CaseRecord, Source, Tick
+from tidegate.spec.exact import read_exactly
+from tidegate.storage.schema import entry_columns, newest_rows
+
+_LATEST_MS = 2**62
+"""The end of the future without a clock, in epoch ms: windows and timers after it may have no number."""
+Span = tuple[int, int]
+"""Consecutive numbers: the first, and the one after the last."""
+RowNumbers = npt.NDArray[np.int64]
+_TRACE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "trace")
+Position = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way to cut records into batches.
+
+    Args:
+        spans: the record numbers of each batch, in order and without gaps.
+        clocks: the clock of each batch, epoch ms; None: it has none.
+    """
+
+    spans: tuple[Span, ...]
+    clocks: tuple[int | None, ...]
+
+
+class CaseInput:
+    """Records, numbered 0, 1, 2 … in their order, and ticks between them.
+
+    `ticks` has for each tick the number of records before it, and its clock in epoch ms.
+    """
+
+    def __init__(self, case_inputs: Iterable[CaseRecord | Tick]) -> None:
+        self.records: list[CaseRecord] = []
+        self.ticks: list[tuple[int, int]] = []
+        for case_input in case_inputs:
+            if isinstance(case_input, Tick):
+                self.ticks.append((len(self.records), case_input.clock_ms))
+            else:
+                self.records.append(case_input)
+
+    def cut(self, places: Iterable[int]) -> Cut:
+        """Return the batches that end before the records with these numbers, without a clock, and at ticks.
+
+        Example: three records without ticks and `cut([1])` give the spans `((0, 1), (1, 3))`.
+        """
+        number = len(self.records)
+        ends: list[tuple[int, int | None]] = [(place, None) for place in places if 0 < place < number]
+        # The sort is stable: after a cut at the place of a tick, the tick ends a batch without records.
+        ends = sorted([*ends, *self.ticks], key=lambda end: end[0])
+        # Records after the last tick are a batch, too; a case without any input has one empty batch.
+        if not ends or ends[-1][0] < number:
+            ends.append((number, None))
+        starts = [0, *(end for end, _ in ends)]
+        spans = tuple((start, end) for start, (end, _) in zip(starts, ends, strict=False))
+        return Cut(spans, tuple(clock for _, clock in ends))
+
+    def decoded(self, source: Source, keeps_input: bool) -> pa.RecordBatch:
+        """Return rows of `FrameDecoder`, in the order of the records.
+
+        `__turn` is a record's number: the order in a case is the order in the partition, whatever the offsets
+        are.
+        """
+        layout = record_layout(source)
+        # `concat_batches` refuses an empty list, and a case may have no records.
+        pieces = [pa.RecordBatch.from_pylist([], FrameDecoder(layout, None, keeps_input).schema)]
+        for (believed_until_ms, topic, partition), numbers in self._numbers_by_origin().items():
+            decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
+            pieces += decoder.decode(self._numbered(topic, partition, numbers))
+        rows = pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
+        # The decoder got record numbers in place of offsets; here the offsets of the case come back.
+        offsets = pa.array([record.offset for record in self.records], pa.int64())
+        place = rows.schema.get_field_index("__offset")
+        return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))
+
+    def _numbers_by_origin(self) -> dict[tuple[int, str, int], list[int]]:
+        """Return the records of each topic-partition between two ticks; keys begin with the end of believed
+        timestamps.
+        """
+        numbers: dict[tuple[int, str, int], list[int]] = {}
+        for number, (record, clock) in enumerate(zip(self.records, self._clocks(), strict=True)):
+            believed_until_ms = _LATEST_MS if clock is None else clock + kernel.FUTURE_MS
+            numbers.setdefault((believed_until_ms, record.topic, record.partition), []).append(number)
+        return numbers
+
+    def _clocks(self) -> Iterator[int | None]:
+        """Yield per record the clock of the tick that ends its batch; None after the last tick."""
+        start = 0
+        for end, clock in self.ticks:
+            yield from [clock] * (end - start)
+            start = end
+        yield from [None] * (len(self.records) - start)
+
+    def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
+        """Return records with their numbers in place of their offsets."""
+        records = [self.records[number] for number in numbers]
+        return Records(
+            topic,
+            partition,
+            numbers,
+            [record.timestamp for record in records],
+            [None if record.key is None else record.key.encode() for record in records],
+            [record.payload for record in records],
+            [[(name, text.encode()) for name, text in record.headers] for record in records],
+        )
+
+
+class StreamTimes:
+    """The times of topic-partitions, none at first, advanced by rows of the kernel."""
+
+    def __init__(self) -> None:
+        self._times: dict[Place, int] = {}
+
+    @property
+    def now(self) -> dict[Place, int]:
+        """The times of the topic-partitions that have had rows."""
+        return dict(self._times)
+
+    def advance(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Return the time before each row. Rows of one topic-partition are in order."""
+        timestamps, usable = rows.column("timestamp"), pc.equal(rows.column("kind"), kernel.RECORD)
+        before = np.empty(rows.num_rows, np.int64)
+        for place, numbers in _by_place(rows):
+            own = pa.array(numbers)
+            before[numbers], self._times[place] = times_before(
+                timestamps.take(own), usable.take(own), self._times.get(place, -1)
+            )
+        return pa.array(before)
+
+
+def _by_place(rows: pa.RecordBatch) -> Iterator[tuple[Place, RowNumbers]]:
+    """Yield the numbers of the rows of each topic-partition."""
+    topics, partitions = rows.column("topic"), rows.column("partition")
+    places = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/").dictionary_encode()
+    codes = places.indices.to_numpy()
+    for code in range(len(places.dictionary)):
+        numbers = np.flatnonzero(codes == code)
+        yield (topics[numbers[0]].as_py(), partitions[numbers[0]].as_py()), numbers
+
+
+class StageRun:
+    """One run of a stage.
+
+    `counts` and `traces` are those of all batches so far; a trace is a mapping of the kernel's trace row.
+
+    Args:
+        logic: the stage.
+        rows: the schema of the kernel's input.
+        trace: whether the kernel traces its decisions; otherwise `traces` stays empty.
+    """
+
+    def __init__(self, logic: kernel.Stage, rows: pa.Schema, trace: bool) -> None:
+        self.counts = kernel.Counts()
+        self.traces: list[Mapping[str, Any]] = []
+        self._logic = logic
+        self._trace = trace
+        self._rows = rows
+        self._emitted = kernel.output_schema(logic, rows)
+        self._stored = stored_schema(logic, rows)
+        self._state = self._stored.empty_table()
+        self._seq = 0
+        self._floor = -1
+
+    def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
+        """Return the emissions of one batch, each key's in order. Raises the errors of the kernel.
+
+        `times` has the stream times at the batch's end; `clock` is in epoch ms, or None.
+        """
+        self._seq += 1
+        emitted = [self._emitted.empty_table()]
+        states = [self._state]
+        for decided in kernel.decide(self._logic, [self._with_state(rows)], self._batch(times, clock)):
+            kind = decided.column("kind")[0].as_py() if decided.num_rows else None
+            if kind == kernel.EMISSION:
+                emitted.append(pa.Table.from_batches([kernel.ranked(decided, self._logic.bound is not None)]))
+            elif kind == kernel.STATE:
+                states.append(pa.Table.from_batches([to_stored(decided, self._stored, self._seq)]))
+            elif kind == kernel.COUNTS:
+                self.counts.include(json.loads(decided.column("counts")[0].as_py()))
+            elif kind == kernel.TRACE:
+                self.traces += decided.select(_TRACE_COLUMNS).to_pylist()
+        self._state = newest_rows(pa.concat_tables(states), entry_columns(self._logic.bound is not None))
+        # As in a head, a clock never goes back: a later batch without a clock has at least this one.
+        self._floor = max(self._floor, -1 if clock is None else clock)
+        return self._in_order(pa.concat_tables(emitted))
+
+    def _with_state(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        combined = pa.concat_batches([to_kernel(self._state, self._rows), rows])
+        return combined.sort_by([(name, "ascending") for name in kernel.order(self._logic)])
+
+    def _batch(self, times: Times, clock: int | None) -> kernel.Batch:
+        batch = kernel.Batch(times, trace=self._trace)
+        if self._logic.clock == "stream":
+            return batch
+        return replace(batch, clock=clock, floor=self._floor)
+
+    def _in_order(self, emitted: pa.Table) -> pa.Table:
+        """Return one sequence per key: in a bounded stage each topic-partition has its own sequence."""
+        if self._logic.bound is None:
+            return emitted
+        by_rank = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_RANK])
+        return pa.Table.from_batches(numbered_by_key(by_rank.to_batches()), self._emitted)
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """One emission of the last stage.
+
+    Args:
+        value: the emitted columns as a JSON object; None: a deletion.
+        timestamp: of the emission, epoch ms.
+        window: start and end, epoch ms; None without a window.
+        reason: the reason that the strategy gives.
+        at: when it happened, epoch ms.
+        source: the position of the record that caused it.
+    """
+
+    key: str
+    value: Any
+    timestamp: int
+    window: tuple[int, int] | None
+    reason: str
+    at: int
+    source: Position
+
+
+@dataclass(frozen=True)
+class Fate:
+    """The fate of a record in a pass.
+
+    Args:
+        timestamp: of the record, epoch ms.
+        fate: what became of it.
+        at: when that happened, epoch ms.
+        value: the columns that the pass selects of the record.
+        previous: the state before, as in `TraceEvent`.
+    """
+
+    pass_name: str
+    key: str
+    source: Position
+    timestamp: int
+    fate: str
+    at: int
+    value: Any
+    previous: Any
+
+
+@dataclass
+class Outcome:
+    """The outcome: emissions of the last stage, in order per key, and the fates of the records;
+    or the error.
+    """
+
+    emissions: list[Emitted] = field(default_factory=list)
+    counts: kernel.Counts = field(default_factory=kernel.Counts)
+    fates: list[Fate] = field(default_factory=list)
+    error: TidegateError | None = None
+
+    def by_key(self) -> dict[str, list[Emitted]]:
+        """Return key -> its emissions, in order."""
+        emissions: dict[str, list[Emitted]] = {}
+        for emission in self.emissions:
+            emissions.setdefault(emission.key, []).append(emission)
+        return emissions
+
+    def include(self, pass_name: str, run: StageRun) -> None:
+        """Add the counts and traces of a pass."""
+        self.counts.include(run.counts)
+        self.fates += [_fate(pass_name, row) for row in run.traces]
+
+    def emit(self, rows: pa.Table) -> None:
+        """Add emissions of the last stage, in the form that the kernel gives."""
+        if not rows.num_rows:
+            return
+        texts = json_texts(rows["value"].combine_chunks()).to_pylist()
+        for row, text in zip(rows.drop_columns(["value"]).to_pylist(), texts, strict=True):
+            window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+            value = None if text is None else read_exactly(text)
+            emission = Emitted(
+                row["key"], value, row["timestamp"], window, row["reason"], row["at"], _source(row)
+            )
+            self.emissions.append(emission)
+
+
+def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
+    trace = read_exactly(row["trace"])
+    return Fate(
+        pass_name,
+        row["key"],
+        _source(row),
+        row["timestamp"],
+        row["reason"],
+        row["at"],
+        trace["value"],
+        trace["known"],
+    )
+
+
+def _source(row: Mapping[str, Any]) -> Position:
+    return row["topic"], row["partition"], row["offset"]
