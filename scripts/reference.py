@@ -85,9 +85,9 @@ def _option(option: click.Option, context: click.Context) -> tuple[str, str, str
 def pipeline_page() -> str:
     """Each key of a pipeline file, and of `defaults.yaml`: type, default and meaning."""
     intro = (
-        "Every key that a pipeline file may have. What goes with what, and what it means for the stream, "
-        "says [the guide](../guide.md#the-pipeline-file); `tidegate validate` tells every mistake with its "
-        "line and the fix, and `tidegate schema` prints this page for editors.\n\n"
+        "Every key that a pipeline file may have. For a file with every part, and the page about each, "
+        "see [write a pipeline file](../pipeline-file.md); `tidegate validate` reports every mistake with "
+        "its line and the fix, and `tidegate schema` prints this page for editors.\n\n"
         "A *duration* is a whole number and a unit: `15ms`, `30s`, `10m`, `1h`, `2d`. A *number* may have "
         "underscores: `5_000_000`."
     )

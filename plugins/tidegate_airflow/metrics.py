@@ -2,7 +2,7 @@
 
 The name is `tidegate.<metric>`, with the tags `pipeline`, `generation` and, for a stage's counts, `stage`. If
 StatsD has no tags, they are part of the name: `tidegate.<pipeline>.<generation>.<stage>.<metric>`.
-docs/guide.md lists the metrics.
+docs/monitoring.md lists the metrics.
 """
 
 from __future__ import annotations

@@ -201,8 +201,8 @@ def test_tasks_fork_from_the_same_imports_as_local() -> None:
     variables = environment_of(services()["airflow-scheduler"])
     assert variables["AIRFLOW__SCHEDULER__MP_START_METHOD"] == "forkserver"
     assert variables["AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD"] == ",".join(TASKS_IMPORT)
-    guide = (ROOT / "docs" / "guide.md").read_text().splitlines()
-    assert f"mp_forkserver_preload = {','.join(TASKS_IMPORT)}" in guide
+    page = (ROOT / "docs" / "spark.md").read_text().splitlines()
+    assert f"mp_forkserver_preload = {','.join(TASKS_IMPORT)}" in page
 
 
 def test_connections_have_the_plugin_names() -> None:

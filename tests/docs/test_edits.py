@@ -1,4 +1,4 @@
-"""The guide's table of edits says what `incompatible_changes` does: rows have cases, and cases rows."""
+"""docs/edits.md: its table says what `incompatible_changes` does; rows have cases, and cases rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.kernel.widening import widens
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import SCALARS, parse_type
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "edits.md"
 CASES: dict[str, list[str]] = {
     "`schedule`, `quality`, `max_records`, `start`": [
         *("the schedule, the suite and the bound of a batch", "which rows go into quarantine")
@@ -100,7 +100,7 @@ CASES: dict[str, list[str]] = {
     "`clock: stream` to `run`": ["from stream time to the run's clock"],
     "`clock: run` to `stream`": ["from the run's clock to stream time"],
 }
-"""The guide's edit -> cases of `spec/test_compatibility.py`."""
+"""The page's edit -> cases of `spec/test_compatibility.py`."""
 WITHOUT_CASES = {"the source of an `equal: python` function"}
 """Held by `batch/test_planned_pipeline.py`: no text of a pipeline changes."""
 WITHOUT_ROWS = {
@@ -111,14 +111,14 @@ WITHOUT_ROWS = {
 
 
 def rows() -> dict[str, str]:
-    """Edit -> whether it goes on, as the guide says it."""
-    table = GUIDE.read_text().partition("## Edits within a generation")[2].partition("\n##")[0]
+    """Return edit -> whether it goes on, by the page."""
+    table = PAGE.read_text().partition("## Which edits go on")[2].partition("\n##")[0]
     cells = re.findall(r"^\| (.+?) \| (.+?) \|", table, re.MULTILINE)
     return dict(cells[1:])
 
 
-def test_guide_lists_exactly_the_wider_types() -> None:
-    table = GUIDE.read_text().partition("| a column of | may become |\n|---|---|\n")[2].partition("\n\n")[0]
+def test_page_lists_exactly_the_wider_types() -> None:
+    table = PAGE.read_text().partition("| a column of | may become |\n|---|---|\n")[2].partition("\n\n")[0]
     wider_by_type = dict(re.findall(r"^\| `([a-z]+).*?` \| (.+?) \|$", table, re.MULTILINE))
     scalars = [name for name in dict.fromkeys(SCALARS.values()) if name not in ("string", "binary")]
     for before in scalars:
@@ -143,13 +143,13 @@ def arrow(type_: str) -> pa.DataType:
     return arrow_type(parse_type(type_))
 
 
-def test_guide_edits_and_cases_match() -> None:
+def test_page_edits_and_cases_match() -> None:
     assert set(rows()) - WITHOUT_CASES == set(CASES)
     named = {case for cases in CASES.values() for case in cases}
     assert named == {*COMPATIBLE, *INCOMPATIBLE} - WITHOUT_ROWS
 
 
-def test_guide_says_what_its_cases_show() -> None:
+def test_page_says_what_its_cases_show() -> None:
     for edit, says in rows().items():
         cases = CASES.get(edit, [])
         assert (" yes" in f" {says}" or says.startswith("if ")) == (

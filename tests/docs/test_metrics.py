@@ -1,4 +1,4 @@
-"""Metrics: what docs/guide.md lists is what there is, and the Grafana dashboard shows all of it."""
+"""Metrics: what docs/monitoring.md lists is what there is, and the Grafana dashboard shows all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECTION = (REPOSITORY / "docs" / "guide.md").read_text().partition("## Metrics\n")[2].partition("\n## ")[0]
+PAGE = (REPOSITORY / "docs" / "monitoring.md").read_text()
+SECTION = PAGE.partition("## Metrics\n")[2].partition("\n## ")[0]
 DASHBOARD = json.loads((REPOSITORY / "docs" / "grafana-dashboard.json").read_text())
 DOCUMENTED = {
     name
@@ -36,7 +37,7 @@ def expressions(panel: dict[str, Any]) -> list[str]:
     return [target["expr"] for target in panel["targets"]]
 
 
-def test_dashboard_shows_exactly_the_guide_metrics() -> None:
+def test_dashboard_shows_exactly_the_page_metrics() -> None:
     written = "\n".join(text for panel in DASHBOARD["panels"] for text in expressions(panel))
     shown = set(re.findall(r"airflow_tidegate_[a-z_]+(?:\.\+)?", written))
     assert shown == {prometheus_name(metric) for metric in DOCUMENTED}
@@ -52,7 +53,7 @@ def test_dashboard_panels_differ_and_filter_by_pipeline() -> None:
 
 
 @pytest.mark.parametrize("metric", sorted(DOCUMENTED))
-def test_every_metric_of_the_guide_is_counted_somewhere(metric: str) -> None:
+def test_every_metric_of_the_page_is_counted_somewhere(metric: str) -> None:
     name = metric.replace("<reason>", "")
     for part in MADE:
         name = name.removesuffix(part) if part.startswith("-") else name.removeprefix(part)

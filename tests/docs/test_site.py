@@ -55,7 +55,7 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
 
 BROKEN = {
     "[x](nowhere.md)": "nowhere.md",
-    "[x](guide.md#no-such-part)": "no-such-part",
+    "[x](emit.md#no-such-part)": "no-such-part",
     "[x](../include/nothing.py)": "../include/nothing.py leads to no file",
 }
 

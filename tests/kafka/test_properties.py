@@ -27,7 +27,7 @@ LOGIN = SERVERS | {
 TOKENS = SERVERS | {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 JAAS = f'{PLAIN_MODULE} username="alice" password="{CANARY}";'
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "connect-to-kafka.md"
 
 
 def test_login_is_translated_for_each_client() -> None:
@@ -201,7 +201,7 @@ def test_login_is_kept_out_of_client_logs(
     assert not any(logger.isEnabledFor(logging.DEBUG) for logger in loggers)
 
 
-def test_the_guide_has_every_property() -> None:
-    page = GUIDE.read_text()
+def test_the_page_has_every_property() -> None:
+    page = PAGE.read_text()
     names = {name for row in PROPERTIES.values() for name in (row.name, *row.aliases)}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []

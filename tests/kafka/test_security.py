@@ -1,4 +1,4 @@
-"""Both clients reach a real broker in every way that the guide lists; what they cannot use is told."""
+"""Both clients reach a real broker in every way of docs/connect-to-kafka.md, and refuse other ways."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tidegate.spec.tree import read
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = ROOT / "include" / "pipelines"
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
+PAGE = (ROOT / "docs" / "pipeline-file.md").read_text()
 SCHEMA = file_schema("pipeline")
 VALIDATOR = Draft202012Validator(SCHEMA)
 
@@ -45,9 +45,9 @@ def test_committed_json_schema_equals_the_command_output() -> None:
     assert stored == SCHEMA, "write it anew: tidegate schema > include/pipelines/pipeline.schema.json"
 
 
-def test_json_schema_accepts_the_guide_and_full_pipeline() -> None:
-    guide = GUIDE.split("```yaml\npipeline: ", 1)[1].split("```", 1)[0]
-    assert complaints(f"pipeline: {guide}") == []
+def test_json_schema_accepts_the_page_and_full_pipeline() -> None:
+    text = PAGE.split("```yaml\npipeline: ", 1)[1].split("```", 1)[0]
+    assert complaints(f"pipeline: {text}") == []
     assert complaints(GOOD + AIRFLOW) == []
     assert [error.message for error in VALIDATOR.iter_errors(everything())] == []
 

@@ -107,7 +107,7 @@ def test_it_goes_by_the_logs_checkpoints(seen: dict[str, Rows]) -> None:
     assert seen["checkpoint"] == [{"hash": seq, "updated_seq": seq} for seq in range(1, 32)]
 
 
-def test_guide_view_has_one_row_per_live_entry(seen: dict[str, Rows]) -> None:
+def test_page_view_has_one_row_per_live_entry(seen: dict[str, Rows]) -> None:
     rows = [tuple(row.values()) for row in seen["several"]]
     assert rows == [(1, None, 2), (3, 0, 1), (3, 10, 2)]
 

@@ -191,7 +191,7 @@ class Measurement:
         column = kwargs["column"]
         if column not in rows.columns:
             raise SettingsInvalid(
-                f"There is no column {column}", "Correct the suite: its columns are listed in the guide."
+                f"There is no column {column}", "Correct the suite: docs/quality.md lists its columns."
             )
         values = rows[column]
         return rule.compute(values[values.notna()], len(values), kwargs.get("value_set") or ())

@@ -1,5 +1,5 @@
-"""Which edits of a stage's columns its state survives: added, removed, widened and renamed columns (see the
-guide).
+"""Which edits of a stage's columns its state survives: added, removed, widened and renamed columns (see
+docs/edits.md).
 
 An edit never rewrites files of state: their readers convert them to the present columns (`lake.evolution`).
 This module compares the two pipeline files only, before any state is read.

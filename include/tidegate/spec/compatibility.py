@@ -1,4 +1,4 @@
-"""Which edits of a pipeline file the state of its generation survives (the guide has the table).
+"""Which edits of a pipeline file the state of its generation survives (docs/edits.md has the table).
 
 This module compares the fields that state rows, timers and keys were made with. Fields that only decide what
 is emitted from now on, and where to, may change. It cannot compare types that only Spark knows: for those,

@@ -307,7 +307,7 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
         if format_ in BINARY:
             file_decoder(format_, arrow_schema(written), reader, message)
     except SchemaFault as fault:
-        fix = "Write `columns:` with the columns that you need, in the types of the guide's table."
+        fix = "Write `columns:` with the columns that you need, in the types of docs/json-and-csv.md."
         raise mistake(f"{fault}", fix) from None
     return written
 
