@@ -23,7 +23,7 @@ from benchmarks.events import Load, draw, key, timestamp_ms, value
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.programs import ResultWrong
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.schemas.pinned import SourceSchemas, pin_json_schema
 
 _BLOCK = 16_384

@@ -26,7 +26,7 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import message_columns, messages_of
 from tidegate.kafka.producer import BATCH_BYTES
 from tidegate.kafka.publisher import KafkaPublisher
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Plan, Stream
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.outbox import Outbox

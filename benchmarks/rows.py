@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from benchmarks.events import Load, draw, key, timestamp_ms
 from tidegate import kernel
 from tidegate.formats import INPUT
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 
 BATCH_ROWS = 8_192  # as many as Spark sends at once
 TOPIC = "stock"

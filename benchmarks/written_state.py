@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.events import STORES
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.storage.compaction import ROWS_PER_FILE
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store

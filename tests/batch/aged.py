@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tests.batch.committed import Committed, Row
 from tidegate import inspect, maintenance
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, Snapshot
 from tidegate.storage import Name, attempt_name, snapshot_name
 from tidegate.storage.manifest import Manifest

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text, update
 from tidegate.app import App
 from tidegate.app.owner import claim_folder
 from tidegate.batch import publish_batch
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
 from tidegate.ledger.rows import manifest_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline

@@ -16,7 +16,7 @@ from benchmarks.strategies import STRATEGIES
 from benchmarks.written_state import keys_of, write_state
 
 from tidegate import kernel
-from tidegate.kernel.hashing import GREATEST_HASH, LEAST_HASH
+from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, stored_schema, to_stored
 from tidegate.storage.state import StateReader

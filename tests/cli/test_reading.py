@@ -15,7 +15,7 @@ from tests.batch.committed import Committed
 from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid, TidegateError
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 
 SINKS = "  - {kind: sql, table: newest}"
 LONG = pa.int64()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.seeded import Seeded
-from tidegate.kernel.hashing import key_hash
+from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Attempt
 from tidegate.spec import load_pipeline, with_suites
 from tidegate.storage import attempt_name

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.formats import frame_reference
 from tidegate.formats import FrameDecoder, Header, Reason, RecordLayout, Records, unpack_headers
-from tidegate.kernel.hashing import LEAST_HASH
+from tidegate.kernel.keys import LEAST_HASH
 
 BELIEVED_UNTIL_MS = 10_000
 COLUMNS = pa.schema(

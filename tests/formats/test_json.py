@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.formats.reference import Unusable, read
 from tidegate.formats import JsonDecoder
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 
 UTC = timezone.utc
 SCHEMA = pa.schema(

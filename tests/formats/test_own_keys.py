@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.formats.avro_schemas import written
 from tests.formats.test_writing import message_class
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.schemas.pinned import SourceSchemas, WriterSchema, pin_avro, pin_protobuf
 
 AVRO = {

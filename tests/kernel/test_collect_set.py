@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.kernel.aggregates import FUNCTIONS
-from tidegate.kernel.compare import equal
-from tidegate.kernel.identity import identity
+from tidegate.kernel.equality import equal, identity
 
 DISTINCT = FUNCTIONS["collect_set"]
 

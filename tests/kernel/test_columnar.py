@@ -22,7 +22,7 @@ from tests.kernel.model.strategies import Case, histories
 from tests.kernel.model.values import same
 from tests.kernel.test_against_model import assert_alike, by_key, counted, filled
 from tidegate import errors, kernel
-from tidegate.kernel import columnar
+from tidegate.kernel import decision
 
 Rows = list[dict[str, Any]]
 
@@ -62,7 +62,7 @@ def _start(row: dict[str, Any]) -> int:
 @contextmanager
 def record_by_record() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columnar, "column_kernel", lambda *_: None)
+        patch.setattr(decision, "column_kernel", lambda *_: None)
         yield
 
 
@@ -329,12 +329,12 @@ def test_only_keys_with_special_rows_take_the_loop(
 ) -> None:
     taken: list[set[str]] = []
 
-    class Watched(columnar.Folding):
+    class Watched(decision.Folding):
         def __init__(self, *arguments: Any) -> None:
             taken.append(set(arguments[2].column("key").to_pylist()))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(columnar, "Folding", Watched)
+    monkeypatch.setattr(decision, "Folding", Watched)
     loop = Recorded(Case({"name": "out", **stage}), arrow_rows=40)
     repeated = stage["reduce"] == "latest"  # of which a deletion is nothing special
     special = record("b", 2) if repeated else replace(record("b", 3), value=None)
@@ -354,12 +354,12 @@ def test_only_partitions_with_special_rows_take_the_loop(
 ) -> None:
     taken: list[set[int]] = []
 
-    class Watched(columnar.Folding):
+    class Watched(decision.Folding):
         def __init__(self, *arguments: Any) -> None:
             taken.append(set(arguments[2].column("partition").to_pylist()))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(columnar, "Folding", Watched)
+    monkeypatch.setattr(decision, "Folding", Watched)
     stage = {"name": "out", "reduce": "latest", "select": {"x": "x"}, "emit": LIMITED}
     loop = Recorded(Case(stage), arrow_rows=40, compacting=True)
     elsewhere = replace(record("a", 1), partition=1)

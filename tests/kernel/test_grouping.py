@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tidegate.errors import MemoryExhausted
-from tidegate.kernel.grouping import concatenated, whole_groups
-from tidegate.kernel.ordering import in_order
+from tidegate.kernel.ordering import concatenated, in_order, whole_groups
 
 _SCHEMA = pa.schema([("key", pa.string()), ("turn", pa.int64()), ("due", pa.int64()), ("end", pa.int64())])
 

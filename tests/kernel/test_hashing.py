@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.hashing import SEED, key_hash, key_hashes
+from tidegate.kernel.keys import SEED, key_hash, key_hashes
 
 FROM_SPARK = {
     "": -7444071767201028348,

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kernel.json_columns import json_texts
-from tidegate.kernel.json_text import encoder
+from tidegate.kernel.json_text import encoder, json_texts
 
 texts = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\\x00\x1f\n'), max_size=6)
 moments = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31))

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate import kernel
-from tidegate.kernel.lowered import lower_entries
 from tidegate.kernel.rows import ENTRY, POSITION
+from tidegate.kernel.timers import lower_entries
 
 NOW, RIGHT = 1_000, 900
 THRESHOLD = kernel.Stage(kernel.Collect(), kernel.Threshold(count=9, after_ms=60, since="arrival"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.kernel.rows_for_tests import SCHEMA, Record, key_hash, record_row, sorted_batches
 from tidegate import kernel
-from tidegate.kernel.prior_state import with_state
+from tidegate.kernel.decision import with_state
 
 KEYS = ["a", "b", "c", "d", "e"]
 BY_KEY = kernel.BY_KEY

@@ -24,7 +24,7 @@ from tests.kernel.test_against_model import (
 )
 from tests.kernel.test_columnar import FEEDING, HISTORIES, record_by_record
 from tidegate import kernel
-from tidegate.kernel import columnar
+from tidegate.kernel import decision
 
 
 @examples(60)
@@ -74,7 +74,7 @@ def test_latest_refuses_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     columns, records = Kernel(case, **feeding), Kernel(case, **feeding)
-    assert columnar.column_kernel(columns.stage, kernel.Batch(), columns.schema.field("value").type)
+    assert decision.column_kernel(columns.stage, kernel.Batch(), columns.schema.field("value").type)
     for batch in batches:
         columns.apply(batch)
         with record_by_record():

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from tidegate.errors import UserFunctionFailed
-from tidegate.kernel.user_function import load, source_digest
+from tidegate.kernel.equivalence import load, source_digest
 
 SAME = "def same(old, new):\n    return old == new\n"
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate import kernel
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.quality.builtin import finals, keys, neighbours, shares
 from tidegate.quality.builtin.facts import BatchCounts, batch_counts
 from tidegate.quality.builtin.types import Needs, needs_of

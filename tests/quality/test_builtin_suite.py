@@ -15,7 +15,7 @@ from tests.batch.committed import Committed, Row
 from tests.cli.test_check import SINKS, check_rows, write_suite
 from tidegate.batch.validate import validate_batch
 from tidegate.errors import QualityFailed
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import schema
 from tidegate.quality.builtin import BUILTIN_TYPES
 from tidegate.quality.builtin.facts import current_facts

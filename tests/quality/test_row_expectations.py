@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate import kernel
-from tidegate.kernel.columnar.refusals import without_refused
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.expectation import NULL_TESTS, TESTS, refusal
+from tidegate.kernel.gate import NULL_TESTS, TESTS, refusal, without_refused
 from tidegate.spec.arrow import type_of
 from tidegate.spec.row_expectations import suite_rows, with_column_types
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate import kernel
-from tidegate.kernel.hashing import GREATEST_HASH, LEAST_HASH, key_hash
+from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, due_rows, stored_schema, to_stored
 from tidegate.spec import Pipeline, incompatible_changes, kernel_stage, parse_case_pipeline

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tidegate import kernel
 from tidegate.formats import Records
 from tidegate.kafka.records import Slice
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
 from tidegate.spark.batch import Before, Computation, Computed, compute_batch

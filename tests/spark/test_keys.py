@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tidegate.kernel.hashing import key_hashes
-from tidegate.kernel.keys import canonical_keys
+from tidegate.kernel.keys import canonical_keys, key_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spec.files import COUNT, refused
-from tidegate.kernel.durations import UNITS, parse_duration, write_duration
+from tidegate.kernel.windows import UNITS, parse_duration, write_duration
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.storage.files_for_tests import SCHEMA, row, write
 from tidegate.errors import LakeDamaged
-from tidegate.kernel.hashing import GREATEST_HASH, key_hash
+from tidegate.kernel.keys import GREATEST_HASH, key_hash
 from tidegate.storage import state as state_module
 from tidegate.storage import writer
 from tidegate.storage.cursor import Cursor, DueRows

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.formats.wire import Cursor, Ints, Wire
-from tidegate.kernel.calendar import beyond_calendar
+from tidegate.kernel.unusable import beyond_calendar
 
 _WIDEST = 16
 """The bytes of a decimal in Arrow."""

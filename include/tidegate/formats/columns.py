@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.kernel.calendar import beyond_calendar
+from tidegate.kernel.unusable import beyond_calendar
 
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ZONE = r"([Zz]|[+-][0-9]{2}:?[0-9]{2})"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.json_columns import json_texts, object_texts
+from tidegate.kernel.json_text import json_texts, object_texts
 
 SOURCE_TEXTS = ("connector", "name", "stage")
 """The fields of `source` that are the same for all emissions of a stage."""

@@ -22,8 +22,7 @@ from tidegate.formats.sequence import sequence_texts
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
 from tidegate.formats.watched import WatchedDecoder
 from tidegate.formats.whole import INPUT, pack_headers
-from tidegate.kernel.hashing import LEAST_HASH, key_hashes
-from tidegate.kernel.keys import canonical_keys
+from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
 
 _INTERNAL = pa.schema(
     [

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate.app.manifests import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.errors import Halted
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec import Pipeline

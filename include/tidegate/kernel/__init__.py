@@ -5,15 +5,12 @@ only.
 """
 
 from tidegate.expressions import Condition
-from tidegate.kernel.counts import Counts, outgoing
-from tidegate.kernel.envelope import Envelope, KeyColumn
-from tidegate.kernel.equivalence import Amount, Bytes, Equivalence, Exact, PythonEqual, SqlEqual, Within
-from tidegate.kernel.expectation import RowExpectation
-from tidegate.kernel.gone import live_rows_suffice
-from tidegate.kernel.loop import decide, order
-from tidegate.kernel.metrics import metrics, running_totals
+from tidegate.kernel.bounded import Bound
+from tidegate.kernel.counts import Counts, metrics, outgoing, running_totals
+from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
+from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
+from tidegate.kernel.gate import RowExpectation
 from tidegate.kernel.ordering import ranked
-from tidegate.kernel.prior_state import PriorState
 from tidegate.kernel.reduce import Aggregate, Aggregates, Collect, Latest
 from tidegate.kernel.rows import (
     BY_KEY,
@@ -36,14 +33,15 @@ from tidegate.kernel.strategies.change import Change
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.interval import Interval
 from tidegate.kernel.strategies.once import Once
-from tidegate.kernel.strategies.threshold import Threshold
+from tidegate.kernel.strategies.threshold import Envelope, KeyColumn, Threshold
 from tidegate.kernel.strategies.time_limit import TimeLimit
 from tidegate.kernel.strategies.update import Update
 from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
-from tidegate.kernel.strategy import Bound, Clock, Emit
+from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.unchanged import Unchanged
 from tidegate.kernel.values import Reduce
 from tidegate.kernel.windows import Hopping, Session, Tumbling, Window
+from tidegate.kernel.within import Amount, Within
 
 __all__ = [
     "BY_KEY",

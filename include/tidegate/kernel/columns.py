@@ -1,116 +1,355 @@
-"""The columns of kernel rows as Python lists, each made when it is first read."""
+"""Whole keys as NumPy columns: which of them are plain, and the time of its partition as each key sees it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.counts import Counts
-from tidegate.kernel.rows import ENTRY, RECORD
-from tidegate.kernel.sources import Position, root
-from tidegate.kernel.stage import Batch
+from tidegate.kernel.ordering import already_applied, last_where, starts
+from tidegate.kernel.rows import FIRST, STATE, Ints, ints, least_times, mask
+
+if TYPE_CHECKING:
+    from tidegate.kernel.rows import Mask
+    from tidegate.kernel.stage import Batch, Stage
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
-class Columns:
-    """One Arrow batch of rows. `before` is the time of each row's partition before the row, in epoch ms."""
+_BUSY_COLUMNS = ("pending", "bytes", "due_at", "window_start", "flushed_at")
+"""Columns that are null or 0 in the state row of an entry that holds nothing back."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Whole topic-partitions whose rows were brought together by key.
+
+    `number` is per row the number of its partition (0, 1, 2 …, ascending), and `place` its place among all
+    rows as they were before: partition after partition, each in its order.
+    """
+
+    number: Ints
+    place: Ints
+
+
+class Placed:
+    """Rows in the order of lines, as NumPy columns of one element per place."""
 
     def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
-        self._rows = rows
-        self._batch = batch
-        self.kind = rows.column("kind").to_pylist()
-        self.key = rows.column("key").to_pylist()
-        self.timestamp = rows.column("timestamp").to_pylist()
-        self.before = pc.max_element_wise(rows.column("time"), least_times(rows, batch)).to_pylist()
+        self._rows, self._batch = rows, batch
+        self.is_state = mask(pc.equal(rows.column("kind"), STATE))
+        self.timestamp = ints(rows.column("timestamp"))
 
     @cached_property
-    def _topics(self) -> list[str]:
-        # a batch has few topics: each name becomes one Python object
-        encoded = self._rows.column("topic").dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        return [names[code] for code in encoded.indices.to_pylist()]
+    def before(self) -> Ints:
+        """The time of each record's partition before the record."""
+        return ints(pc.max_element_wise(self._rows.column("time"), least_times(self._rows, self._batch)))
 
-    @cached_property
-    def _partitions(self) -> list[int]:
-        return self._rows.column("partition").to_pylist()  # type: ignore[no-any-return]
 
-    @cached_property
-    def offset(self) -> list[int]:
-        """The offset of each row in its topic-partition."""
-        return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
+class Keys:
+    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times are in epoch ms.
 
-    @cached_property
-    def passes(self) -> list[bool | None]:
-        """Whether `where` accepts the row's own value; None if it was not tested on records."""
-        return self._rows.column("passes").to_pylist()  # type: ignore[no-any-return]
+    With `begins`, true where a part of a key begins, these parts count as keys. With `lines`, the keys of a
+    partition are decided together, and see the times of all of its records; without, each key is a line.
 
-    @cached_property
-    def _chains(self) -> list[str | None]:
-        return self._rows.column("source").to_pylist()  # type: ignore[no-any-return]
+    `rows` are in the order of lines. A column is brought into the order of keys only when it is first read as
+    a whole, which few columns are: in a large partition, that costs more than the decision itself.
+    """
 
-    @cached_property
-    def stored(self) -> dict[str, list[Any]]:
-        """The columns of state rows about their entries: column -> values."""
-        return {field.name: self._rows.column(field.name).to_pylist() for field in ENTRY}
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        batch: Batch,
+        begins: Mask | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        self.rows = rows
+        self.batch = batch
+        self._columns: dict[str, pa.Array] = {}
+        self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
+        self.first: Ints = np.flatnonzero(mask(self._starts))
+        """Per key, its first row."""
+        self.end: Ints = np.append(self.first[1:], rows.num_rows)
+        """Per key, the row after its last."""
+        self.number: Ints = np.repeat(np.arange(len(self.first)), self.end - self.first)
+        """Per row, the number of its key."""
+        self.lines = lines
+        self.line: Ints = self.number if lines is None else lines.number
+        """Per row, the number of its line."""
+        self.place: Ints = np.arange(rows.num_rows) if lines is None else lines.place
+        """Per row, its place in the order of lines."""
+        self.placed = Placed(rows, batch)
+        self.is_state: Mask = self.by_row(self.placed.is_state)
+        self.state: Ints = np.flatnonzero(self.is_state)
+        """The state rows."""
 
-    def position(self, row: int) -> Position:
-        """Return (topic, partition, offset) of the row's record."""
-        return self._topics[row], self._partitions[row], self.offset[row]
+    def by_row(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Return values per place as values per row."""
+        return values if self.lines is None else values[self.place]
 
-    def value(self, row: int) -> Any:
-        """Return the row's own value."""
-        return self._rows.column("value")[row].as_py()
+    def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Return values per row as values per place.
 
-    def root(self, row: int) -> Position:
-        """Return the position of the record that the row's record originally comes from.
-
-        Example: the chain `orders/0/7;totals/1/3` gives `("orders", 0, 7)`.
+        Args:
+            values: One value per row, in the order of keys.
         """
-        chain = self._chains[row]
-        return self.position(row) if chain is None else root(chain)
+        if self.lines is None:
+            return values
+        placed = np.empty_like(values)
+        placed[self.place] = values
+        return placed
 
-    def end(self, row: int) -> int:
-        """Return the time of the row's partition at the end of the batch, epoch ms."""
-        return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
+    def column(self, name: str) -> pa.Array:
+        """Return a column, one element per row."""
+        if name not in self._columns:
+            column = self.rows.column(name)
+            # a column of nulls is the same in any order, and most state columns are null
+            moves = self.lines is not None and column.null_count < len(column)
+            self._columns[name] = column.take(pa.array(self.place)) if moves else column
+        return self._columns[name]
+
+    def values(self, name: str, rows: Ints) -> pa.Array:
+        """Return a column at some rows, without reading the others.
+
+        Args:
+            rows: Row numbers, in the order of keys.
+        """
+        return self.rows.column(name).take(pa.array(rows if self.lines is None else self.place[rows]))
+
+    def stored(self, name: str) -> Ints:
+        """Return a column of whole numbers at the state rows; 0 for null.
+
+        Args:
+            name: A column of whole numbers, such as `due_at`.
+        """
+        return ints(self.values(name, self.state))
+
+    def states(self, which: Mask) -> Mask:
+        """Return a mask of rows from a mask of state rows.
+
+        Args:
+            which: One element per state row, in the order of `state`.
+        """
+        rows = np.zeros(self.rows.num_rows, np.bool_)
+        rows[self.state[which]] = True
+        return rows
+
+    @cached_property
+    def timestamp(self) -> Ints:
+        return self.by_row(self.placed.timestamp)
+
+    @cached_property
+    def now(self) -> Ints:
+        """The time of each record's partition including the record."""
+        return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
+
+    def causes(self, rows: Ints) -> Ints:
+        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself.
+
+        Args:
+            rows: Row numbers of records.
+        """
+        place = self.place[rows]
+        # emissions of the record that advances time come first at that instant (`ordering`)
+        return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
+
+    @cached_property
+    def times(self) -> Times:
+        """The times of the lines."""
+        return Times(self)
+
+    def lines_with(self, rows: Mask) -> Mask:
+        """Return per row whether its line contains any of these rows."""
+        lines = np.zeros(self.line[-1] + 1, np.bool_)
+        lines[self.line[rows]] = True
+        return lines[self.line]
+
+    def repeated(self) -> Mask:
+        """Return the records that the state of their key already contains."""
+        # without state nothing was applied before; this mask is all False, too
+        if not len(self.state):
+            return self.is_state
+        state = last_where(pa.array(self.is_state), self._starts)
+        columns = {name: self.column(name) for name in ("topic", "partition", "offset")}
+        return mask(already_applied(pa.RecordBatch.from_pydict(columns), state)) & ~self.is_state
+
+    def at_rest(self) -> Mask:
+        """Return the rows that are not the state of an entry which holds records back or was in windows."""
+        busy = np.logical_or.reduce([self.stored(name) != 0 for name in _BUSY_COLUMNS])
+        return ~self.states(busy)
+
+    def begun(self) -> Mask:
+        """Return the state rows of entries that hold records back."""
+        return self.states(self.stored("pending") > 0)
+
+    def superseded(self) -> Mask:
+        """Return the state rows that have rows of their key before them: their key has more than one state
+        row.
+        """
+        follows = np.ones(self.rows.num_rows, np.bool_)
+        follows[self.first] = False
+        return self.is_state & follows
+
+    def duplicates(self, stage: Stage) -> Iterator[Mask]:
+        """Rows that are not the first to tell of an entry without a window, or of a record.
+
+        Args:
+            stage: Its `deduplicate` says whether a record can be a repetition.
+        """
+        yield self.superseded()
+        if stage.deduplicate == "offset":
+            yield self.repeated()
+
+    def before_epoch(self) -> Mask:
+        """The rows of before 1970; state may have no timestamp, which is -1."""
+        # state without a timestamp has -1, as a record just before 1970 has
+        timestamp = self.placed.timestamp
+        return self.by_row((timestamp < 0) & ~(self.placed.is_state & (timestamp == -1)))
+
+    def tombstones(self) -> Mask:
+        """The records without a value."""
+        return self.by_row(mask(self.rows.column("value").is_null())) & ~self.is_state
 
 
-def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:
-    """Return per row the largest clock that was applied to its topic-partition before; a scalar if all are
-    equal.
+def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
+    """Return each key's values folded up to each row, one after the other: doubles add up as in a loop.
 
     Args:
-        rows: Rows with the columns `topic` and `partition`.
-        batch: Has `floor` and `clocks`.
+        ufunc: A function of two values, such as `np.add`.
+        values: One value per row.
     """
-    floor = pa.scalar(batch.floor, pa.int64())
-    if all(clock == batch.floor for clock in batch.clocks.values()):
-        return floor
-    topics, partitions = zip(*batch.clocks, strict=True)
-    text = rows.schema.field("topic").type
-    names = pa.array(sorted(set(topics)), text)
-
-    # a topic-partition as one number: `index_in` looks up one column only
-    def numbers(topic: pa.Array, partition: pa.Array) -> pa.Int64Array:
-        number = pc.index_in(topic, value_set=names).cast(pa.int64())
-        return pc.add(pc.multiply(number, 2**32), partition.cast(pa.int64()))
-
-    clocked = numbers(pa.array(topics, text), pa.array(partitions))
-    place = pc.index_in(numbers(rows.column("topic"), rows.column("partition")), value_set=clocked)
-    return pc.fill_null(pa.array(list(batch.clocks.values()), pa.int64()).take(place), floor)
+    out = np.empty_like(values)
+    # infinite values are legal: no warnings about them
+    with np.errstate(all="ignore"):
+        # `accumulate` has no way to begin anew at each key
+        for start, end in zip(keys.first.tolist(), keys.end.tolist(), strict=True):
+            ufunc.accumulate(values[start:end], out=out[start:end])
+    return out
 
 
-def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
-    """Count how far records are behind the time of their partition, in ms: 0 for records that advance it.
+def parted(
+    rows: pa.RecordBatch, keys: Keys, special: Sequence[Mask]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows of lines without special rows, and the rows of all other lines.
+
+    `rows` are in the order of lines, which `keys` keeps: it brings rows together only within a line.
 
     Args:
-        counts: Gets number, sum and largest lateness; null times do not count.
+        special: Masks of rows that are not plain.
     """
-    record = pc.equal(rows.column("kind"), RECORD)
-    behind = pc.subtract(rows.column("time"), rows.column("timestamp")).filter(record).drop_null()
-    if len(behind):
-        lateness = pc.max_element_wise(behind, pa.scalar(0, pa.int64()))
-        counts["record-lateness-count"] += len(lateness)
-        counts["record-lateness-sum"] += pc.sum(lateness).as_py()
-        counts.include({"record-lateness-max": pc.max(lateness).as_py()})
+    # whole lines: the keys of a line share a buffer, so none of them is decided alone
+    apart = keys.lines_with(np.logical_or.reduce(special))
+    if not apart.any():
+        return rows, rows.slice(0, 0)
+    return rows.filter(pa.array(~apart)), rows.filter(pa.array(apart))
+
+
+class Times:
+    """Two steps per row in which timers fire: step 2i is before the row at place i, step 2i + 1 after it.
+
+    At a state row no time has come yet. `ascend` says per row whether time has not gone back since the row
+    before, as it does if a key's records are in several partitions. `reached` requires lines without that.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        at = np.empty((keys.rows.num_rows, 2), np.int64)
+        at[:, 0] = keys.placed.before
+        np.maximum(at[:, 0], keys.placed.timestamp, out=at[:, 1])
+        records = at[~keys.placed.is_state] if len(keys.state) else at
+        self._low = int(records[:, 0].min()) - 1 if len(records) else 0
+        self._high = int(records[:, 1].max()) if len(records) else 0
+        # below all times, so that no timer fires at a state row
+        at[keys.placed.is_state] = self._low
+        self.at: Ints = at.ravel()
+        """Per step, the time in epoch ms."""
+        # more than any two times differ by: lines that are shifted by it do not overlap
+        self._span = self._high - self._low + 2
+        self._line_end: Ints = np.cumsum(np.bincount(keys.line))
+
+    def last(self, row: Ints) -> Ints:
+        """Return the step after the last one of the rows' lines."""
+        last: Ints = 2 * self._line_end[self._keys.line[row]]
+        return last
+
+    @property
+    def ascend(self) -> Mask:
+        """Whether time does not go back at each row; False everywhere if lines and times exceed 62 bits
+        together.
+        """
+        if self._span * len(self._line_end) >= 2**62:
+            return np.zeros(self._keys.rows.num_rows, np.bool_)
+        ascend = np.ones(self._keys.rows.num_rows, np.bool_)
+        ascend[1:] = self.at[2::2] >= self.at[1:-1:2]
+        # the row before a line's first one is of another line
+        ascend[self._line_end[:-1]] = True
+        return self._keys.by_row(ascend)
+
+    def reached(self, due: Ints) -> Ints:
+        """Return per place the first step after it in which its line's time is at least `due`.
+
+        If there is none, it is the step after the line's last one. Places are searched in order, so that each
+        query is near the one before: several times as fast in a long array as by row.
+
+        Args:
+            due: Per place, the time of a timer that is set there, in epoch ms.
+        """
+        steps, queries = self.at, np.clip(due, self._low + 1, self._high + 1)
+        if len(self._line_end) > 1:
+            line = self._keys.line  # per row, but the same per place
+            shift = line * self._span  # so that one line's times come after the other's
+            steps = (steps.reshape(-1, 2) + shift[:, np.newaxis]).ravel()
+            queries += shift
+        # one search for all lines, as if they were one ascending line
+        step = np.searchsorted(steps, queries)
+        # a timer does not fire before the row that sets it
+        return np.maximum(step, np.arange(1, len(steps), 2), out=step)
+
+    def row_at(self, step: Ints) -> Ints:
+        """Return per row the first row of its key, or else of the next key, that comes after the step.
+
+        Args:
+            step: Per row, a step.
+        """
+        places = (step + 1) // 2
+        if self._keys.lines is None:
+            return places
+        # (key, place) as one ascending number: the search stays within the row's key
+        keys = self._keys.number * (len(places) + 1)
+        places += keys
+        keys += self._keys.place
+        return np.searchsorted(keys, places)
+
+
+def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
+    """Return the keys of each partition in the order of their texts; each key's rows keep their order.
+
+    Args:
+        rows: Rows of whole topic-partitions, sorted as `rows.BY_PARTITION`.
+    """
+    # these rows are sorted by topic-partition, so each change begins a line
+    moved = pc.or_(starts(rows.column("topic")), starts(rows.column("partition")))
+    line = np.cumsum(mask(moved)) - 1
+    rank, keys = _ranks(rows.column("key"))
+    # NumPy sorts small integers by radix, which is much faster
+    small = np.min_scalar_type((int(line[-1]) + 1) * keys)
+    number = line.astype(small) * small.type(keys) + rank.astype(small)
+    order = np.argsort(number, kind="stable")
+    number = number[order]
+    begins = np.append(True, number[1:] != number[:-1])
+    return Keys(rows, batch, begins, Lines(line, order))
+
+
+def _ranks(keys: pa.StringArray) -> tuple[Ints, int]:
+    """Return per row the number of texts that sort before its own, and the number of distinct texts."""
+    encoded = keys.dictionary_encode()
+    # sorts the distinct texts only: a partition has many more rows than keys
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
+    return rank[encoded.indices.to_numpy()], len(rank)

@@ -1,10 +1,15 @@
-"""Counts of what became of records, under the names of the metrics."""
+"""Counts of what became of records, under the names of the metrics, and the metrics of a stage."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.rows import RECORD
 
 
 class Counts(Counter[str]):
@@ -44,3 +49,53 @@ def outgoing(counts: Mapping[str, float]) -> int:
     """
     refused = counts.get("emitted-too-large", 0) + counts.get("emitted-refused-timestamp", 0)
     return int(counts.get("emitted", 0) - refused)
+
+
+_RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes")
+"""Counts that the kernel reports as differences, and that are published as totals."""
+
+
+def running_totals(counts: Counts, before: Mapping[str, float]) -> Counts:
+    """Return a batch's counts with the running ones added to the totals before the batch.
+
+    Example: 2 new `state-rows` after a total of 5 give 7.
+    """
+    now = Counts(counts)
+    for name in _RUNNING:
+        now[name] += int(before.get(name, 0))
+    return now
+
+
+def metrics(counts: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of a stage. `before` has its running totals after the previous batch.
+
+    A buffer's average is that of the batch's start and end. If the kernel saw no peak, since it looks at one
+    key after the other, the peak is the larger of the two.
+
+    Args:
+        counts: The batch's counts, with running totals.
+    """
+    values = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
+    for name in ("record-lateness", "suppression-overtime"):
+        if counts.get(f"{name}-count"):
+            values[f"{name}-avg"] = counts[f"{name}-sum"] / counts[f"{name}-count"]
+    for name in ("suppression-buffer-records", "suppression-buffer-bytes"):
+        first, last = before.get(name, 0), counts.get(name, 0)
+        values[f"{name}-avg"] = (first + last) / 2
+        values[f"{name}-max"] = float(max(first, last, counts.get(f"{name}-max", 0)))
+    return values
+
+
+def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
+    """Count how far records are behind the time of their partition, in ms: 0 for records that advance it.
+
+    Args:
+        counts: Gets number, sum and largest lateness; null times do not count.
+    """
+    record = pc.equal(rows.column("kind"), RECORD)
+    behind = pc.subtract(rows.column("time"), rows.column("timestamp")).filter(record).drop_null()
+    if len(behind):
+        lateness = pc.max_element_wise(behind, pa.scalar(0, pa.int64()))
+        counts["record-lateness-count"] += len(lateness)
+        counts["record-lateness-sum"] += pc.sum(lateness).as_py()
+        counts.include({"record-lateness-max": pc.max(lateness).as_py()})

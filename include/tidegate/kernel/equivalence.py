@@ -5,32 +5,26 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import ConditionFailed, UserFunctionFailed
+from tidegate.errors import UserFunctionFailed
 from tidegate.expressions import Condition
-from tidegate.kernel import user_function
-from tidegate.kernel.compare import any_differs, equal, has_map, ordered, unsigned_zero
-from tidegate.kernel.grouping import after_first
+from tidegate.kernel.equality import any_differs, equal, has_map, ordered, unsigned_zero
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.options import Form, HasOptions, option
+from tidegate.kernel.ordering import after_first
 from tidegate.kernel.strategy import Retype, Sameness
 from tidegate.kernel.values import Values
-
-_EXACT = Context(prec=800)
-"""Wide enough for the difference of any two doubles, or of two decimals of 38 digits."""
-
-_HUNDRED = Decimal(100)
 
 Columns = tuple[str, ...]
 
@@ -43,7 +37,7 @@ class Equivalence(HasOptions):
     word: ClassVar[str | None] = None
     """What a file writes in place of options."""
     is_exact: ClassVar[bool] = False
-    """Whether it compares each column by itself, so that `compare.any_differs` decides, too."""
+    """Whether it compares each column by itself, so that `equality.any_differs` decides, too."""
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
         """Return the comparison of two outputs in these columns.
@@ -149,102 +143,6 @@ class Bytes(Equivalence):
 
 
 @dataclass(frozen=True)
-class Amount:
-    """A tolerance: how far a number may be from the last emitted one, absolutely or in percent of it.
-
-    Nothing is rounded: integers and decimals count as they are, a double by its shortest digits. So 0.3 and
-    0.4 are within 0.1 of each other.
-    """
-
-    amount: Decimal
-    percent: bool = False
-
-    def accepts(self, column: str, old: Any, new: Any) -> bool:
-        """Return whether a value is near the last one. Null is only near null, NaN near NaN, an infinity near
-        itself.
-
-        Raises ConditionFailed for a value that is no number.
-        """
-        if equal(old, new):
-            return True
-        if old is None or new is None:
-            return False
-        last, now = _exact(column, old), _exact(column, new)
-        if not (last.is_finite() and now.is_finite()):
-            return False
-        difference = _EXACT.subtract(now, last).copy_abs()
-        if not self.percent:
-            return difference <= self.amount
-        # multiplied out, since a division would have to round
-        return _EXACT.multiply(difference, _HUNDRED) <= _EXACT.multiply(last.copy_abs(), self.amount)
-
-
-def _exact(column: str, value: Any) -> Decimal:
-    kind = type(value)
-    if kind is float:
-        return Decimal(repr(value))
-    if kind is int or kind is Decimal:
-        return Decimal(value)
-    fix = "Take `within` for numbers only; other columns are compared exactly."
-    raise ConditionFailed(f"The column {column} is {value!r}, which is no number", fix)
-
-
-@dataclass(frozen=True)
-class Within(Equivalence):
-    """Values are equal if these columns are within a tolerance, and all other columns are exactly equal."""
-
-    within: Annotated[Mapping[str, Amount], Form("tolerances")] = option(
-        "Column: how far from the last emitted number still counts as the same.",
-        "within: {price: 0.5, weight: 1%}",
-    )
-
-    def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs.
-
-        Raises ConditionFailed, when it compares, if a value with a tolerance is no number.
-        """
-        return self.same(values.field, columns)
-
-    def same(self, field: Callable[[str], Callable[[Any], Any]], columns: Columns) -> Sameness:
-        """Return the comparison of two outputs; `field` returns the reader of a column.
-
-        Args:
-            field: Returns the reader of a column.
-            columns: The columns without a tolerance are compared exactly.
-        """
-        tests = dict.fromkeys(columns, equal) | {
-            name: partial(amount.accepts, name) for name, amount in self.within.items()
-        }
-        pairs = [(field(name), test) for name, test in tests.items()]
-
-        def same(old: Any, new: Any, *_: int) -> bool:
-            for read, test in pairs:  # noqa: SIM110  # `all` would make a generator for each record
-                if not test(read(old), read(new)):
-                    return False
-            return True
-
-        return same
-
-    def decides_columns(self, value: pa.StructType) -> bool:
-        """Return whether the columns with a tolerance are integers or doubles: then no comparison fails."""
-        types = [value.field(name).type for name in self.within]
-        numbers = (pa.types.is_integer(type_) or pa.types.is_float64(type_) for type_ in types)
-        return bool(types) and all(numbers)
-
-    def leaves(
-        self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray, columns: Columns
-    ) -> pa.BooleanArray:
-        """Return True where a value is away from what its key emitted before; a key's first value counts as
-        emitted if it comes from its state.
-        """
-        compared = _Compared(self, now, columns)
-        out = np.zeros(len(now), np.bool_)
-        for first, end in pairwise([*pc.indices_nonzero(start).to_pylist(), len(now)]):
-            compared.mark(first, end, out)
-        return pa.array(out)
-
-
-@dataclass(frozen=True)
 class SqlEqual(Equivalence):
     """Values are equal if a condition over `old.x` and `new.x` is true; null means that they differ."""
 
@@ -280,7 +178,7 @@ class PythonEqual(Equivalence):
         """Return the comparison of two outputs. Raises UserFunctionFailed if there is no such function, or it
         fails.
         """
-        function = user_function.load(self.python, self.digest)
+        function = load(self.python, self.digest)
         read = _row_reader(values, columns, maps_ordered=True)
 
         def same(old: Any, new: Any, *_: int) -> bool:
@@ -305,16 +203,12 @@ class PythonEqual(Equivalence):
         """Return the equivalence with the present digest. Raises UserFunctionFailed if it cannot be
         imported.
         """
-        return replace(self, digest=user_function.source_digest(self.python))
+        return replace(self, digest=source_digest(self.python))
 
     def _failed(self, how: str) -> UserFunctionFailed:
         return UserFunctionFailed(
             f"The function {self.python} {how}", "Correct it and run again; nothing is lost."
         )
-
-
-EQUIVALENCES: tuple[type[Equivalence], ...] = (Exact, Bytes, Within, SqlEqual, PythonEqual)
-"""The equivalences: a word, or a mapping whose first option names it."""
 
 
 def _row_reader(
@@ -340,82 +234,57 @@ def _row_text(values: Values, columns: tuple[str, ...]) -> Callable[[dict[str, A
     return lambda row: encode(row).encode()
 
 
-_ROUNDING = 1e-14
-"""More than the relative distance of a double from its written digits, and than the rounding of a
-difference.
-"""
-_LEAST = 1e-300
+_CORRECT = "Correct it and run again; nothing is lost."
 
 
-class _Compared:
-    """The compared columns of `Within`: finds the values that are away from the last emitted one.
+def source_digest(name: str) -> str:
+    """Return the SHA-256, in hex, of the present source of a function's module. Raises UserFunctionFailed.
 
-    What is emitted depends on what was emitted before, so the values are visited one by one. But a value in
-    the middle of the tolerance, or far outside of it, only needs two comparisons of doubles. A value near the
-    edge is compared exactly.
-
-     `_near` has the first column with a tolerance as doubles; NaN for null.
-
-    `_run` increases where another column differs from the row before: between two rows with the same number,
-    only the tolerance decides.
+    Modules that it imports do not count.
     """
+    module = name.partition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module)
+        loader: Any = spec and spec.loader
+        source: str | bytes = loader.get_source(module) or loader.get_data(spec and spec.origin)
+    except Exception as error:
+        raise _unfound(name, f"{type(error).__name__}: {error}") from error
+    return hashlib.sha256(source if isinstance(source, bytes) else source.encode()).hexdigest()
 
-    def __init__(self, equivalence: Within, values: pa.StructArray, columns: Columns) -> None:
-        self._equivalence = equivalence
-        self._values = values
-        name, self._tolerance = next(iter(equivalence.within.items()))
-        self._columns = columns
-        self._valid = values.is_valid().to_numpy(zero_copy_only=False).tolist()
-        column = pc.struct_field(values, name)
-        doubles = pc.fill_null(column.cast(pa.float64(), safe=False), math.nan)
-        self._near = doubles.to_numpy().tolist()
-        other_columns = tuple({*columns, *equivalence.within} - {name})
-        differs = any_differs(values.slice(1), values.slice(0, max(len(values) - 1, 0)), other_columns)
-        self._run = [0, *np.cumsum(differs.to_numpy(zero_copy_only=False)).tolist()]
 
-    @cached_property
-    def _same(self) -> Sameness:
-        return self._equivalence.same(
-            lambda name: pc.struct_field(self._values, name).to_pylist().__getitem__, self._columns
+def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
+    """Return the function. Raises UserFunctionFailed if it does not exist, or its module has another digest.
+
+    `digest` None: any version.
+
+    Example: `load("operator:eq", None)` is `operator.eq`.
+    """
+    function, loaded_digest = _loaded(name)
+    if digest is not None and loaded_digest != digest:
+        raise UserFunctionFailed(
+            f"The source of {name} is not that of the function which the batch was planned with",
+            "Put that back and run again; or drop the plan: then the next batch is planned with the "
+            "function as it is now.",
         )
-
-    def mark(self, start: int, end: int, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Set `out` at the rows of a key, `start` to before `end`, that are emitted; `out[start]` if it has a
-        value.
-        """
-        near, runs = self._near, self._run
-        last, run = start, runs[start]
-        out[start] = self._valid[start]
-        below, low, high, above = _band(near[start], self._tolerance)
-        for row in range(start + 1, end):
-            value = near[row]
-            # NaN bounds compare false, so that such values fall through to the exact comparison
-            if low <= value <= high and runs[row] == run:
-                continue
-            if not (value < below or value > above) and not self._differs(last, row):
-                continue
-            out[row] = True
-            last, run = row, runs[row]
-            below, low, high, above = _band(value, self._tolerance)
-
-    def _differs(self, last: int, row: int) -> bool:
-        """Compare two rows exactly."""
-        if self._valid[last] and self._valid[row]:
-            return not self._same(last, row, 0, 0)
-        return self._valid[last] is not self._valid[row]
+    return function
 
 
-def _band(last: float, tolerance: Amount) -> tuple[float, float, float, float]:
-    """Return the bounds (below, low, high, above) around the last value.
+# Python imports a module once per process, so its digest is that of the first import
+@cache
+def _loaded(name: str) -> tuple[Callable[[Any, Any], Any], str | None]:
+    """Return the function, and the digest of its module when this process imported it, if it has one."""
+    module, _, function_name = name.partition(":")
+    digest = None
+    with suppress(UserFunctionFailed):
+        digest = source_digest(name)
+    try:
+        function = getattr(importlib.import_module(module), function_name)
+    except Exception as error:
+        raise _unfound(name, f"{type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise UserFunctionFailed(f"The function {name} is not a function", _CORRECT)
+    return function, digest
 
-    Values below `below` or above `above` are away from it, values from `low` to `high` are not; others need
-    an exact comparison. All are NaN, which compares false, if doubles cannot decide.
-    """
-    amount = float(tolerance.amount)
-    if tolerance.percent:
-        amount *= abs(last) / 100
-    edge = _ROUNDING * (abs(last) + amount) + _LEAST
-    below, above = last - amount - edge, last + amount + edge
-    if not (math.isfinite(below) and math.isfinite(above)):
-        return math.nan, math.nan, math.nan, math.nan
-    return below, last - amount + edge, last + amount - edge, above
+
+def _unfound(name: str, how: str) -> UserFunctionFailed:
+    return UserFunctionFailed(f"The function {name} cannot be imported: {how}", _CORRECT)

@@ -15,15 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.kernel.bounded import Buffer
-from tidegate.kernel.columns import Columns
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.entries import Entries
-from tidegate.kernel.entry import NEVER, Entry
 from tidegate.kernel.gate import Gate
+from tidegate.kernel.json_text import serialize
 from tidegate.kernel.outcome import Outcome
-from tidegate.kernel.rows import FIRST, LAST, STATE, TIMER
-from tidegate.kernel.serialize import serialize
+from tidegate.kernel.rows import FIRST, LAST, STATE, TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.state import NEVER, Entries, Entry
 from tidegate.kernel.timers import Timers
 from tidegate.kernel.unusable import RECORD_ERRORS, at_record, reason_of
 from tidegate.kernel.windows import Span, Window
@@ -504,7 +502,7 @@ class Folding:
         # an entry that came and expired within the batch has no row to replace
         elif entry.stored or not entry.removed:
             self._outcome.expire(entry)
-        # differences: `metrics.running_totals` adds them to the totals before the batch
+        # differences: `counts.running_totals` adds them to the totals before the batch
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live

@@ -1,14 +1,17 @@
-"""Canonical keys: the one text for the values of a key's columns, byte for byte as Spark writes it."""
+"""Canonical keys and their hashes, both as Spark writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+import xxhash
 
-from tidegate.kernel.json_columns import json_texts, object_texts
+from tidegate.kernel.json_text import json_texts, object_texts
 
 
 def canonical_keys(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.StringArray:
@@ -46,3 +49,30 @@ def _times(values: pa.TimestampArray) -> pa.StringArray:
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
     # in this order: a whole second loses its zeros first, and then the point
     return pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+
+
+SEED = 42
+"""Spark's own seed; with another one, Spark and tidegate would place a key differently."""
+
+
+LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
+
+
+def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
+    """Return the signed xxHash64 of each key's UTF-8; null for null."""
+    values = keys.fill_null("").cast(pa.binary()).to_pylist()
+    hashes = np.fromiter(map(xxhash.xxh64_intdigest, values, repeat(SEED)), np.uint64, len(values))
+    # xxHash is unsigned, Spark's bigint is signed: the same 64 bits
+    return pa.array(hashes.view(np.int64), mask=_nulls(keys))
+
+
+def key_hash(key: str) -> int:
+    """Return the hash of one key.
+
+    Example: `key_hash("a")` is -8582455328737087284.
+    """
+    return int(key_hashes(pa.array([key], pa.string()))[0].as_py())
+
+
+def _nulls(keys: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    return keys.is_null().to_numpy(zero_copy_only=False) if keys.null_count else None

@@ -45,15 +45,28 @@ kind COUNTS whose `counts` is a JSON object.
 
 from __future__ import annotations
 
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from tidegate.kernel.stage import Stage
+    from tidegate.kernel.stage import Batch, Stage
+
+Ints = npt.NDArray[np.int64]
+
+
+Floats = npt.NDArray[np.float64]
+
+
+Mask = npt.NDArray[np.bool_]
+
 
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
+
 
 FIRST, TIMER, LAST = -2, -1, 2**63 - 1
 """Replaces the turn of the record that triggers an emission.
@@ -62,10 +75,14 @@ FIRST: the time of the record's partition reaches the instant with the record. T
 the instant triggers the emission. LAST: the emission is drained at the end of the batch.
 """
 
+
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is further in the future is not believed, and quarantined."""
 
+
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+
+
 ENTRY = [
     pa.field("digest", pa.string()),
     pa.field("live", pa.bool_()),
@@ -80,6 +97,7 @@ ENTRY = [
 ]
 """The columns of a state row about its entry, besides its values."""
 
+
 RANK = pa.struct(
     [
         pa.field("instant", pa.int64()),
@@ -91,7 +109,10 @@ RANK = pa.struct(
 )
 """The rank of an emission among all emissions of its stage and batch (`ordering`)."""
 
+
 BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
+
+
 BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
 
 
@@ -184,3 +205,140 @@ def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) 
         filled[field.name].cast(field.type) if field.name in filled else nulls(field.type) for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+Position = tuple[str, int, int]
+"""(topic, partition, offset)."""
+
+
+def root(chain: str) -> Position:
+    """Return the first entry of a source chain, which is `topic/partition/offset` joined by `;`, oldest
+    first.
+
+    Example: `root("orders/0/7;totals/1/3")` is `("orders", 0, 7)`.
+    """
+    topic, partition, offset = chain.partition(";")[0].split("/")
+    return topic, int(partition), int(offset)
+
+
+def repeats(position: Position, fence: Position) -> bool:
+    """Return whether a record is at or before a position of its own topic-partition.
+
+    Example: offset 7 repeats the fence 7 of its own partition, and no fence of another one.
+    """
+    return position[2] <= fence[2] and position[:2] == fence[:2]
+
+
+class Columns:
+    """One Arrow batch of rows. `before` is the time of each row's partition before the row, in epoch ms."""
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+        self._rows = rows
+        self._batch = batch
+        self.kind = rows.column("kind").to_pylist()
+        self.key = rows.column("key").to_pylist()
+        self.timestamp = rows.column("timestamp").to_pylist()
+        self.before = pc.max_element_wise(rows.column("time"), least_times(rows, batch)).to_pylist()
+
+    @cached_property
+    def _topics(self) -> list[str]:
+        # a batch has few topics: each name becomes one Python object
+        encoded = self._rows.column("topic").dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        return [names[code] for code in encoded.indices.to_pylist()]
+
+    @cached_property
+    def _partitions(self) -> list[int]:
+        return self._rows.column("partition").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def offset(self) -> list[int]:
+        """The offset of each row in its topic-partition."""
+        return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def passes(self) -> list[bool | None]:
+        """Whether `where` accepts the row's own value; None if it was not tested on records."""
+        return self._rows.column("passes").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def _chains(self) -> list[str | None]:
+        return self._rows.column("source").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def stored(self) -> dict[str, list[Any]]:
+        """The columns of state rows about their entries: column -> values."""
+        return {field.name: self._rows.column(field.name).to_pylist() for field in ENTRY}
+
+    def position(self, row: int) -> Position:
+        """Return (topic, partition, offset) of the row's record."""
+        return self._topics[row], self._partitions[row], self.offset[row]
+
+    def value(self, row: int) -> Any:
+        """Return the row's own value."""
+        return self._rows.column("value")[row].as_py()
+
+    def root(self, row: int) -> Position:
+        """Return the position of the record that the row's record originally comes from.
+
+        Example: the chain `orders/0/7;totals/1/3` gives `("orders", 0, 7)`.
+        """
+        chain = self._chains[row]
+        return self.position(row) if chain is None else root(chain)
+
+    def end(self, row: int) -> int:
+        """Return the time of the row's partition at the end of the batch, epoch ms."""
+        return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
+
+
+def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:
+    """Return per row the largest clock that was applied to its topic-partition before; a scalar if all are
+    equal.
+
+    Args:
+        rows: Rows with the columns `topic` and `partition`.
+        batch: Has `floor` and `clocks`.
+    """
+    floor = pa.scalar(batch.floor, pa.int64())
+    if all(clock == batch.floor for clock in batch.clocks.values()):
+        return floor
+    topics, partitions = zip(*batch.clocks, strict=True)
+    text = rows.schema.field("topic").type
+    names = pa.array(sorted(set(topics)), text)
+
+    # a topic-partition as one number: `index_in` looks up one column only
+    def numbers(topic: pa.Array, partition: pa.Array) -> pa.Int64Array:
+        number = pc.index_in(topic, value_set=names).cast(pa.int64())
+        return pc.add(pc.multiply(number, 2**32), partition.cast(pa.int64()))
+
+    clocked = numbers(pa.array(topics, text), pa.array(partitions))
+    place = pc.index_in(numbers(rows.column("topic"), rows.column("partition")), value_set=clocked)
+    return pc.fill_null(pa.array(list(batch.clocks.values()), pa.int64()).take(place), floor)
+
+
+def ints(column: pa.Array) -> Ints:
+    """Return whole numbers; 0 for null.
+
+    Example: `[1, null]` gives 1 and 0.
+    """
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
+
+
+def mask(column: pa.BooleanArray) -> Mask:
+    """Return booleans, none of which may be null."""
+    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
+    """Return a view to read and set single elements: faster than through the array, and without a list of
+    all.
+    """
+    return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
+
+
+def only(values: pa.Array, rows: Mask) -> pa.Array:
+    """Return the values of some rows, and null for the others.
+
+    Example: values 1 and 2, of which only the first is selected, give `[1, null]`.
+    """
+    return values.take(pa.array(np.arange(len(rows)), mask=~rows))

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 from tidegate.expressions import Condition
-from tidegate.kernel.expectation import RowExpectation
-from tidegate.kernel.strategy import Bound, Clock, Emit
+from tidegate.kernel.bounded import Bound
+from tidegate.kernel.gate import RowExpectation
+from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.unchanged import Unchanged
 from tidegate.kernel.values import Reduce
 from tidegate.kernel.windows import Window

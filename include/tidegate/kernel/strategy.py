@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.kernel.entry import NEVER, Entry
-from tidegate.kernel.options import BadOption, Count, HasOptions, option
+from tidegate.kernel.bounded import Bound
+from tidegate.kernel.options import HasOptions
+from tidegate.kernel.state import NEVER, Entry
 
-if TYPE_CHECKING:  # which know their strategy
+if TYPE_CHECKING:
     from tidegate.expressions import Condition
-    from tidegate.kernel.columnar.keys import Keys, Mask
+    from tidegate.kernel.columns import Keys
     from tidegate.kernel.counts import Counts
-    from tidegate.kernel.envelope import Envelope
+    from tidegate.kernel.rows import Mask
     from tidegate.kernel.stage import Batch, Stage
+    from tidegate.kernel.strategies.threshold import Envelope
     from tidegate.kernel.values import Values
     from tidegate.kernel.windows import Window
 
 Time = TypeVar("Time", int, npt.NDArray[np.int64])
 """A time in epoch ms, or many."""
+
 
 Sameness = Callable[[Any, Any, int, int], bool]
 """Returns whether two outputs are the same to the stage: (last emitted, now, timestamp of each)."""
@@ -34,41 +36,17 @@ Marker = Callable[[Any, int], str]
 
 
 Clock = Literal["stream", "run"]
+
+
 CLOCK = "Which time counts: that of the records (`stream`), or also the batches' clocks (`run`)."
+
 
 Retype = Callable[["Condition", tuple[str, ...]], "Condition"]
 """Returns a condition over `old` and `new`, typed for these columns of a stage."""
 
+
 StateChange = tuple[str, Any, Any, str]
 """An option that state depends on: its name in the file, its values before and after, and the reason."""
-
-
-@dataclass(frozen=True)
-class Bound(HasOptions):
-    """The bound of a buffer per topic-partition, in keys or in bytes of keys and values, and what
-    happens beyond it.
-    """
-
-    max_records: Count | None = option(
-        "The most keys (and windows) in the buffer, per topic-partition.", "max_records: 1000", default=None
-    )
-    max_bytes: Count | None = option(
-        "The most bytes of key and value, per topic-partition.", "max_bytes: 10_000_000", default=None
-    )
-    when_full: Literal["emit_early", "shut_down", "spill"] = option(
-        "The oldest value is emitted, the batch fails with `BufferFull`, or there is no bound.",
-        "when_full: shut_down",
-        default="emit_early",
-    )
-
-    @classmethod
-    def complete(cls, options: Mapping[str, Any], given: Any) -> Mapping[str, Any]:
-        """Return the options. Raises BadOption if there is no bound."""
-        unlimited = options["max_records"] is None and options["max_bytes"] is None
-        if options["when_full"] != "spill" and unlimited:
-            fix = "Write `max_records: 1000` or `max_bytes: 10_000_000`; without a buffer there is no bound."
-            raise BadOption("the buffer has no bound", fix)
-        return options
 
 
 class Emit(HasOptions):
@@ -346,7 +324,7 @@ class Emit(HasOptions):
 
     @property
     def compares_exactly(self) -> bool:
-        """Whether it compares each column by itself, as `compare.any_differs` does."""
+        """Whether it compares each column by itself, as `equality.any_differs` does."""
         return False
 
     @property

@@ -17,9 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.grouping import last_where, starts
 from tidegate.kernel.options import Form, HasOptions, option
-from tidegate.kernel.ordering import already_applied
+from tidegate.kernel.ordering import already_applied, last_where, starts
 from tidegate.kernel.rows import STATE
 
 Mask = npt.NDArray[np.bool_]

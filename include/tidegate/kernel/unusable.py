@@ -5,29 +5,129 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
-from tidegate.kernel.calendar import beyond_calendar
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.rows import QUARANTINED, fill
 from tidegate.kernel.stage import Stage
-from tidegate.kernel.text import not_text
+
+
+def not_text(values: pa.Array) -> pa.BooleanArray | None:
+    """Return True where a value contains a text, however deep, that is not UTF-8; None if there is none.
+
+    Some ways through the kernel would accept such a value, and others fail on it. Whole columns are checked
+    first; single rows only if a column fails.
+
+    Example: texts with the bytes `61` and `ff` give `[False, True]`.
+    """
+    if _is_text(values):
+        return None
+    # Arrow validates the whole buffers of a slice; `take` copies a row into buffers of its own
+    rows = [not _is_text(values.take(pa.array([row]))) for row in range(len(values))]
+    return pa.array(rows, pa.bool_()) if any(rows) else None
+
+
+def _is_text(values: pa.Array) -> bool:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+# days from 1970 to 0001-01-01 and to 9999-12-31
+_DAYS = (-719_162, 2_932_896)
+
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+_SECONDS_OF_DAY = 86_400
+
+
+def beyond_calendar(values: pa.Array) -> pa.BooleanArray | None:
+    """Return True for each value that contains a date or timestamp outside of the years 1 to 9999, however
+    deep.
+
+    Returns None if there is none, which is found without a loop over the values.
+
+    Example: days 0 and 3,000,000 since 1970 give `[False, True]`, day 0 alone gives None.
+    """
+    outside = _outside(values)
+    return outside if outside is not None and pc.any(outside).as_py() else None
+
+
+def _outside(values: pa.Array) -> pa.BooleanArray | None:
+    """Return True, False or null per value; None for types without dates."""
+    type_ = values.type
+    if pa.types.is_date32(type_):
+        return _beside(values.cast(pa.int32()), *_DAYS)
+    if pa.types.is_timestamp(type_):
+        unit = _PER_SECOND[type_.unit]
+        least, most = _DAYS[0] * _SECONDS_OF_DAY * unit, (_DAYS[1] + 1) * _SECONDS_OF_DAY * unit - 1
+        return _beside(values.cast(pa.int64()), least, most)
+    if pa.types.is_struct(type_):
+        return _either([_outside(pc.struct_field(values, [at])) for at in range(type_.num_fields)])
+    if pa.types.is_list(type_):
+        return _in_lists(values, _outside(pc.list_flatten(values)))
+    if pa.types.is_map(type_):
+        # as a list of entries: Arrow has no kernel that flattens a map
+        entry = pa.struct([type_.key_field, type_.item_field])
+        return _outside(values.cast(pa.list_(pa.field("entries", entry, nullable=False))))
+    return None
+
+
+def _beside(numbers: pa.Array, least: int, most: int) -> pa.BooleanArray:
+    return pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
+
+
+def _either(parts: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
+    result: pa.BooleanArray | None = None
+    for part in parts:
+        if part is not None:
+            # `or` with null is null, which would hide what the other part has
+            part = pc.fill_null(part, False)
+            result = part if result is None else pc.or_(result, part)
+    return result
+
+
+def _in_lists(lists: pa.Array, elements: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Return True for each list that contains such an element."""
+    if elements is None:
+        return None
+    places = pc.list_parent_indices(lists).filter(pc.fill_null(elements, False))
+    mask = np.zeros(len(lists), dtype=bool)
+    mask[places.to_numpy(zero_copy_only=False)] = True
+    return pa.array(mask)
+
 
 RecordError = ConditionFailed | RecordFailed | UserFunctionFailed
 """Errors that one record's values can cause."""
+
+
 RECORD_ERRORS = (ConditionFailed, RecordFailed, UserFunctionFailed)
+
+
 GO_ON = "Or write `on_error: quarantine` at the stage, to go on without such records."
 
+
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
+
+
 CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
 """Reasons that the kernel gives; `formats.reasons` explains them, with all others."""
+
+
 _REASONS = {
     ConditionFailed: CONDITION_FAILED,
     RecordFailed: RECORD_FAILED,
     UserFunctionFailed: FUNCTION_FAILED,
 }
+
+
 _UNREADABLE = (
     (
         not_text,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:  # which know their stage's reduce
-    from tidegate.kernel.columnar.keys import Keys, Mask
+    from tidegate.kernel.columns import Keys
+    from tidegate.kernel.rows import Ints, Mask
 
 
 class Values(Protocol):
@@ -103,6 +104,35 @@ class Values(Protocol):
         ...
 
 
+class Contents(Protocol):
+    """The contents of buffers of consecutive rows of a key, on whole columns.
+
+    A buffer is the rows from `first` to before `end`, all of one key; arguments have one element per buffer.
+    """
+
+    def timestamps(self, first: Ints, end: Ints) -> Ints:
+        """Return the timestamps of buffers, in epoch ms.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
+        ...
+
+    def values(self, first: Ints, end: Ints) -> pa.Array:
+        """Return the values of buffers; null for a deletion.
+
+        Args:
+            first: The first row of each buffer.
+            end: The row after its last.
+        """
+        ...
+
+    def sizes(self, values: pa.Array) -> Ints:
+        """Return the bytes of each value's JSON text; 0 for null."""
+        ...
+
+
 class Reduce:
     """A way to fold records into a value: settings, from which `bind` makes `Values` for each Arrow batch."""
 
@@ -146,6 +176,14 @@ class Reduce:
         raise NotImplementedError
 
     # on whole columns
+
+    def contents(self, keys: Keys) -> Contents:
+        """Return the contents of buffers, for a reduce whose values strategies hold back on columns.
+
+        Args:
+            keys: The rows of which buffers are made.
+        """
+        raise NotImplementedError
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
         """Return whether `running` is exact for records with these columns, and cannot fail.

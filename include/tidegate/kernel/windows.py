@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from tidegate.kernel.durations import write_duration
 from tidegate.kernel.options import BadOption, Delay, Duration, HasOptions, option
+
+UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+
+_DURATION = re.compile(r"(?P<count>[0-9]{1,15})(?P<unit>ms|s|m|h|d)")
+
+
+def parse_duration(written: str) -> int | None:
+    """Return a duration in milliseconds; None if the text is not one.
+
+    >>> parse_duration("10m"), parse_duration("10 min")
+    (600000, None)
+    """
+    match = _DURATION.fullmatch(written)
+    return int(match["count"]) * UNITS[match["unit"]] if match else None
+
+
+def write_duration(milliseconds: int) -> str:
+    """Return a duration as a file has it, with the largest unit that gives a whole number.
+
+    >>> write_duration(90_000)
+    '90s'
+    """
+    if milliseconds == 0:
+        return "0ms"
+    unit = next(unit for unit, size in UNITS.items() if milliseconds % size == 0)
+    return f"{milliseconds // UNITS[unit]}{unit}"
+
 
 Span = tuple[int, int]
 """[start, end) of a tumbling or hopping window; [first, last] timestamps of a session."""
+
 
 MAX_WINDOWS = 10_000
 """The largest number of windows of a record: for each one the record becomes a row, and so does the state."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate import kernel
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
-from tidegate.kernel.lowered import lower_entries
+from tidegate.kernel.timers import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text

@@ -30,7 +30,7 @@ from tidegate.errors import (
     TopicRecreated,
 )
 from tidegate.kernel.counts import outgoing
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Attempt, Failure, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Situation

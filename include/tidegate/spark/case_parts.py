@@ -16,7 +16,7 @@ from tidegate import kernel
 from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.explode import PART
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, numbered_by_key
 from tidegate.spark.shuffle import Place, Times, times_before
 from tidegate.spark.state import stored_schema, to_kernel, to_stored

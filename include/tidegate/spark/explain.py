@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tidegate import kernel
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
 from tidegate.spark.batch import Before, Computation

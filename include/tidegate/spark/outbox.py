@@ -25,7 +25,7 @@ from tidegate.formats.protobuf_write import message_indexes, protobuf_writer
 from tidegate.formats.reasons import Reason
 from tidegate.formats.schemas import WIRE_PREFIX, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
-from tidegate.kernel.json_columns import json_texts
+from tidegate.kernel.json_text import json_texts
 from tidegate.schemas.avro import parse_avro
 from tidegate.schemas.protobuf import proto_from_json
 from tidegate.storage.outbox import (

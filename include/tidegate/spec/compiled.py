@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from tidegate.expressions import Condition
 from tidegate.formats.payload import SinkSchema
 from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
-from tidegate.kernel.equivalence import EQUIVALENCES
+from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec.columns import Column

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from tidegate.kernel.durations import parse_duration
+from tidegate.kernel.windows import parse_duration
 from tidegate.spec.mistakes import mistake, shown
 
 _LONGEST_MS = 2**45

@@ -12,8 +12,9 @@ from pydantic import ValidationInfo as Info
 from tidegate import kernel
 from tidegate.expressions import Condition
 from tidegate.expressions.types import ANY, ColumnTypes, Type, group
-from tidegate.kernel.equivalence import EQUIVALENCES, Amount
 from tidegate.kernel.options import options_of
+from tidegate.kernel.strategies.change import EQUIVALENCES
+from tidegate.kernel.within import Amount
 from tidegate.spec.condition import read_condition
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.options import Reader, read_as

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.kernel import STRATEGIES, Bound, Unchanged
-from tidegate.kernel.equivalence import EQUIVALENCES
 from tidegate.kernel.options import examples, options_of
+from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.spec.tree import Route
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, create_model
 from pydantic import ValidationInfo as Info
 
-from tidegate.kernel.durations import write_duration
 from tidegate.kernel.options import BadOption, Check, Form, HasOptions, Option, options_of
+from tidegate.kernel.windows import write_duration
 from tidegate.spec.durations import Duration, Grace
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.scope import Model

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
-from tidegate.kernel.equivalence import Amount
+from tidegate.kernel.within import Amount
 from tidegate.spec import names
 from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.durations import Duration

@@ -20,7 +20,7 @@ from tidegate.expressions import Tree
 from tidegate.expressions.rows import KEY_KINDS
 from tidegate.expressions.types import BIGINT, STRING, ColumnTypes, Type, group
 from tidegate.kernel import RowExpectation
-from tidegate.kernel.expectation import EITHER_MISSING, NULL_TESTS
+from tidegate.kernel.gate import EITHER_MISSING, NULL_TESTS
 
 _BOUNDS = ("min_value", "max_value", "strict_min", "strict_max")
 _PAIR = ("column_A", "column_B")

@@ -18,7 +18,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from tidegate.failpoints import failpoint
-from tidegate.kernel.gone import live_rows_suffice
+from tidegate.kernel.decision import live_rows_suffice
 from tidegate.kernel.stage import Stage
 from tidegate.storage.aliases import batch_of, declared_aliases
 from tidegate.storage.datafile import stored_schema

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.kernel.hashing import GREATEST_HASH
+from tidegate.kernel.keys import GREATEST_HASH
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import DUE_AT, HASH, Hashes

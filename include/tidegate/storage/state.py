@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.hashing import GREATEST_HASH, LEAST_HASH, key_hash
+from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.storage.aliases import NO_ALIASES, Aliases, aliases_in
 from tidegate.storage.cursor import Cursor, DueRows
 from tidegate.storage.datafile import stored_schema

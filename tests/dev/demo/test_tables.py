@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.batch.committed import Committed
-from tidegate.kernel.hashing import key_hashes
+from tidegate.kernel.keys import key_hashes
 from tidegate_dev.demo.tables import read_batches
 
 EVENTS = pa.struct([("events", pa.list_(pa.struct([("visitorId", pa.string())])))])

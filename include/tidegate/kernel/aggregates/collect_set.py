@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.kernel.aggregates.collect_list import list_type
 from tidegate.kernel.aggregates.function import Function
-from tidegate.kernel.identity import identity
+from tidegate.kernel.equality import identity
 
 Distinct = dict[Hashable, Any]
 """Values by their identity, in the order in which each came first."""

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columnar.keys import Ints, Keys, Mask, accumulated, ints, mask
+from tidegate.kernel.columns import Keys, accumulated
+from tidegate.kernel.rows import Ints, Mask, ints, mask
 
 Numbers = npt.NDArray[np.generic]
 

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates.columns import running_sum
 from tidegate.kernel.aggregates.function import ColumnRule, Function
-from tidegate.kernel.columnar.keys import Keys, ints, mask
+from tidegate.kernel.columns import Keys
+from tidegate.kernel.rows import ints, mask
 
 
 def _count(accumulator: int, _: Any) -> int:

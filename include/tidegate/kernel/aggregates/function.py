@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tidegate.kernel.columnar.keys import Keys, Mask
+from tidegate.kernel.columns import Keys
+from tidegate.kernel.rows import Mask
 
 
 def same(value: Any) -> Any:

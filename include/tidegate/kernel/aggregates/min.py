@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.kernel.aggregates.columns import running_extreme
 from tidegate.kernel.aggregates.function import ColumnRule, Function, either, same_type
-from tidegate.kernel.columnar.keys import Keys
+from tidegate.kernel.columns import Keys
 
 
 def _smaller(accumulator: Any, value: Any) -> Any:

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.aggregates.columns import arguments, null_until_argument, running_sum
 from tidegate.kernel.aggregates.function import ColumnRule, Function
-from tidegate.kernel.columnar.keys import Floats, Ints, Keys, Mask, accumulated, ints
+from tidegate.kernel.columns import Keys, accumulated
+from tidegate.kernel.rows import Floats, Ints, Mask, ints
 
 # Spark's widest decimal has 38 digits; a sum of them may need more while it is folded.
 EXACT = decimal.Context(prec=80)

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.kernel.aggregates.function import ColumnRule
-from tidegate.kernel.columnar.keys import Keys, Mask
+from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
+from tidegate.kernel.rows import Mask
 from tidegate.kernel.values import Reduce
 
 

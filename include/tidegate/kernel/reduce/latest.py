@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.json_text import encoder
-from tidegate.kernel.rows import STATE
+from tidegate.kernel.columns import Keys
+from tidegate.kernel.json_text import encoder, text_bytes
+from tidegate.kernel.rows import STATE, Ints
 from tidegate.kernel.values import Reduce
 
 
@@ -39,6 +40,10 @@ class Latest(Reduce):
     def bind(self, rows: pa.RecordBatch) -> LatestValues:
         """Return the values of these rows."""
         return LatestValues(rows)
+
+    def contents(self, keys: Keys) -> Newest:
+        """Return the contents of buffers on whole columns."""
+        return Newest(keys)
 
 
 class LatestValues:
@@ -108,3 +113,27 @@ class LatestValues:
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
         """Return outputs as a column."""
         return self._pool.take(pa.array(outputs, pa.int64()))
+
+
+class Newest:
+    """The value and timestamp of a buffer's last row."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def timestamps(self, first: Ints, end: Ints) -> Ints:
+        """Return the timestamps of buffers."""
+        timestamp: Ints = self._keys.placed.timestamp[self._keys.place[end - 1]]
+        return timestamp
+
+    def values(self, first: Ints, end: Ints) -> pa.Array:
+        """Return the values of buffers."""
+        values = self._keys.values("value", end - 1)
+        is_state = self._keys.is_state[end - 1]
+        if is_state.any():
+            return pc.if_else(pa.array(is_state), self._keys.values("accumulator", end - 1), values)
+        return values
+
+    def sizes(self, values: pa.Array) -> Ints:
+        """Return the bytes of each value's JSON text; 0 for null."""
+        return text_bytes(values)

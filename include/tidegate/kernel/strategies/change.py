@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from tidegate.kernel.entry import Entry
-from tidegate.kernel.equivalence import Bytes, Equivalence, Exact
+from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.options import BadOption, Columns, Duration, Form, option
+from tidegate.kernel.state import Entry
 from tidegate.kernel.strategy import (
     CLOCK,
     FIRST_SEEN,
@@ -25,6 +25,10 @@ from tidegate.kernel.strategy import (
 )
 from tidegate.kernel.values import Values
 from tidegate.kernel.windows import Window
+from tidegate.kernel.within import Within
+
+EQUIVALENCES: tuple[type[Equivalence], ...] = (Exact, Bytes, Within, SqlEqual, PythonEqual)
+"""The equivalences: a word, or a mapping whose first option names it."""
 
 
 def _is_alone(ignore: Columns | None, options: Mapping[str, Any]) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columnar.buffers import batch_ends
-from tidegate.kernel.columnar.keys import Ints, Keys, Mask, mask
-from tidegate.kernel.columnar.result import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.entry import NEVER, Entry
+from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.rows import Ints, Mask, mask
 from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.strategies.buffering import batch_ends
 from tidegate.kernel.strategy import FIRST_SEEN, Emit, Marker, Sameness
 from tidegate.kernel.values import Values
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.kernel.columnar.held import BufferingNewest
 from tidegate.kernel.options import Duration, option
+from tidegate.kernel.strategies.buffering import BufferingNewest
 from tidegate.kernel.strategy import CLOCK, Clock, Time
 from tidegate.kernel.windows import Window
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.kernel.entry import NEVER, Entry
+from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import FIRST_SEEN, Emit, Sameness
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columnar.keys import Keys, Mask, accumulated, mask
-from tidegate.kernel.columnar.result import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.columns import Keys, accumulated
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.entry import Entry
 from tidegate.kernel.options import option
+from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.rows import Mask, mask
 from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.state import Entry
 from tidegate.kernel.strategy import CLOCK, FIRST_SEEN, Clock, Emit, Sameness, first_seen
 
 

@@ -15,23 +15,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.columnar import bounded
-from tidegate.kernel.columnar.buffers import batch_ends
-from tidegate.kernel.columnar.contents import text_bytes
-from tidegate.kernel.columnar.keys import Ints, Keys, Mask, ints, mask, only
-from tidegate.kernel.columnar.result import (
-    EmittedRows,
-    count_overtime,
-    count_states,
-    emission_rows,
-    state_rows,
-)
+from tidegate.kernel import bounded
+from tidegate.kernel.bounded import Bound
+from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.entry import Entry
+from tidegate.kernel.json_text import text_bytes
 from tidegate.kernel.options import BadOption, option
-from tidegate.kernel.rows import TIMER
+from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
+from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only
 from tidegate.kernel.stage import Batch, Stage
-from tidegate.kernel.strategy import CLOCK, Bound, Clock, Emit
+from tidegate.kernel.state import Entry
+from tidegate.kernel.strategies.buffering import batch_ends
+from tidegate.kernel.strategy import CLOCK, Clock, Emit
 from tidegate.kernel.windows import Window
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import kernel
-from tidegate.kernel.compare import any_differs, differs
+from tidegate.kernel.equality import any_differs, differs
 from tidegate.quality.builtin.observation import SAMPLE, Observation
 from tidegate.storage.outbox import ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW
 from tidegate.storage.schema import HASH, KEY, LIVE, Hashes

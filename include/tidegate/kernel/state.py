@@ -1,17 +1,125 @@
-"""The entries of one group of rows: created, looked up, restored from state, and removed."""
+"""The state of keys and of their windows while records are applied: restored, changed, removed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.kernel.bounded import Buffer
-from tidegate.kernel.columns import Columns
-from tidegate.kernel.entry import NEVER, Entry
-from tidegate.kernel.fence import Fences
-from tidegate.kernel.stage import Stage
-from tidegate.kernel.timers import Timers
-from tidegate.kernel.values import Values
-from tidegate.kernel.windows import Span
+from tidegate.kernel.rows import Columns, Position, repeats
+
+if TYPE_CHECKING:
+    from tidegate.kernel.bounded import Buffer
+    from tidegate.kernel.stage import Stage
+    from tidegate.kernel.timers import Timers
+    from tidegate.kernel.values import Values
+    from tidegate.kernel.windows import Span
+
+NEVER = 2**63 - 1
+"""The due time of an entry without a timer."""
+
+
+class Entry:
+    """The state of a (key, window). All times are in epoch ms.
+
+    `accumulator` and `emitted` are the fold of its records and the last emission, as references that the
+    stage's reduce understands (`reduce.Values`); None: nothing. `row` is the row that changed it last, a
+    record or its own state row: that row's position is the entry's. `pending` is the number of records held
+    back, `since` the time from which they wait (`Emit.starts_at`), `bytes` their size if it is counted.
+    `removed`: it is over, and only a state row that says so remains to be written.
+    """
+
+    # slots keep entries small, and name all attributes that a savepoint restores
+    __slots__ = (
+        "accumulator",
+        "bytes",
+        "changed",
+        "close",
+        "due",
+        "emitted",
+        "emitted_timestamp",
+        "fence",
+        "fence_row",
+        "flushed_at",
+        "group",
+        "key",
+        "pending",
+        "removed",
+        "row",
+        "since",
+        "stored",
+        "stored_bytes",
+        "stored_live",
+        "stored_pending",
+        "timestamp",
+        "window",
+    )
+
+    def __init__(self, key: str, window: Span | None, close: int, row: int) -> None:
+        self.key = key
+        self.window = window
+        self.close = close
+        """When its window is over; NEVER without a window."""
+        self.row = row
+        self.accumulator: Any = None
+        self.timestamp = -1
+        """The largest timestamp that is folded into the accumulator; -1: none is."""
+        self.emitted: Any = None
+        self.emitted_timestamp: int | None = None
+        self.flushed_at: int | None = None
+        self.pending = 0
+        self.since = -1
+        self.bytes = 0
+        self.due = NEVER
+        self.fence: Position | None = None
+        """The position at or before which records are repetitions; None: there is none."""
+        self.group: Position | None = None
+        """The record that set the fence: what was exploded from it is no repetition."""
+        self.fence_row: int | None = None
+        """The state row whose position the entry keeps, whichever row changes it; None: it has the position
+        of `row`.
+        """
+        self.stored = False
+        """Whether the entry has a state row."""
+        self.stored_live = False
+        """Whether that row is live."""
+        self.stored_pending = 0
+        self.stored_bytes = 0
+        self.changed = False
+        self.removed = False
+
+    @property
+    def live(self) -> bool:
+        """Whether anything is left of the entry: an accumulator, its last emission, a timer, or its last
+        flush.
+
+        Only this property decides it: the result is written into the state row, and read from there.
+        """
+        remembers = self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
+        return not self.removed and (remembers or bool(self.pending) or self.due != NEVER)
+
+    @property
+    def position_row(self) -> int:
+        """The row whose position the state row gets."""
+        return self.row if self.fence_row is None else self.fence_row
+
+    def slots(self) -> list[Any]:
+        """Return all attributes, for `reset`."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    def reset(self, slots: list[Any]) -> None:
+        """Restore all attributes. The caller restores what `accumulator` refers to.
+
+        Args:
+            slots: What `slots` returned for this entry.
+        """
+        for name, value in zip(self.__slots__, slots, strict=True):
+            setattr(self, name, value)
+
+    def empty(self) -> None:
+        """Note that nothing is held back any more."""
+        self.pending = 0
+        self.since = -1
+        self.bytes = 0
 
 
 class Entries:
@@ -108,7 +216,7 @@ class Entries:
         entry.since = stored["since"][row]
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         if entry.emitted_timestamp is None and entry.emitted is not None:
-            # rows of `columnar` for an exact `change`: they are written only with an emission
+            # rows of the column rule for an exact `change`: they are written only with an emission
             entry.emitted_timestamp = entry.timestamp
         if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
             entry.flushed_at = stored["flushed_at"][row]
@@ -222,3 +330,57 @@ class Entries:
         del self._keys[entry.key][entry.window]
         entry.due = NEVER
         self.empty(entry)
+
+
+class Fences:
+    """The fence of each entry, by the records' own positions (`offset`) or by those they came from (`root`).
+
+    By offset, only an earlier batch can have had a record: within a batch, no offset comes twice. In a replay
+    no record is a repetition, and fences stay where they are (`kernel.stage.Batch`).
+    """
+
+    def __init__(self, by: Literal["offset", "root", "none"], columns: Columns, is_replay: bool) -> None:
+        self._by = by
+        self._columns = columns
+        self._is_replay = is_replay
+
+    def restore(self, entry: Entry, row: int) -> None:
+        """Set the entry's fence to its state row.
+
+        Args:
+            entry: An entry that is restored.
+            row: Its state row.
+        """
+        entry.group = None  # all parts of an exploded record are in one batch
+        entry.fence_row = row if self._is_replay and self._by == "root" else None
+        if self._by == "offset":
+            entry.fence = self._columns.position(row)
+        elif self._by == "root":
+            entry.fence = self._columns.root(row)
+
+    def advance(self, entry: Entry, row: int) -> None:
+        """Move the entry's fence to a record of this batch.
+
+        Args:
+            row: The record that has changed the entry.
+        """
+        if self._by == "root":
+            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
+
+    def repeats(self, entry: Entry, row: int) -> bool:
+        """Return whether the entry has had the record.
+
+        Args:
+            entry: An entry with a fence.
+            row: A record of its key.
+        """
+        assert entry.fence is not None
+        if self._is_replay:
+            return False
+        if self._by == "offset":
+            # the cheap test first: usually a record is past the fence
+            later = self._columns.offset[row] > entry.fence[2]
+            return not later and repeats(self._columns.position(row), entry.fence)
+        # parts that are exploded from one record have one root: they do not repeat each other
+        position = self._columns.position(row)
+        return repeats(self._columns.root(row), entry.fence) and entry.group != position

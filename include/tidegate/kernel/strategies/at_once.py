@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.columnar.refusals import without_refused
-from tidegate.kernel.columns import least_times
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.grouping import after_first, ends, last_where, row_numbers, starts
-from tidegate.kernel.ordering import already_applied
-from tidegate.kernel.rows import EMISSION, FIRST, RECORD, STATE, fill
+from tidegate.kernel.gate import without_refused
+from tidegate.kernel.ordering import after_first, already_applied, ends, last_where, row_numbers, starts
+from tidegate.kernel.rows import EMISSION, FIRST, RECORD, STATE, fill, least_times
 from tidegate.kernel.stage import Batch, Stage
 
 

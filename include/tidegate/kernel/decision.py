@@ -1,0 +1,369 @@
+"""The kernel: rows in; state changes, emissions and counts out. All decisions are made here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel import bounded
+from tidegate.kernel.columns import Keys, by_key, parted
+from tidegate.kernel.counts import Counts, count_lateness
+from tidegate.kernel.folding import Folding
+from tidegate.kernel.ordering import changes, group_ends, in_order, merge_partitions, whole_groups
+from tidegate.kernel.rows import (
+    BY_KEY,
+    BY_PARTITION,
+    COUNTS,
+    EMISSION,
+    QUARANTINED,
+    STATE,
+    fill,
+    output_schema,
+)
+from tidegate.kernel.stage import Batch, Stage, groups
+from tidegate.kernel.strategies import at_once
+from tidegate.kernel.unusable import pass_through, without_unreadable
+
+_WHOLE_BATCH = Batch()
+
+Hashes = npt.NDArray[np.int64]
+
+
+class PriorState(Protocol):
+    """The state that the batches before have left, read once in the order of hashes, up to `last_hash`."""
+
+    last_hash: int
+
+    def next_bound(self, up_to: int) -> int:
+        """Return the largest hash, at most `up_to`, up to which `take` needs little memory.
+
+        Args:
+            up_to: The largest hash that the caller needs now.
+        """
+
+    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+        """Return the newest state rows of entries up to the hash `up_to` that were not taken before, sorted.
+
+        They have a hash of `hashes` (sorted, distinct), or a timer that the batch reaches.
+        """
+
+
+class _NoState:
+    """The state of a first batch, or of rows that contain their state."""
+
+    last_hash = -(2**63)
+
+    def next_bound(self, up_to: int) -> int:
+        return up_to
+
+    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+        del hashes, up_to
+        return pa.RecordBatch.from_pylist([], pa.schema([]))
+
+
+NO_STATE: PriorState = _NoState()
+
+
+def order(stage: Stage) -> tuple[str, ...]:
+    """Return the columns by which a stage takes its rows.
+
+    Example: it is `rows.BY_PARTITION` for a stage with a bounded buffer, otherwise `rows.BY_KEY`.
+    """
+    return BY_PARTITION if stage.bound else BY_KEY
+
+
+def decide(
+    stage: Stage,
+    batches: Iterable[pa.RecordBatch],
+    batch: Batch = _WHOLE_BATCH,
+    prior: PriorState = NO_STATE,
+) -> Iterator[pa.RecordBatch]:
+    """Apply a stage to rows as `rows` describes them.
+
+    Yields state, emission, quarantined and trace rows, then counts. All rows of one hash must be in `batches`
+    of one call, one after the other in any order, and smaller hashes before larger ones. The state may be
+    among them, or come from `prior`. Quarantined rows are yielded before the next of `batches` is taken.
+
+    The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
+    Raises BufferFull; and if a record cannot be used and the stage stops for it, RecordFailed,
+    UserFunctionFailed or ConditionFailed, with its position.
+
+    Example::
+
+        for rows in decide(stage, [record_batch], Batch(times={("orders", 0): 1_700_000_000_000})):
+            ...
+    """
+    # a replayed record is below the fence, although no batch has applied it
+    if batch.replay and stage.deduplicate == "offset":
+        stage = replace(stage, deduplicate="none")
+    counts = Counts()
+    schema: pa.Schema | None = None
+    quarantined: list[pa.RecordBatch] = []
+
+    def accepted_rows() -> Iterator[pa.RecordBatch]:
+        nonlocal schema
+        for rows in batches:
+            schema = schema or output_schema(stage, rows.schema)
+            # usually there is none, and then nothing is filtered or copied
+            if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
+                unusable = pc.equal(rows.column("kind"), QUARANTINED)
+                quarantined.append(pass_through(schema, rows.filter(unusable), counts))
+                rows = rows.filter(pc.invert(unusable))
+            rows, unreadable = without_unreadable(stage, rows)
+            if unreadable is not None:
+                quarantined.append(pass_through(schema, unreadable, counts))
+            if quarantined:
+                # an empty batch lets the loop below yield them now: whole records may be wide
+                yield rows.slice(0, 0)
+            yield rows
+
+    by = order(stage)
+    ordered = (in_order(rows, by) for rows in whole_groups(accepted_rows(), ("hash",)))
+    for rows in with_state(ordered, prior, by, groups(stage)):
+        schema = schema or output_schema(stage, rows.schema)
+        if rows.num_rows:
+            count_lateness(rows, counts)
+            yield from _decide_groups(stage, batch, schema, rows, counts)
+        while quarantined:
+            yield quarantined.pop()
+    yield from quarantined
+    if schema is not None:
+        yield fill(schema, COUNTS, {"counts": pa.array([counts.to_json()])}, 1)
+
+
+def _decide_groups(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    # a bounded buffer is one partition's own, so its records are in order already
+    if not stage.bound:
+        rows, merged_keys = merge_partitions(rows, stage.by_time)
+        counts["keys-in-several-partitions"] += merged_keys
+    if stage.unchanged is not None:
+        rows = stage.unchanged.fill(rows)
+    decide_columns = column_kernel(stage, batch, rows.schema.field("value").type)
+    if decide_columns is not None:
+        yield from decide_columns(stage, batch, schema, rows, counts)
+    else:
+        yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))
+
+
+ColumnKernel = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
+"""Decides rows of whole keys: yields emissions and state, sorted by hash."""
+
+
+def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:
+    """Return the function that decides a stage's rows on columns; None if they must go record by record.
+
+    `value` is the type of the records' columns.
+
+    Args:
+        stage: The stage that is decided.
+        batch: A trace goes record by record, and except under `latest` a drain does.
+        value: The type of the records' columns.
+    """
+    if at_once.suits(stage, batch, value):
+        return _latest
+    # A trace names the fate of each single record, and a drain flushes entry by entry: both go record by
+    # record.
+    if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations:
+        return None
+    if stage.bound and not bounded.suits(stage.bound):
+        return None
+    return _parted if stage.emit.decides_plain(stage, value) else None
+
+
+def _latest(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    decided = at_once.fold_columns(stage, batch, schema, rows, counts)
+    return with_before(rows, decided) if stage.tells_before else decided
+
+
+def _parted(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Decide plain keys on columns, and the others record by record."""
+    keys, special = _split(stage, batch, rows)
+    decided: list[pa.RecordBatch] = []
+    if keys is not None:
+        plain = stage.emit.decide(stage, batch, schema, keys, counts)
+        decided += with_before(keys.rows, plain) if stage.tells_before else plain
+    if special.num_rows:
+        decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
+    yield from _by_kind(decided) if keys is not None and special.num_rows else decided
+
+
+def _split(stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
+    """Return the plain keys, or None if there are none, and the remaining rows."""
+    # rows arrive by key, but for a bounded buffer by partition, and then keys are brought together
+    keys_of = by_key if stage.bound else Keys
+    keys = keys_of(rows, batch)
+    masks = [*stage.emit.special(stage, keys)]
+    if stage.bound:
+        masks.append(bounded.overfull(stage.bound, keys))
+    plain, special = parted(rows, keys, masks)
+    if not special.num_rows:
+        return keys, special
+    # fewer rows: keys, lines and places are numbered anew
+    return (keys_of(plain, batch) if plain.num_rows else None), special
+
+
+def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of both ways together, by kind and hash; rows of one key keep their order."""
+
+    def kind(rows: pa.RecordBatch) -> int:
+        return int(rows.column("kind")[0].as_py())
+
+    for _, batches in groupby(sorted(decided, key=kind), kind):
+        # each way yields rows sorted by hash, but the state files need them sorted together
+        yield in_order(pa.concat_batches(list(batches)), ("hash",))
+
+
+def with_state(
+    batches: Iterable[pa.RecordBatch], prior: PriorState, order: Sequence[str], groups: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, each group's state before it; also state of groups without rows, as `prior` gives it.
+
+    No hash is in two of `batches`; input and output are sorted by `order`; `groups` are the columns of rows
+    that are decided together. An empty batch is passed on at once.
+
+    Args:
+        prior: The state, which is read once, from the least hash to the largest.
+        order: The columns of `kernel.order`.
+    """
+    for rows in batches:
+        if not rows.num_rows:
+            yield rows
+            continue
+        hashes = rows.column("hash").to_numpy()
+        start, last = 0, int(hashes[-1])
+        while start < rows.num_rows:
+            # one range of hashes at a time, so that memory does not grow with the state
+            bound = prior.next_bound(last)
+            end = int(np.searchsorted(hashes, bound, side="right"))
+            state = prior.take(np.unique(hashes[start:end]), bound)
+            yield from _merged(state, rows.slice(start, end - start), order, groups)
+            start = end
+    # state of groups without records: their timers may be due. What was taken is not taken again
+    bound = -(2**63) - 1
+    while bound < prior.last_hash:
+        bound = prior.next_bound(prior.last_hash)
+        state = prior.take(np.empty(0, np.int64), bound)
+        if state.num_rows:
+            yield state
+
+
+def _merged(
+    state: pa.RecordBatch, rows: pa.RecordBatch, order: Sequence[str], groups: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    if not (state.num_rows and rows.num_rows):
+        if state.num_rows or rows.num_rows:
+            yield state if state.num_rows else rows
+        return
+    # state first: a stable sort by hash keeps it before its group's records
+    combined = pa.concat_batches([state, rows])
+    merged = combined.take(pa.array(np.argsort(combined.column("hash").to_numpy(), kind="stable")))
+    if _interleaves(merged, groups):
+        merged = in_order(combined, order)
+    yield merged
+
+
+def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
+    """Return whether two groups share a hash, which is rare: then the order of hashes does not
+    separate them.
+    """
+    same_hash = pc.invert(changes(rows.column("hash"), first=True))
+    group_changes = [changes(rows.column(name)) for name in groups]
+    return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in group_changes)
+
+
+_ENTRY = ("key", "window_start", "window_end")
+
+
+def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the decided rows; each emission gets in `emitted` the value that its entry emitted before.
+
+    It is null if the entry had emitted nothing, or a deletion. An entry's state must have what it emitted,
+    not a hash of it (`Stage.remembers_emitted`).
+
+    Args:
+        rows: the rows that were decided, of whole keys with their state, in the kernel's order.
+        decided: the rows that came out of the kernel; each entry's emissions in the kernel's order.
+    """
+    # the emission before can be in another batch, so all of them must be decided first
+    batches = list(decided)
+    numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
+    if not numbers:
+        yield from batches
+        return
+    state = rows.filter(pc.equal(rows.column("kind"), STATE))
+    before = _before(state, [batches[number] for number in numbers])
+    start = 0
+    for number in numbers:
+        batch = batches[number]
+        place = batch.schema.get_field_index("emitted")
+        batches[number] = batch.set_column(
+            place, batch.schema.field(place), before.slice(start, batch.num_rows)
+        )
+        start += batch.num_rows
+    yield from batches
+
+
+def _is_emitted(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows and batch.column("kind")[0].as_py() == EMISSION)
+
+
+def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Array:
+    """Return the value before each emission, in the order of the emissions."""
+    # state first: an entry's first emission replaces what its state has emitted
+    emitted = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
+    order, starts = _by_entry([state, *emissions])
+    before = np.empty(len(order), np.int64)
+    # per row, the row of its entry before it; -1 for an entry's first row
+    before[order] = np.concatenate([[-1], order[:-1]])
+    before[order[starts]] = -1
+    previous = before[state.num_rows :]
+    return emitted.take(pa.array(previous, mask=previous < 0))
+
+
+def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
+    order.
+    """
+    # codes, since NumPy cannot sort texts and nulls together
+    columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
+    order = np.lexsort(columns)  # a stable sort: an entry's rows keep their order
+    changed = np.zeros(len(order), bool)
+    changed[:1] = True
+    for column in columns:
+        sorted_ = column[order]
+        changed[1:] |= sorted_[1:] != sorted_[:-1]
+    return order, np.flatnonzero(changed)
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Return a number for each distinct value, null included."""
+    codes = values.dictionary_encode().indices
+    return np.asarray(pc.fill_null(codes.cast(pa.int64()), -1))
+
+
+def live_rows_suffice(stage: Stage) -> bool:
+    """Return whether rows that are not live may be left out of a snapshot, if nothing older is read beside
+    it.
+
+    Such a row has no value and no timer. If entries expire (windows, repeated values, deletions under a
+    sequence), the kernel drops it at once when it reads it: the time of its partition says whether a record
+    is late, not a row. Otherwise it is a deleted key, or a key whose content was all emitted, and only its
+    position is left: that is below the head, where no record is read again. With `deduplicate: root` the
+    position is one of another topic, whose earlier records may come at any time.
+
+    Example: it is False for a stage with `deduplicate: root` and neither a window nor entries that expire.
+    """
+    return stage.window is not None or stage.emit.expires or stage.deduplicate != "root"
