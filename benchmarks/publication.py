@@ -29,8 +29,9 @@ from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Plan, Stream
 from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
+from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.storage import Store
 from tidegate.storage.writer import ROW_GROUP_ROWS, RowWriter
 from tidegate_dev.broker import KafkaBroker

@@ -14,8 +14,10 @@ from tidegate.batch import Trigger, commit_batch, plan_batch, validate_batch
 from tidegate.errors import Halted, PipelineInvalid, SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.ledger import schema
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.port import OpenSink
-from tidegate.spec import KafkaSink, SqlSink, TableSink
+from tidegate.sinks.sql.model import SqlSink
+from tidegate.sinks.table.model import TableSink
 
 SINKS = """\
   - {kind: sql, table: firsts, stage: first, with_key: true}

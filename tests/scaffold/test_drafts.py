@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 
 from tests.sampling import sampled
 from tidegate.errors import PipelineInvalid, SettingsInvalid
-from tidegate.scaffold import SINKS, WAYS, Draft, pipeline_texts
+from tidegate.scaffold import WAYS, Draft, pipeline_texts
 from tidegate.scaffold.flow import flow
+from tidegate.sinks import KINDS
 from tidegate.spec import load_cases, load_pipeline
 from tidegate.spec.tree import read
 
@@ -57,12 +59,12 @@ def test_a_new_pipeline_passes_its_case(way: str, spark: SparkSession, tmp_path:
         assert differences(spark, case, 0, 1) == [], what
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("sink", KINDS)
 def test_each_sink_kind_is_drafted_with_its_field(sink: str, tmp_path: Path) -> None:
     pipeline_file, *_ = written(tmp_path, draft(sink=sink, key=("a",)))
     (declared,) = load_pipeline(pipeline_file).sinks
     assert (declared.kind, declared.with_key) == (sink, True)
-    assert getattr(declared, SINKS[sink]) == "out"
+    assert getattr(declared, declared.target_field) == "out"
 
 
 def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
@@ -122,4 +124,6 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 def test_the_command_offers_all_of_them() -> None:
     from tidegate.cli.commands import init
 
-    assert (set(init.WAYS), set(init.SINKS)) == (set(WAYS), set(SINKS))
+    (sink,) = (option for option in init.init.params if option.name == "sink")
+    assert isinstance(sink.type, click.Choice)
+    assert (set(init.WAYS), set(sink.type.choices)) == (set(WAYS), set(KINDS))

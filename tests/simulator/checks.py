@@ -21,7 +21,7 @@ from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.sinks import shard_name
+from tidegate.sinks.port import shard_name
 from tidegate.spec import DeadLetterTopic
 
 

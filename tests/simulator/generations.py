@@ -28,7 +28,7 @@ from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
 from tidegate.generations import open_generation, promote, rollback
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Span, Stream
-from tidegate.sinks import shard_name
+from tidegate.sinks.port import shard_name
 
 PIPELINE = "simulated"
 _TRIES = 12

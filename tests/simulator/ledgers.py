@@ -29,7 +29,7 @@ from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.errors import Fenced, Halted, LedgerMismatch, Transient
 from tidegate.generations import drop_generation
 from tidegate.ledger import Span, Stream
-from tidegate.sinks import shard_name
+from tidegate.sinks.port import shard_name
 
 _CLOCKS_BEHIND = (100.0, 4_000.0, 40 * 86_400.0)
 

@@ -15,9 +15,11 @@ from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery import Situation
 from tidegate.recovery.restore_progress import RestoreProgress
-from tidegate.sinks import KINDS, OpenSink, Outbox
 from tidegate.sinks.dataset import Dataset
-from tidegate.spec import Pipeline, SinkModel, compiled
+from tidegate.sinks.model import SinkModel
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import OpenSink
+from tidegate.spec import Pipeline, compiled
 
 ROWS: dict[str, list[tuple[int, str]]] = {}
 """Shard -> batch and key of each emission: what the memory of this process has."""
@@ -26,6 +28,7 @@ ROWS: dict[str, list[tuple[int, str]]] = {}
 class MemorySink(SinkModel):
     """Emissions go nowhere else; `refuses` one key."""
 
+    publisher = __name__
     kind: Literal["memory"] = "memory"
     refuses: str = ""
 
@@ -62,10 +65,12 @@ class OpenMemory(OpenSink[MemorySink]):
         return [key for batch in outbox.batches(["key"]) for key in batch["key"].to_pylist()]
 
 
+SINK = OpenMemory
+
+
 @pytest.fixture
 def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     """A stream whose pipelines have this sink in the place of the one in the file."""
-    monkeypatch.setitem(KINDS, "memory", OpenMemory)
     monkeypatch.setitem(compiled._BY_NAME, "MemorySink", MemorySink)
     file = Committed.pipeline.fget
     assert file is not None

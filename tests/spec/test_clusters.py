@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.spec.files import made, refused
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.spec import (
     Connection,
-    KafkaSink,
     Pipeline,
     compile_pipeline,
     incompatible_changes,

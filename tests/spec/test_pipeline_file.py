@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from tests.spec.files import GOOD, edited, good
 from tidegate import kernel
+from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.sinks.table.model import TableSink
 from tidegate.spec import (
     Column,
-    KafkaSink,
     QualityCheck,
-    TableSink,
     load_pipeline,
     parse_case_pipeline,
     parse_pipeline,

@@ -8,7 +8,8 @@ import pytest
 
 from tests.spec.files import problems
 from tidegate.schemas.protobuf import proto_from_json
-from tidegate.spec import Connection, KafkaSink, parse_pipeline
+from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.spec import Connection, parse_pipeline
 
 HERE = str(Path(__file__))
 SOURCE = '{topics: [in], format: json, columns: "storeId string, id bigint, quantity int", key: [storeId]}'

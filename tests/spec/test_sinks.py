@@ -8,8 +8,7 @@ import pytest
 
 from tests.spec.files import COLLECT, COUNT, made, refused
 from tidegate.sinks.sql.layout import Target
-from tidegate.spec import SqlSink
-from tidegate.spec.names import SQL_COLUMNS
+from tidegate.sinks.sql.model import SQL_COLUMNS, SqlSink
 
 
 def sink(**written: Any) -> SqlSink:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.spec.files import made, refused
-from tidegate.spec import Connection, KafkaSink, incompatible_changes, message_columns
+from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.spec import Connection, incompatible_changes, message_columns
 
 COLUMNS = {"columns": "n int", "key": ["id"], "key_columns": "id bigint, store string"}
 

@@ -20,7 +20,8 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
-from tidegate.sinks import OpenSink, Outbox, SinkContext, open_sinks
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import OpenSink, SinkContext, open_sinks
 from tidegate.spec import (
     Pipeline,
     Stage,

@@ -18,7 +18,7 @@ from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
-from tidegate.sinks import OpenSink
+from tidegate.sinks.port import OpenSink
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,9 @@ from tidegate.generations.outputs import (
 )
 from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.sinks.model import SinkModel
 from tidegate.spark.outbox import KeyColumns
-from tidegate.spec import Pipeline, SinkModel, Stage
+from tidegate.spec import Pipeline, Stage
 from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.manifest import manifest_of
 from tidegate.storage.outbox import (

@@ -10,8 +10,8 @@ from tidegate.app.root import App
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import read_offsets
-from tidegate.sinks import OpenSink
 from tidegate.sinks.dataset import Dataset, topic_dataset
+from tidegate.sinks.port import OpenSink
 from tidegate.storage.outbox import KEY_COLUMNS, VALUE
 
 

@@ -17,7 +17,7 @@ from tidegate.recovery.unsent import (
     refusals,
     require_sinks,
 )
-from tidegate.sinks import OpenSink
+from tidegate.sinks.port import OpenSink
 
 FOLDER = "given-up"
 """The folder of exported records, below TIDEGATE_HOME."""

@@ -10,7 +10,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery.remedy import Proposal, Situation
-from tidegate.sinks import OpenSink
+from tidegate.sinks.port import OpenSink
 
 _WITHHELD = "another generation is in charge"
 

@@ -22,7 +22,7 @@ from tidegate.ledger import LedgerReader, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.recovery.unsent import require_sinks
-from tidegate.sinks import OpenSink
+from tidegate.sinks.port import OpenSink
 from tidegate.storage import LedgerMark
 
 

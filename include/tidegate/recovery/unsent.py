@@ -34,7 +34,7 @@ from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Attempt, Failure, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Situation
-from tidegate.sinks import OpenSink
+from tidegate.sinks.port import OpenSink
 from tidegate.storage.datafile import read_files
 from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 from tidegate.storage.schema import KEY

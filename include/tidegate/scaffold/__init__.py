@@ -3,8 +3,8 @@
 This package never prints.
 """
 
-from tidegate.scaffold.draft import SINKS, WAYS, Draft
+from tidegate.scaffold.draft import WAYS, Draft
 from tidegate.scaffold.files import pipeline_texts
 from tidegate.scaffold.pipeline import SCHEMA_FILE
 
-__all__ = ["SCHEMA_FILE", "SINKS", "WAYS", "Draft", "pipeline_texts"]
+__all__ = ["SCHEMA_FILE", "WAYS", "Draft", "pipeline_texts"]

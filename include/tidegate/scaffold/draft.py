@@ -17,9 +17,6 @@ WAYS = {
 }
 """Ways to emit that a new pipeline can begin with -> what each emits, as `tidegate init` shows it."""
 
-SINKS = {"kafka": "topic", "sql": "table", "table": "path"}
-"""Kind of sink -> the field of the pipeline file that names its target."""
-
 
 @dataclass(frozen=True)
 class Draft:
@@ -29,7 +26,7 @@ class Draft:
         columns: The source's columns, as Spark's DDL.
         key: The columns of the key. If empty, the pipeline uses the key of the Kafka record.
         way: A way to emit of `WAYS`.
-        target: The topic, the SQL table or the path of the sink.
+        target: The topic, the SQL table or the path of the sink. None: one with the name of the pipeline.
         schedule: Airflow's schedule; None if only triggers start the DAG.
 
     Example: `Draft("stock", "stock", "sku STRING, left INT", key=("sku",), target="stock-changes")`
@@ -41,7 +38,7 @@ class Draft:
     key: tuple[str, ...] = ()
     way: str = "change"
     sink: str = "kafka"
-    target: str = ""
+    target: str | None = None
     schedule: str | None = None
     has_suite: bool = True
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.scaffold.draft import SINKS, Draft
+from tidegate.scaffold.draft import Draft
 from tidegate.scaffold.flow import flow
+from tidegate.sinks.registry import MODELS
 from tidegate.spec.names import quote
 
 SCHEMA_FILE = "pipeline.schema.json"
@@ -67,6 +68,7 @@ def pipeline_text(draft: Draft) -> str:
     The choices are written as they are, without a check: `parse_pipeline` reports their mistakes with line
     and fix.
     """
+    sink = MODELS[draft.sink]
     text = _TEXT.format(
         schema=SCHEMA_FILE,
         name=draft.name,
@@ -76,8 +78,8 @@ def pipeline_text(draft: Draft) -> str:
         key=f"  key: {flow(draft.key)}\n" if draft.key else "",
         stage=_STAGES[draft.way].format(select=f"select: {flow(_selection(draft))}"),
         sink=draft.sink,
-        field=SINKS[draft.sink],
-        target=flow(draft.target),
+        field=sink.target_field,
+        target=flow(draft.target or sink.new_target(draft.name)),
         with_key=", with_key: true" if draft.key else "",
     )
     return text + _BOUNDS + (_QUALITY.format(name=draft.name) if draft.has_suite else "")

@@ -1,7 +1,8 @@
-"""Send emissions to sinks, each batch exactly once: one port, and a folder per kind."""
+"""Send emissions to sinks, each batch exactly once: one port, and a folder per kind.
 
-from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import OpenSink, SinkContext, shard_name
-from tidegate.sinks.registry import KINDS, open_sinks
+A folder contains `model.py`, with the fields in a pipeline file as `MODEL`, and the class that publishes, as
+`SINK`. Nothing else lists kinds: the grammar, the JSON Schema, messages and `tidegate init` find them here.
+"""
 
-__all__ = ["KINDS", "OpenSink", "Outbox", "SinkContext", "open_sinks", "shard_name"]
+KINDS = ("kafka", "table", "sql")
+"""`kind` in a pipeline file, which is the name of a folder here."""

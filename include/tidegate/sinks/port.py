@@ -1,6 +1,6 @@
 """The port of sinks: what the batch steps, recovery and doctor need of a sink of any kind.
 
-A kind is a model in `tidegate.spec.sinks`, and a folder here that implements `OpenSink`.
+A kind is a folder here: a model, and a class that implements `OpenSink`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
+from importlib import import_module
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from tidegate.errors import Halted, LedgerMismatch
 from tidegate.kafka.log import KafkaLog
@@ -17,8 +18,9 @@ from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
 from tidegate.sinks.dataset import Dataset
+from tidegate.sinks.model import SinkModel
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import Pipeline, SinkModel, Stage
+from tidegate.spec import Pipeline, Stage
 from tidegate.storage import Lake
 
 Declared = TypeVar("Declared", bound=SinkModel)
@@ -330,3 +332,12 @@ def shard_name(stream: Stream, sink: str) -> str:
         shard_name(Stream("orders", 1), "kafka:stock")  # "tidegate-orders-g1-kafka:stock"
     """
     return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"
+
+
+def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:
+    """Return the sinks of a pipeline in the order of its file, and after them the topic of dead letters.
+
+    No sink connects before one of its methods needs a connection.
+    """
+    # Dead letters are no entry of `sinks:` in the file (decision 57), but published by the same steps.
+    return [import_module(sink.publisher).SINK(sink, pipeline, context) for sink in pipeline.outputs]

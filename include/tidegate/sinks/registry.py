@@ -1,26 +1,34 @@
-"""The kinds of sinks, and the function that opens the sinks of a pipeline."""
+"""The models of all kinds of sinks, of which `sinks` in a pipeline file is made."""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Union
 
-from tidegate.sinks.kafka.dead_letters import OpenDeadLetters
-from tidegate.sinks.kafka.sink import OpenTopic
-from tidegate.sinks.port import OpenSink, SinkContext
-from tidegate.sinks.sql.sink import OpenSqlTable
-from tidegate.sinks.table.sink import OpenDeltaTable
-from tidegate.spec import Pipeline
+from pydantic import AfterValidator, Field
+from pydantic import ValidationInfo as Info
 
-KINDS: dict[str, type[OpenSink[Any]]] = {"kafka": OpenTopic, "sql": OpenSqlTable, "table": OpenDeltaTable}
-"""`kind` in the pipeline file -> the class that implements it."""
+from tidegate.sinks import KINDS
+from tidegate.sinks.model import SinkModel
+from tidegate.spec.mistakes import mistake
+from tidegate.spec.scope import scope_of
+
+MODELS: dict[str, type[SinkModel]] = {
+    kind: import_module(f"tidegate.sinks.{kind}.model").MODEL for kind in KINDS
+}
+"""`kind` in a pipeline file -> the model of its fields."""
 
 
-def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:
-    """Return the sinks of a pipeline in the order of its file, and after them the topic of dead letters.
+def _unique(sink: SinkModel, info: Info) -> SinkModel:
+    scope = scope_of(info)
+    if sink.name in scope.sinks:
+        raise mistake(f"there are two sinks `{sink.name}`", "Keep one, or send one elsewhere.")
+    scope.sinks.append(sink.name)
+    return sink
 
-    No sink connects before one of its methods needs a connection.
-    """
-    # Dead letters are no entry of `sinks:` in the file (decision 57), but published by the same steps.
-    sinks = [KINDS[sink.kind](sink, pipeline, context) for sink in pipeline.sinks]
-    dead_letters = pipeline.dead_letters
-    return sinks if dead_letters is None else [*sinks, OpenDeadLetters(dead_letters, pipeline, context)]
+
+if TYPE_CHECKING:
+    Sink = SinkModel
+else:
+    _ANY = Annotated[Union[tuple(MODELS.values())], Field(discriminator="kind")]  # noqa: UP007
+    Sink = Annotated[_ANY, AfterValidator(_unique)]

@@ -16,29 +16,27 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
 from tidegate.expressions import Condition
-from tidegate.formats.payload import SinkSchema
 from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
+from tidegate.sinks.registry import MODELS
 from tidegate.spec.columns import Column
 from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
-from tidegate.spec.payload import SinkRegistry
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import LateRule, QuarantineRule, RecordBound
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
 from tidegate.spec.sequence import Sequence
-from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
@@ -48,7 +46,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(QuarantineRule, LateRule, RecordBound),
     *WINDOWS,
     *(*STRATEGIES.values(), Bound, FinalBound, *EQUIVALENCES, Amount, Condition, RowExpectation),
-    *(*get_args(AnySink), SinkRegistry, SinkSchema),
+    *(part for sink in MODELS.values() for part in (sink, *sink.parts)),
 )
 # By a closed list: a stored name never imports or runs other code, as a pickle would.
 _BY_NAME = {part.__name__: part for part in _PARTS}

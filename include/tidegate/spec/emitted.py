@@ -9,11 +9,11 @@ import pyarrow as pa
 from tidegate.expressions.types import ANY
 from tidegate.formats.envelope import envelope_columns
 from tidegate.formats.payload import Payload
+from tidegate.sinks.model import SinkModel
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.pipeline import Pipeline
-from tidegate.spec.sinks import SinkModel
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 
 

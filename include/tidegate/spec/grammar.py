@@ -12,6 +12,7 @@ from tidegate.kernel import STRATEGIES, Bound, Unchanged
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
+from tidegate.sinks.registry import MODELS
 from tidegate.spec.tree import Route
 
 EXAMPLES = {
@@ -90,27 +91,9 @@ EXAMPLES = {
     "stages.*.on_error": "on_error: quarantine",
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",
-    "sinks.*.topic": "topic: availability",
-    "sinks.*.path": "path: availability",
-    "sinks.*.table": "table: availability",
-    "sinks.*.connection": "connection: reports",
-    "sinks.*.mode": "mode: append",
     "sinks.*.stage": "stage: availability",
     "sinks.*.with_key": "with_key: true",
-    "sinks.*.format": "format: avro",
-    "sinks.*.envelope": "envelope: true",
-    "sinks.*.schema": "schema: schemas/availability.avsc",
-    "sinks.*.message": "message: shop.Availability",
-    "sinks.*.key_format": "key_format: avro",
-    "sinks.*.registry": "registry: {connection: shop, subject: availability-value, register: true}",
-    "sinks.*.registry.connection": "connection: shop",
-    "sinks.*.registry.subject": "subject: availability-value",
-    "sinks.*.registry.key_subject": "key_subject: availability-key",
-    "sinks.*.registry.register": "register: false",
-    "sinks.*.headers": "headers: true",
-    "sinks.*.too_large": "too_large: quarantine",
-    "sinks.*.refused_timestamp": "refused_timestamp: quarantine",
-    "sinks.*.timestamp": "timestamp: clock",
+    **{f"sinks.*.{name}": text for sink in MODELS.values() for name, text in sink.examples.items()},
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.checkpoint": "checkpoint: availability",

@@ -18,26 +18,11 @@ RESERVED = {
 STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
 
-SQL_COLUMNS = {
-    "key": "the key",
-    "window_start": "the start of the window",
-    "window_end": "the end of the window",
-    "emitted_timestamp": "the time of the emission",
-    "source": "the position of the record",
-    "stream": "the pipeline and its generation",
-    "batch": "the batch",
-    "ordinal": "the place in the batch",
-}
-"""Column that each table of a SQL sink has beside the emitted ones -> its content."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
-_LONGEST_TABLE_PATH = 300  # the ledger stores it as part of the sink's name
 _CONNECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# PostgreSQL truncates longer identifiers.
-_SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 # Without characters that Delta refuses in column names (" ,;{}()\n\t="), and those that SQL would need quotes
 # for.
 _COLUMN = re.compile(r"[^\s,;{}()=.`'\"\\]{1,128}")
@@ -84,28 +69,6 @@ def check_suite(name: str) -> str:
         return name
     fix = "Write the file's name in `include/expectations/` without `.json`."
     raise mistake(f"{name!r} is not a suite's name", fix)
-
-
-def check_table_path(path: str) -> str:
-    """Return the path of a table if it is relative to the lake or absolute, without `..`.
-
-    Raises a mistake otherwise.
-    """
-    if len(path) > _LONGEST_TABLE_PATH:
-        fix = f"Use at most {_LONGEST_TABLE_PATH}."
-        raise mistake(f"the path of a table has {len(path)} characters: {path[:40]}…", fix)
-    if _TABLE.fullmatch(path.removeprefix("/")):
-        return path
-    fix = "Write a name under the lake such as `out/availability`, or an absolute path, without `..`."
-    raise mistake(f"{path!r} is not a path that can be used", fix)
-
-
-def check_sql_table(name: str) -> str:
-    """Return the name of a SQL table: `name` or `schema.name`. Raises a mistake if it is not one."""
-    if _SQL_TABLE.fullmatch(name):
-        return name
-    fix = "Write `name` or `schema.name`: letters, digits and _, at most 63 each, no digit first."
-    raise mistake(f"{name!r} is not a table's name", fix)
 
 
 def check_connection(name: str) -> str:

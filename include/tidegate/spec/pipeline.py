@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, field_validator
 from pydantic import ValidationInfo as Info
 
+from tidegate.sinks.model import SinkModel
+from tidegate.sinks.registry import Sink
 from tidegate.spec import names
 from tidegate.spec.airflow import AirflowSettings
 from tidegate.spec.connection import Connection
@@ -23,7 +25,6 @@ from tidegate.spec.quality import AnyCheck, Quality, QualityCheck
 from tidegate.spec.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, require_filled, scope_of
-from tidegate.spec.sinks import Sink, SinkModel
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 

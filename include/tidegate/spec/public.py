@@ -33,14 +33,12 @@ from tidegate.spec.load import (
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
-from tidegate.spec.payload import BY_REGISTRY
 from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import DeadLetterTopic
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sequence import Sequence
-from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 from tidegate.spec.trusted import require_trusted, require_trusted_modules
@@ -57,18 +55,11 @@ __all__ = [
     "Sequence",
     "Lookup",
     "Stage",
-    "Sink",
-    "SinkModel",
-    "MessageRules",
     "Payload",
     "SinkSchema",
-    "BY_REGISTRY",
     "message_columns",
     "Connection",
-    "KafkaSink",
     "DeadLetterTopic",
-    "TableSink",
-    "SqlSink",
     "QualityCheck",
     "AirflowSettings",
     "SparkPlacement",

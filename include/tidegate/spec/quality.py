@@ -12,11 +12,11 @@ from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic import ValidationInfo as Info
 
 from tidegate.kernel import RowExpectation
+from tidegate.sinks.model import StageName
 from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.scope import Model, scope_of
-from tidegate.spec.sinks import StageName
 from tidegate.spec.trusted import check_module
 
 

@@ -11,12 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictI
 from pydantic import ValidationInfo as Info
 
 from tidegate.kernel.within import Amount
+from tidegate.sinks.model import SinkModel, not_a_source
 from tidegate.spec import names
 from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.durations import Duration
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.scope import Model, Topic, scope_of
-from tidegate.spec.sinks import SinkModel, not_a_source
 
 
 def _read_share(written: Any) -> Amount:
@@ -82,6 +82,8 @@ class DeadLetterTopic(SinkModel):
 
     The fields `stage` and `with_key` of a sink have no effect on it.
     """
+
+    publisher = "tidegate.sinks.kafka.dead_letters"
 
     connection: str | None
     topic: str

@@ -12,7 +12,7 @@ from tests.spec.files import made
 from tidegate.kafka.messages import messages_of
 from tidegate.ledger import Stream
 from tidegate.sinks.kafka.messages import topic_messages
-from tidegate.spec import KafkaSink
+from tidegate.sinks.kafka.model import KafkaSink
 
 UPDATE, DELETION = '{"op":"u","after":{"name":"\\"op\\":\\"d\\""}}', '{"op":"d","after":null}'
 ROWS = [("a", UPDATE), ("a", DELETION), ("b", DELETION), ("c", UPDATE), ("d", DELETION)]

@@ -11,7 +11,10 @@ from sqlalchemy import create_engine, text
 
 from tidegate.ledger import Stream
 from tidegate.sinks.port import RequireCommitted
-from tidegate.sinks.sql import Database, Layout, Shard, SqlProgress, SqlPublisher, Target
+from tidegate.sinks.sql.database import Database
+from tidegate.sinks.sql.layout import Layout, Target
+from tidegate.sinks.sql.progress import Shard, SqlProgress
+from tidegate.sinks.sql.publisher import SqlPublisher
 
 VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])

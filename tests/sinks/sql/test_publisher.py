@@ -27,7 +27,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.failpoints import FailpointRaised, ReplyLost
-from tidegate.sinks.sql import Database
+from tidegate.sinks.sql.database import Database
 
 AFTER_COMMIT = "sql.commit=lose@2"
 FAULTS = (

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, inspect
 from tests.sinks.sql.sink import Sink, emission
 from tidegate.errors import SinkRefused
 from tidegate.kernel.json_text import encoder
-from tidegate.sinks.sql import check_emissions
+from tidegate.sinks.sql.schema import check_emissions
 
 SCALARS = pa.struct(
     [

@@ -12,10 +12,10 @@ import click
 
 from tidegate.cli.output import say
 from tidegate.errors import SettingsInvalid
+from tidegate.sinks import KINDS
 
 # those of `tidegate.scaffold`, which help does not wait for
 WAYS = ("change", "threshold", "time_limit", "window_close")
-SINKS = ("kafka", "sql", "table")
 
 
 class _Asking(click.Command):
@@ -57,7 +57,7 @@ class _Asking(click.Command):
 )
 @click.option(
     "--sink",
-    type=click.Choice(SINKS),
+    type=click.Choice(sorted(KINDS)),
     prompt="Where to",
     default="kafka",
     show_default=True,
@@ -85,7 +85,7 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
         key=tuple(filter(None, (column.strip() for column in key.split(",")))),
         sink=sink,
         schedule=None if schedule == "none" else schedule,
-        target=target or (f"{name}-out" if sink == "kafka" else name),
+        target=target,
         **chosen,
     )
     settings = Settings.from_environment()

@@ -181,3 +181,6 @@ def _without(
     columns[column] = columns[column].take(rows)
     columns[OMITTED] = pc.if_else(pa.array(is_large), more, omitted)
     return pa.RecordBatch.from_pydict(columns)
+
+
+SINK = OpenDeadLetters

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import KafkaSink
 from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 from tidegate.storage.schema import KEY
 

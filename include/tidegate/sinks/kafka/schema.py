@@ -11,7 +11,8 @@ from tidegate.formats.avro_derived import avro_schema
 from tidegate.formats.protobuf_derived import numbers_of, protobuf_schema
 from tidegate.formats.schemas import RecordSchema, SchemaKind, Unwritable
 from tidegate.kafka.registry import SchemaRegistry
-from tidegate.spec import BY_REGISTRY, KafkaSink, Payload, Pipeline, SinkSchema, message_columns
+from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
+from tidegate.spec import Payload, Pipeline, SinkSchema, message_columns
 
 _SHOWN = 4_000
 

@@ -10,6 +10,7 @@ from tidegate.kafka.limits import hidden_settings
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.kafka.schema import planned_sink
 from tidegate.sinks.kafka.timestamps import (
     check_timestamps,
@@ -21,7 +22,7 @@ from tidegate.sinks.kafka.timestamps import (
 from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
-from tidegate.spec import KafkaSink, Stage
+from tidegate.spec import Stage
 
 
 class OpenTopic(PublishedTopic[KafkaSink]):
@@ -97,3 +98,6 @@ class OpenTopic(PublishedTopic[KafkaSink]):
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the emissions in the sink's format."""
         return topic_messages(self.declared, outbox, skip)
+
+
+SINK = OpenTopic

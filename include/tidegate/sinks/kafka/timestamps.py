@@ -16,9 +16,10 @@ from datetime import datetime, timedelta, timezone
 
 from tidegate.errors import TimestampRefused
 from tidegate.kafka.limits import AFTER, BEFORE, RETENTION, TimestampLimits
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
-from tidegate.spec import KafkaSink, Stage
+from tidegate.spec import Stage
 
 _KAFKAS_OWN_AFTER_MS = 3_600_000
 

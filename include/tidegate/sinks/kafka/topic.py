@@ -20,10 +20,11 @@ from tidegate.kafka.progress import Progress
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.sinks.dataset import Dataset, topic_dataset
+from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.kafka.topic_progress import find_progress
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
-from tidegate.spec import DeadLetterTopic, KafkaSink
+from tidegate.spec import DeadLetterTopic
 
 DeclaredTopic = TypeVar("DeclaredTopic", bound=KafkaSink | DeadLetterTopic)
 

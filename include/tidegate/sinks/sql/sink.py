@@ -14,11 +14,12 @@ from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
+from tidegate.sinks.sql.model import SqlSink
 from tidegate.sinks.sql.progress import Shard, SqlProgress
 from tidegate.sinks.sql.publisher import SqlPublisher
 from tidegate.sinks.sql.repair import restart_after, seal
 from tidegate.sinks.sql.schema import check_emissions, check_table
-from tidegate.spec import Connection, SqlSink
+from tidegate.spec import Connection
 from tidegate.storage.outbox import KEY_COLUMNS, SOURCE, VALUE
 from tidegate.storage.schema import KEY
 
@@ -172,3 +173,6 @@ class OpenSqlTable(OpenSink[SqlSink]):
 def publisher_to(database: Database, sink: OpenSqlTable, outbox: Outbox) -> SqlPublisher:
     """Return what writes the outbox's emissions to the sink's table."""
     return SqlPublisher(database, sink.named_shard, sink.layout(outbox), sink.require_committed)
+
+
+SINK = OpenSqlTable

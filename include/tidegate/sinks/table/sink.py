@@ -14,9 +14,9 @@ from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.table.append import Appender, append_batch, check_table
+from tidegate.sinks.table.model import TableSink
 from tidegate.sinks.table.repair import restart_after, seal
 from tidegate.sinks.table.room import require_room
-from tidegate.spec import TableSink
 from tidegate.storage.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
 from tidegate.storage.schema import KEY
 
@@ -117,3 +117,6 @@ def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
     # A reader needs its schema before its first batch: no row has the same columns as all rows.
     none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
     return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
+
+
+SINK = OpenDeltaTable

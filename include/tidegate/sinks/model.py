@@ -1,0 +1,143 @@
+"""The model of a sink: what a pipeline file says about it, and the facts that other code needs.
+
+Each kind has its own fields in `sinks/KIND/model.py`. Nothing here and there imports a client library.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, StrictBool
+from pydantic import ValidationInfo as Info
+
+from tidegate.formats.payload import Payload
+from tidegate.spec.connection import Connection
+from tidegate.spec.mistakes import did_you_mean, listed, mistake
+from tidegate.spec.scope import Model, StageScope, scope_of
+
+
+def stage_of(info: Info) -> StageScope:
+    """Return the facts about the stage of the sink; an empty scope if the stage is unknown."""
+    stages = scope_of(info).stages
+    name = info.data.get("stage", "")
+    candidates = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
+    return candidates[0] if candidates else StageScope()
+
+
+def _check_stage(name: str | None, info: Info) -> str | None:
+    stages = [stage.name for stage in scope_of(info).stages if stage.name]
+    if name is not None and stages and name not in stages:
+        raise mistake(f"there is no stage `{name}`", did_you_mean(name, stages, f"Write {listed(stages)}."))
+    return name
+
+
+def _check_with_key(with_key: bool, info: Info) -> bool:
+    if with_key and stage_of(info).keys == {}:
+        fix = "Name the key's columns in `source.key`, or leave `with_key` out."
+        raise mistake("there are no key columns to put into the value", fix)
+    return with_key
+
+
+def not_a_source(topic: str, info: Info) -> str:
+    """Raise a mistake if a topic is also a source by its name and connection.
+
+    Two connections can be the same cluster. The ids of the topics show that when a batch is planned.
+    """
+    scope = scope_of(info)
+    if topic in scope.topics and info.data.get("connection", scope.connection) == scope.connection:
+        raise mistake(f"`{topic}` is also a source: the pipeline would read itself", "Use another topic.")
+    return topic
+
+
+WithKey = Annotated[StrictBool, AfterValidator(_check_with_key)]
+StageName = Annotated[str | None, AfterValidator(_check_stage)]
+
+
+Treatment = Literal["halt", "quarantine"]
+"""The treatment of an emission that a sink would refuse: the batch halts, or the emission goes into
+quarantine.
+"""
+
+
+@dataclass(frozen=True)
+class MessageRules:
+    """The facts about a sink of messages that computing a batch needs.
+
+    Values, and keys that are not text, are encoded while the batch is computed. Messages that the sink would
+    refuse are found then.
+
+    Args:
+        target: The name by which a plan stores the timestamps that the sink accepts.
+        payload: The encoding of values.
+        key: The encoding of keys; None if they are text.
+        too_large: The treatment of messages that are too large.
+        refused_timestamp: The treatment of messages with a timestamp that the topic does not accept.
+    """
+
+    target: str
+    payload: Payload
+    key: Payload | None
+    too_large: Treatment
+    refused_timestamp: Treatment
+
+
+class SinkModel(Model):
+    """The fields and properties of every kind of sink.
+
+    A kind declares here what other code needs to know about it, so that no other code asks for the kind.
+    """
+
+    examples: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Field -> how it is written in a pipeline file. Parts of a field have a dotted path."""
+    parts: ClassVar[tuple[type[Any], ...]] = ()
+    """The classes of fields that are not simple values; plans store them."""
+    publisher: ClassVar[str]
+    """The module whose `SINK` publishes to it. It is imported late: only some processes need client
+    libraries.
+    """
+    target_field: ClassVar[str]
+    """The field that names the sink's target, which `tidegate init` writes."""
+
+    stage: StageName = Field(
+        default=None, description="The stage whose emissions it gets. Null: the last one."
+    )
+    with_key: WithKey = Field(default=False, description="Whether the key's columns are in the value, too.")
+
+    @classmethod
+    def new_target(cls, pipeline: str) -> str:
+        """Return the target that `tidegate init` suggests for a new pipeline."""
+        return pipeline
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """A name that is unique in the pipeline, such as `kafka:stock`.
+
+        It must never change: progress has it as key.
+        """
+
+    @property
+    def messages(self) -> MessageRules | None:
+        """The rules of its messages; None if it writes columns and not messages."""
+        return None
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connections that must be set to use it."""
+        return ()
+
+    @property
+    def is_per_generation(self) -> bool:
+        """Whether each generation has a target of its own, though the sink's name is the same."""
+        return False
+
+    @property
+    def lake_folder(self) -> str | None:
+        """The folder below the lake that its path names; None if there is none, or if it is the
+        generation's own.
+        """
+        return None

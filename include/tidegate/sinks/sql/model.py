@@ -1,0 +1,109 @@
+"""The `sql` sink in a pipeline file: a table of a SQL database, and how rows get into it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic import ValidationInfo as Info
+
+from tidegate.sinks.model import SinkModel, stage_of
+from tidegate.spec import names
+from tidegate.spec.connection import Connection, qualified
+from tidegate.spec.mistakes import mistake
+
+SQL_COLUMNS = {
+    "key": "the key",
+    "window_start": "the start of the window",
+    "window_end": "the end of the window",
+    "emitted_timestamp": "the time of the emission",
+    "source": "the position of the record",
+    "stream": "the pipeline and its generation",
+    "batch": "the batch",
+    "ordinal": "the place in the batch",
+}
+"""Column that each table of a SQL sink has beside the emitted ones -> its content."""
+# PostgreSQL truncates longer identifiers.
+_SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+
+
+def _check_table(name: str) -> str:
+    """Return the name of a SQL table: `name` or `schema.name`. Raises a mistake if it is not one."""
+    if _SQL_TABLE.fullmatch(name):
+        return name
+    fix = "Write `name` or `schema.name`: letters, digits and _, at most 63 each, no digit first."
+    raise mistake(f"{name!r} is not a table's name", fix)
+
+
+def _check_mode(mode: str, info: Info) -> str:
+    """Refuse `upsert` where rows would overwrite each other: for collected events, or windows that
+    share a key.
+    """
+    if mode == "upsert" and stage_of(info).collects:
+        fix = "Use `mode: append`: each flush is a row of its own."
+        raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
+    if mode == "upsert" and stage_of(info).drops_window:
+        fix = (
+            "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
+            "`mode: append`."
+        )
+        what = "the stage has no window, but an earlier one has: rows of a key's windows overwrite each other"
+        raise mistake(what, fix)
+    return mode
+
+
+def _check_sql_columns(mode: str, info: Info) -> str:
+    """Refuse emitted columns that the SQL table has already. Case does not count, as in most databases."""
+    # With `upsert` a deletion deletes the row, so that no column marks it.
+    taken = SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
+    stage = stage_of(info)
+    columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
+    for name in sorted(columns):
+        if (meaning := taken.get(name.lower())) is not None:
+            what = f"the column `{name}` is emitted, but the SQL table has a column of that name: {meaning}"
+            raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
+        # Also against each other: most databases ignore case in column names.
+        taken[name.lower()] = f"`{name}`"
+    return mode
+
+
+class SqlSink(SinkModel):
+    """A sink that writes emissions to a table of a SQL database, as new rows or instead of the key's last
+    row.
+
+    The URL of the database is never in the file: set TIDEGATE_SQL, or TIDEGATE_SQL_<CONNECTION> in capitals
+    for a `connection`.
+    """
+
+    examples: ClassVar = {
+        "table": "table: availability",
+        "connection": "connection: reports",
+        "mode": "mode: append",
+    }
+    publisher = "tidegate.sinks.sql.sink"
+    target_field = "table"
+
+    kind: Literal["sql"] = Field(description="A table of a SQL database.")
+    table: Annotated[str, AfterValidator(_check_table)] = Field(
+        description="The table, with its schema if it has one; it is created if it does not exist."
+    )
+    connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
+        default=None, description="The database, by its name. Null: TIDEGATE_SQL."
+    )
+    mode: Annotated[
+        Literal["append", "upsert"], AfterValidator(_check_mode), AfterValidator(_check_sql_columns)
+    ] = Field(default="append", description="A row for each emission, or one for each key (and window).")
+
+    @property
+    def name(self) -> str:
+        """The sink's name, which is unique in the pipeline."""
+        return f"sql:{qualified(self.connection, self.table)}"
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connection of its database."""
+        return (Connection("sql", self.connection),)
+
+
+MODEL = SqlSink
