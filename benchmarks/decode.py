@@ -23,8 +23,9 @@ from benchmarks.events import Load, draw, key, timestamp_ms, value
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.programs import ResultWrong
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.formats.json.schema import pin_json_schema
+from tidegate.formats.schemas import SourceSchemas
 from tidegate.kernel.json_text import json_texts
-from tidegate.schemas.pinned import SourceSchemas, pin_json_schema
 
 _BLOCK = 16_384
 _COLUMNS = pa.schema([("storeId", pa.string()), ("id", pa.int64()), ("quantity", pa.int32())])

@@ -18,11 +18,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 
 from benchmarks.events import Load, draw, key, timestamp_ms
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema, pin_avro
-from tidegate.schemas.proto_files import descriptor_schema
-from tidegate.schemas.protobuf import proto_to_json
-from tidegate.schemas.protobuf_columns import proto_columns
+from tidegate.formats.avro.schema import avro_columns, pin_avro, pinned_avro
+from tidegate.formats.protobuf.schema import descriptor_schema, pinned_protobuf, proto_columns, proto_to_json
+from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
 
 _BLOCK = 16_384
 _KEY = ("storeId", "id")
@@ -130,7 +128,7 @@ def _avro(blocks: Sequence[Any]) -> tuple[Work, Work]:
         return dict(row)
 
     schema = pin_avro(json.dumps(SCHEMA), {})
-    layout = RecordLayout("avro", avro_columns(schema.avro()), _KEY, schemas=SourceSchemas(schema))
+    layout = RecordLayout("avro", avro_columns(pinned_avro(schema)), _KEY, schemas=SourceSchemas(schema))
     return _works(layout, _records(blocks, write), read)
 
 
@@ -144,7 +142,7 @@ def _confluent(blocks: Sequence[Any]) -> tuple[Work, Work]:
     schema = pin_avro(json.dumps(SCHEMA), {})
     id_ = int.from_bytes((records[0].values[0] or b"")[1:5], "big")
     schemas = SourceSchemas(schema, (WriterSchema("stock-value", 1, id_, schema),))
-    layout = RecordLayout("avro", avro_columns(schema.avro()), _KEY, schemas=schemas)
+    layout = RecordLayout("avro", avro_columns(pinned_avro(schema)), _KEY, schemas=schemas)
     return _works(layout, records, lambda value: dict(read(value, context)))
 
 
@@ -176,7 +174,7 @@ def _protobuf(blocks: Sequence[Any]) -> tuple[Work, Work]:
         }
 
     pinned = PinnedSchema(proto_to_json(descriptor_schema(files.SerializeToString())))
-    columns = proto_columns(pinned.protobuf(), "shop.Stock")
+    columns = proto_columns(pinned_protobuf(pinned), "shop.Stock")
     layout = RecordLayout("protobuf", columns, _KEY, schemas=SourceSchemas(pinned), message="shop.Stock")
     return _works(layout, _records(blocks, write), read)
 

@@ -20,7 +20,6 @@ LAYERS = [
     {"extras"},
     {"expressions"},
     {"kernel"},
-    {"schemas"},
     {"formats"},
     {"spec"},
     {"ledger", "kafka", "storage"},

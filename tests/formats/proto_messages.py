@@ -17,8 +17,7 @@ from google.protobuf import (
 )
 from hypothesis import strategies as st
 
-from tidegate.schemas.proto_files import descriptor_schema
-from tidegate.schemas.protobuf import ProtoSchema
+from tidegate.formats.protobuf.schema import ProtoSchema, descriptor_schema
 
 F = descriptor_pb2.FieldDescriptorProto
 _WELL_KNOWN = (timestamp_pb2, wrappers_pb2, duration_pb2)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.formats.avro_schemas import plain, read, readers, record, written
 from tidegate.formats.avro import AvroDecoder
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.faults import SchemaFault
+from tidegate.formats.avro.schema import avro_columns, parse_avro
+from tidegate.formats.schemas import SchemaFault
 
 STOCK = {
     "type": "record",

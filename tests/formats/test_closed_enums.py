@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.formats.protobuf import ProtobufDecoder
-from tidegate.schemas.protobuf import ProtoEnum, ProtoField, ProtoMessage, ProtoSchema
+from tidegate.formats.protobuf.schema import ProtoEnum, ProtoField, ProtoMessage, ProtoSchema
 
 FIELDS = (
     ProtoField("states", 1, "message", "M.StatesEntry", True),

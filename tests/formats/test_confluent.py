@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.formats.avro_schemas import written
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema, pin_avro, pin_protobuf
+from tidegate.formats.avro.schema import avro_columns, pin_avro, pinned_avro
+from tidegate.formats.protobuf.schema import pin_protobuf
+from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
 
 ORDER = {
     "type": "record",
@@ -70,7 +71,7 @@ def rows(layout: RecordLayout, *values: bytes | None, keys: Any = None) -> list[
 
 
 def avro(*writers: tuple[int, Any], reader: Any = None, key: tuple[str, ...] = ()) -> RecordLayout:
-    columns = COLUMNS if reader is None else avro_columns(pin_avro(json.dumps(reader), {}).avro())
+    columns = COLUMNS if reader is None else avro_columns(pinned_avro(pin_avro(json.dumps(reader), {})))
     schemas = SourceSchemas(reader and pin_avro(json.dumps(reader), {}), pinned(*writers))
     return RecordLayout("avro", columns, key, schemas=schemas)
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.formats.avro import AvroDecoder
-from tidegate.formats.avro_write import avro_writer
+from tidegate.formats.avro.schema import parse_avro
+from tidegate.formats.avro.write import avro_writer
 from tidegate.kernel.aggregates import FUNCTIONS
-from tidegate.schemas.avro import parse_avro
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.cases import against_expectation
 from tidegate.spec import CaseRecord, load_cases, parse_case_pipeline, parse_input

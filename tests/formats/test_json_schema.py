@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.formats.json_checks import compiled_check
-from tidegate.formats.json_records import json_decoder
-from tidegate.formats.json_schema import JsonSchemaDecoder
-from tidegate.schemas.json_schema import parse_json_schema
-from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema, pin_json_schema
+from tidegate.formats.json.checks import JsonSchemaDecoder, compiled_check, json_decoder
+from tidegate.formats.json.schema import parse_json_schema, pin_json_schema
+from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 COLUMNS = pa.schema([("id", pa.int64()), ("price", pa.decimal128(6, 2))])

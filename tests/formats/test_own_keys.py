@@ -15,8 +15,10 @@ from tests.examples import examples
 from tests.formats.avro_schemas import written
 from tests.formats.test_writing import message_class
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.formats.avro.schema import pin_avro
+from tidegate.formats.protobuf.schema import pin_protobuf
+from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.kernel.keys import key_hashes
-from tidegate.schemas.pinned import SourceSchemas, WriterSchema, pin_avro, pin_protobuf
 
 AVRO = {
     "type": "record",

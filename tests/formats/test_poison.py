@@ -15,15 +15,13 @@ import pytest
 from tidegate.formats import FrameDecoder, RecordLayout, Records
 from tidegate.formats import frame as frames
 from tidegate.formats.avro import AvroDecoder
+from tidegate.formats.avro.schema import avro_columns, parse_avro
 from tidegate.formats.csv import CsvDecoder, CsvDialect
-from tidegate.formats.decoded import Decoded
+from tidegate.formats.decoded import Decoded, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
-from tidegate.formats.json_schema import JsonSchemaDecoder
-from tidegate.formats.watched import WatchedDecoder
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.json_schema import parse_json_schema
+from tidegate.formats.json.checks import JsonSchemaDecoder
+from tidegate.formats.json.schema import parse_json_schema
+from tidegate.formats.schemas import SchemaFault
 
 ID = pa.schema([("id", pa.int64())])
 

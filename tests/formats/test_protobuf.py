@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.formats.proto_messages import Drawn, drawn, plain, values
 from tidegate.formats.protobuf import ProtobufDecoder
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.proto_files import proto_schema
-from tidegate.schemas.protobuf import proto_from_json, proto_to_json
-from tidegate.schemas.protobuf_columns import proto_columns
+from tidegate.formats.protobuf.schema import proto_columns, proto_from_json, proto_schema, proto_to_json
+from tidegate.formats.schemas import SchemaFault
 
 STOCK = """
 syntax = "proto3";

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.formats.test_writing import COLUMNS, EPOCH, ROWS, message_class, struct_of
-from tidegate.formats.avro_write import avro_writer
-from tidegate.formats.protobuf_write import message_indexes, protobuf_writer
-from tidegate.formats.schemas import Unwritable
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.proto_files import proto_schema
+from tidegate.formats.avro.schema import parse_avro
+from tidegate.formats.avro.write import avro_writer
+from tidegate.formats.protobuf.schema import proto_schema
+from tidegate.formats.protobuf.write import message_indexes, protobuf_writer
+from tidegate.formats.schemas import SchemaFault, Unwritable
 
 INNER = {
     "type": "record",

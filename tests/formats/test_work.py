@@ -12,14 +12,13 @@ import pytest
 
 from tests.formats.avro_schemas import written
 from tidegate.formats.avro import AvroDecoder
+from tidegate.formats.avro.schema import avro_columns, parse_avro
 from tidegate.formats.csv import CsvDecoder, CsvDialect
 from tidegate.formats.json import JsonDecoder
-from tidegate.formats.json_schema import JsonSchemaDecoder
+from tidegate.formats.json.checks import JsonSchemaDecoder
+from tidegate.formats.json.schema import parse_json_schema
 from tidegate.formats.protobuf import ProtobufDecoder
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.json_schema import parse_json_schema
-from tidegate.schemas.proto_files import proto_schema
+from tidegate.formats.protobuf.schema import proto_schema
 
 ID = pa.schema([("id", pa.int64())])
 MOST_GROWTH = 2.2

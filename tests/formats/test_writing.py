@@ -23,13 +23,11 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.formats.avro import AvroDecoder
-from tidegate.formats.avro_derived import avro_schema
-from tidegate.formats.avro_write import avro_writer
-from tidegate.formats.protobuf_derived import DERIVED, derived_schema, numbers_of, protobuf_schema
-from tidegate.formats.protobuf_write import protobuf_writer
+from tidegate.formats.avro.schema import avro_columns, parse_avro
+from tidegate.formats.avro.write import avro_schema, avro_writer
+from tidegate.formats.protobuf.derived import DERIVED, derived_schema, numbers_of, protobuf_schema
+from tidegate.formats.protobuf.write import protobuf_writer
 from tidegate.formats.schemas import Unwritable
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.avro_columns import avro_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 INNER = pa.struct([("n", pa.int32()), ("t", pa.string())])

@@ -24,12 +24,9 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.json_schema import parse_json_schema
-from tidegate.schemas.json_schema_columns import json_schema_columns
-from tidegate.schemas.proto_files import proto_schema
-from tidegate.schemas.protobuf_columns import proto_columns
+from tidegate.formats.avro.schema import avro_columns, parse_avro
+from tidegate.formats.json.schema import json_schema_columns, parse_json_schema
+from tidegate.formats.protobuf.schema import proto_columns, proto_schema
 from tidegate.spec.arrow import type_of
 
 NAMES = ("id", "n", "price", "name", "at", "flag", "items")

@@ -22,10 +22,10 @@ import pytest
 from tests.formats.proto_messages import plain as plain_message
 from tests.fuzz import schemas
 from tests.fuzz.test_blocks import COUNT, FIRST
-from tidegate.formats.avro_derived import avro_schema
-from tidegate.formats.envelope import envelope_columns
-from tidegate.formats.payload import KeyFormat, SinkFormat
-from tidegate.formats.protobuf_derived import protobuf_schema
+from tidegate.formats.avro.write import avro_schema
+from tidegate.formats.debezium import envelope_columns
+from tidegate.formats.protobuf.derived import protobuf_schema
+from tidegate.formats.schemas import KeyFormat, SinkFormat
 from tidegate.spark.outbox import KeyColumns, MessageValues, hops
 from tidegate.spec import Payload, SinkSchema
 

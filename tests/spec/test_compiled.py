@@ -16,7 +16,7 @@ from tidegate import __version__
 from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.expressions import Condition
 from tidegate.expressions.rows import compiled
-from tidegate.schemas.pinned import PinnedSchema, WriterSchema
+from tidegate.formats.schemas import PinnedSchema, WriterSchema
 from tidegate.spec import (
     Pipeline,
     SinkSchema,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.spec.files import problems
 from tests.spec.test_schemas import HERE, columns, parsed, text
+from tidegate.formats.json.schema import pinned_json_schema
 from tidegate.spec import compile_pipeline, read_compiled
 
 JSON = "format: json, schema: schemas/stock.json"
@@ -45,7 +46,7 @@ def test_plan_keeps_the_schema_without_its_file(tmp_path: Path) -> None:
     file.unlink()
     loaded = read_compiled(planned, pipeline_text, "batch 1")
     assert loaded.source.schemas.reader is not None
-    assert loaded.source.schemas.reader.json_schema().validator().is_valid({"id": 1})
+    assert pinned_json_schema(loaded.source.schemas.reader).validator().is_valid({"id": 1})
 
 
 def test_what_is_wrong_is_reported() -> None:

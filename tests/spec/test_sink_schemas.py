@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.files import problems
-from tidegate.schemas.protobuf import proto_from_json
+from tidegate.formats.protobuf.schema import proto_from_json
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.spec import Connection, parse_pipeline
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from tidegate.app.root import App
 from tidegate.errors import SchemaRefused, SchemaUnknown
+from tidegate.formats.avro.schema import pin_avro
+from tidegate.formats.json.schema import pin_json_schema
+from tidegate.formats.protobuf.schema import pin_protobuf
+from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas, WriterSchema
 from tidegate.kafka.registry import SchemaRegistry, SubjectVersion
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import (
-    PinnedSchema,
-    SourceSchemas,
-    WriterSchema,
-    pin_avro,
-    pin_json_schema,
-    pin_protobuf,
-)
 from tidegate.spec import Pipeline
 from tidegate.spec.schemas import Registry
 

@@ -8,9 +8,17 @@ from tidegate.formats.decoded import Decoded, Decoder
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
-from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records, SequenceParts
+from tidegate.formats.records import (
+    EMISSION,
+    INPUT,
+    SOURCE_HEADER,
+    Header,
+    RecordLayout,
+    Records,
+    SequenceParts,
+    unpack_headers,
+)
 from tidegate.formats.text import BytesDecoder, StringDecoder
-from tidegate.formats.whole import EMISSION, INPUT, unpack_headers
 
 __all__ = [
     "EMISSION",

@@ -5,23 +5,26 @@ value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.formats import binary_columns
-from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats import binary
+from tidegate.formats.avro import AvroDecoder
+from tidegate.formats.avro.schema import pinned_avro
+from tidegate.formats.decoded import Decoded, Decoder, malformed
+from tidegate.formats.protobuf import ProtobufDecoder
+from tidegate.formats.protobuf.schema import ProtoSchema, pinned_protobuf
 from tidegate.formats.reasons import Reason
+from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas
 from tidegate.formats.wire import Cursor, Ints, Wire
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import PinnedSchema
 
 _PREFIX = 5
 _MOST_INDEXES = 32
 """The allowed depth of message declarations within one another."""
-
 Indexes = tuple[int, ...]
 
 
@@ -88,10 +91,10 @@ class ConfluentDecoder:
         # a tombstone has no id either, but that is no fault
         reasons = {row: reasons[row] for row in sorted(reasons) if values[row] is not None}
         columns = [
-            binary_columns.placed(len(values), places, [part[at] for part in parts], column.type)
+            binary.placed(len(values), places, [part[at] for part in parts], column.type)
             for at, column in enumerate(self.schema)
         ]
-        return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
+        return Decoded(binary.usable_structs(columns, self._type, values, reasons), reasons)
 
     def _messages(self, wire: Wire, cursor: Cursor) -> list[tuple[Indexes, Cursor]]:
         """Return the values of one schema by message; a schema of Avro has only one."""
@@ -144,3 +147,69 @@ def _unframed(value: bytes) -> str:
     if len(value) < _PREFIX:
         return "Expected a schema's id, but the value is too short for one"
     return f"Expected a byte of 0 and a schema's id, got a byte of {value[0]}"
+
+
+def schemaful_decoder(
+    format_: str, columns: pa.Schema, schemas: SourceSchemas, message: str | None
+) -> Decoder:
+    """Return the decoder of a source's records.
+
+    Args:
+        message: The full name of the Protobuf message; None for Avro.
+
+    Raises SchemaFault if the columns do not fit the file's schema.
+    """
+    if schemas.writers is None:
+        return file_decoder(format_, columns, schemas.reader, message)
+    if schemas.reader is not None:
+        file_decoder(format_, columns, schemas.reader, message)  # checked now: it must fit any writer
+    pinned = {writer.id: writer.schema for writer in schemas.writers}
+    if format_ == "avro":
+        reader = pinned_avro(schemas.reader) if schemas.reader else None
+        return ConfluentDecoder(
+            columns,
+            pinned,
+            lambda schema, _: AvroDecoder(columns, pinned_avro(schema), reader),
+            has_indexes=False,
+        )
+    return ConfluentDecoder(columns, pinned, _by_indexes(columns, schemas.reader, message), has_indexes=True)
+
+
+def file_decoder(
+    format_: str, columns: pa.Schema, schema: PinnedSchema | None, message: str | None
+) -> AvroDecoder | ProtobufDecoder:
+    """Return the decoder of records that are written by the file's schema.
+
+    Raises SchemaFault if there is no schema, or if the columns do not fit it.
+    """
+    if schema is None:
+        raise SchemaFault("the source has neither a schema file nor a registry")
+    if format_ == "avro":
+        reader = pinned_avro(schema)
+        return AvroDecoder(columns, reader, reader)
+    return ProtobufDecoder(columns, pinned_protobuf(schema), message or "")
+
+
+def _by_indexes(
+    columns: pa.Schema, reader: PinnedSchema | None, message: str | None
+) -> Callable[[PinnedSchema, tuple[int, ...]], Subdecoder]:
+    parsed = pinned_protobuf(reader) if reader else None
+    return partial(_proto_decoder, columns, parsed, message)
+
+
+def _proto_decoder(
+    columns: pa.Schema,
+    reader: ProtoSchema | None,
+    message: str | None,
+    schema: PinnedSchema,
+    indexes: tuple[int, ...],
+) -> Subdecoder:
+    """Return a decoder by the field numbers of the file, or else by those of the writer's message."""
+    writer = pinned_protobuf(schema)
+    name = writer.at(indexes)
+    if name is None:
+        raise SchemaFault(f"it has no message at {list(indexes)}")
+    if message is not None and name != message:
+        raise SchemaFault(f"it is a `{name}`, and not a `{message}`")
+    # without a file, older writers lack columns that were added later: these are null
+    return ProtobufDecoder(columns, reader or writer, name, lenient=reader is None)

@@ -8,20 +8,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.formats.confluent import schemaful_decoder
 from tidegate.formats.csv import CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
-from tidegate.formats.decoded import Decoded, Decoder
-from tidegate.formats.explode import EMPTY, PART, explode
+from tidegate.formats.decoded import Decoded, Decoder, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
-from tidegate.formats.json_records import json_decoder
 from tidegate.formats.reasons import Reason
-from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records, SequenceParts
-from tidegate.formats.replayed import meant_rows, with_replayed_root
-from tidegate.formats.schemaful import schemaful_decoder
-from tidegate.formats.sequence import sequence_texts
+from tidegate.formats.records import (
+    INPUT,
+    SOURCE_HEADER,
+    Header,
+    RecordLayout,
+    Records,
+    SequenceParts,
+    pack_headers,
+)
+from tidegate.formats.rows import EMPTY, PART, explode, meant_rows, sequence_texts, with_replayed_root
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
-from tidegate.formats.watched import WatchedDecoder
-from tidegate.formats.whole import INPUT, pack_headers
 from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
 
 _INTERNAL = pa.schema(
@@ -306,6 +309,8 @@ def _watched(decoder: Decoder | None) -> Decoder | None:
 def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "json":
         if layout.schemas:
+            from tidegate.formats.json.checks import json_decoder  # late: `jsonschema` is an extra
+
             return json_decoder(layout.columns, layout.schemas, layout.aliases)
         return JsonDecoder(layout.columns, layout.aliases)
     if layout.format == "csv":

@@ -1,9 +1,33 @@
-"""The reasons why a record, or an emission, is in quarantine."""
+"""The reasons why a record, or an emission, is in quarantine, and words with an explanation."""
 
 from __future__ import annotations
 
-from tidegate.formats.explained import Explained
+from enum import Enum
+
 from tidegate.kernel import unusable as core
+
+
+class Explained(str, Enum):
+    """An enum of words: each member is its text, and has an `explanation`.
+
+    >>> class Light(Explained):
+    ...     RED = "red", "Stop."
+    >>> Light.RED == "red", Light.RED.explanation
+    (True, 'Stop.')
+    """
+
+    explanation: str
+
+    def __new__(cls, text: str, explanation: str) -> Explained:
+        """Make a member that is its text."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.explanation = explanation
+        return member
+
+    def __str__(self) -> str:
+        """Return the text, in every version of Python."""
+        return str.__str__(self)
 
 
 class Reason(Explained):

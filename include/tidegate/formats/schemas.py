@@ -1,6 +1,4 @@
-"""A schema of records, as files and registries store it: its text, and the texts that it refers to by
-name.
-"""
+"""Schemas of records: as files and registries have them, as a plan stores them, and those of messages."""
 
 from __future__ import annotations
 
@@ -8,12 +6,22 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from zlib import crc32
 
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """The language of a schema's text, as registries call it."""
-
+SinkFormat = Literal["json", "debezium", "avro", "protobuf"]
+KeyFormat = Literal["text", "json", "avro", "protobuf"]
 WIRE_PREFIX = struct.Struct(">bI")
 """The first bytes of a record in Confluent's wire format: a zero, and the schema's id in a registry."""
+
+
+class SchemaFault(Exception):
+    """A text is not a schema, a schema has no columns, or two schemas do not fit together.
+
+    The message is a half sentence that says why ("the type `Stock` is not defined"); callers add to it which
+    file, field or subject is concerned.
+    """
 
 
 class Unwritable(Exception):
@@ -22,7 +30,7 @@ class Unwritable(Exception):
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """A schema's text.
+    """A schema's text, as files and registries store it.
 
     Args:
         imports: name -> text of all schemas that it refers to, directly or not. The name is the full name of
@@ -32,3 +40,98 @@ class RecordSchema:
     kind: SchemaKind
     text: str
     imports: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PinnedSchema:
+    """A schema with all that it refers to, as a plan stores it.
+
+    A retry gets the same schema, even if its file or registry has changed.
+
+    Args:
+        text: The schema's text for Avro and JSON Schema. For Protobuf the compiled file and its imports as
+            JSON: see `protobuf.schema`.
+        references: For Avro the texts that the schema refers to, in order of dependency. For JSON Schema the
+            same, each as `["name", "text"]`. Empty for Protobuf.
+    """
+
+    text: str
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """A version of a subject of a schema registry.
+
+    Records that it wrote begin with its `id` (Confluent's wire format).
+    """
+
+    subject: str
+    version: int
+    id: int
+    schema: PinnedSchema
+
+
+@dataclass(frozen=True)
+class SourceSchemas:
+    """The schemas of a source.
+
+    Args:
+        reader: The schema of the file beside the pipeline; None if the pipeline's columns are the reader's
+            schema.
+        writers: The versions that the registry had when the batch was planned; None if records have no schema
+            id.
+    """
+
+    reader: PinnedSchema | None = None
+    writers: tuple[WriterSchema, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return self.reader is not None or self.writers is not None
+
+
+@dataclass(frozen=True)
+class SinkSchema:
+    """The schema of a sink's messages.
+
+    Args:
+        id: The id in the registry, which the plan fixes and each message begins with; None without a
+            registry.
+        imports: (name, text) of each schema file that the text refers to.
+        compiled: The compiled schema of a Protobuf file; see `protobuf.schema`.
+        message: The full name of the Protobuf message that values are.
+    """
+
+    id: int | None
+    text: str
+    imports: tuple[tuple[str, str], ...] = ()
+    compiled: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The values of a sink's messages, or their keys.
+
+    Args:
+        with_key: Whether the values contain the key's columns.
+        owner: The sink, if its messages have their own schema.
+        enveloped: Whether the values contain the value before, as those in `debezium` always do.
+    """
+
+    format: SinkFormat | KeyFormat = "json"
+    with_key: bool = False
+    owner: str = ""
+    schema: SinkSchema | None = None
+    enveloped: bool = False
+    is_key: bool = False
+
+    @property
+    def column(self) -> str:
+        """The outbox's column with these values."""
+        name = "message_key" if self.is_key else "payload"
+        if self.is_key or self.format != "json":
+            name += f"_{self.format}"
+        if self.owner:
+            name += f"_{crc32(self.owner.encode()):08x}"
+        return f"{name}_with_key" if self.with_key else name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.errors import SettingsInvalid
-from tidegate.formats.explained import Explained
+from tidegate.formats.reasons import Explained
 from tidegate.quality.conditions import check_condition, check_json_schema
 from tidegate.quality.types import CORE_TYPES
 from tidegate.spec.mistakes import did_you_mean

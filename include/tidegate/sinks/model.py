@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, StrictBool
 from pydantic import ValidationInfo as Info
 
-from tidegate.formats.payload import Payload
+from tidegate.formats.schemas import Payload
 from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.scope import Model, StageScope, scope_of

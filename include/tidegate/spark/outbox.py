@@ -16,18 +16,17 @@ from pyspark.sql.types import StructField, StructType
 
 from tidegate.errors import RecordTooLarge, SchemaRefused
 from tidegate.formats import EMISSION, INPUT, JsonDecoder
-from tidegate.formats.avro_write import avro_writer
-from tidegate.formats.binary_write import Write, joined
-from tidegate.formats.envelope import SOURCE_TEXTS, envelope_texts, enveloped
-from tidegate.formats.payload import Payload, SinkSchema
-from tidegate.formats.protobuf_derived import DERIVED, derived_schema, numbers_of
-from tidegate.formats.protobuf_write import message_indexes, protobuf_writer
+from tidegate.formats.avro.schema import parse_avro
+from tidegate.formats.avro.write import avro_writer
+from tidegate.formats.binary import Write, joined
+from tidegate.formats.debezium import SOURCE_TEXTS, envelope_texts, enveloped
+from tidegate.formats.protobuf.derived import DERIVED, derived_schema, numbers_of
+from tidegate.formats.protobuf.schema import proto_from_json
+from tidegate.formats.protobuf.write import message_indexes, protobuf_writer
 from tidegate.formats.reasons import Reason
-from tidegate.formats.schemas import WIRE_PREFIX, Unwritable
+from tidegate.formats.schemas import WIRE_PREFIX, Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.protobuf import proto_from_json
 from tidegate.storage.outbox import (
     KEY_COLUMNS,
     REASON,

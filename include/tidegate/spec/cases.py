@@ -21,8 +21,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
 
 from tidegate.errors import PipelineInvalid, Problem
-from tidegate.formats.avro_json import encoded_value
-from tidegate.schemas.faults import SchemaFault
+from tidegate.formats.avro.schema import pinned_avro
+from tidegate.formats.avro.write import encoded_value
+from tidegate.formats.schemas import SchemaFault
 from tidegate.spec.exact import exact, exact_text
 from tidegate.spec.grammar import Grammar
 from tidegate.spec.load import load_pipeline, parse_tree
@@ -464,4 +465,4 @@ def _binary(value: Any, source: Source) -> bytes:
     """Encode a value as Avro. It is written in JSON as Avro's schemas write defaults. Raises SchemaFault."""
     if source.format != "avro" or source.schemas.reader is None:
         raise SchemaFault(f"a value of `format: {source.format}` cannot be made of JSON")
-    return encoded_value(source.schemas.reader.avro(), value, "$")
+    return encoded_value(pinned_avro(source.schemas.reader), value, "$")

@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from tidegate.expressions import Condition
+from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
-from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.sinks.registry import MODELS
 from tidegate.spec.columns import Column
 from tidegate.spec.csv import Csv

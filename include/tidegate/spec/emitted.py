@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from tidegate.expressions.types import ANY
-from tidegate.formats.envelope import envelope_columns
-from tidegate.formats.payload import Payload
+from tidegate.formats.debezium import envelope_columns
+from tidegate.formats.schemas import Payload
 from tidegate.sinks.model import SinkModel
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import parse_type

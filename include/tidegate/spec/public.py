@@ -1,6 +1,6 @@
 """The public names of `tidegate.spec`."""
 
-from tidegate.formats.payload import Payload, SinkSchema
+from tidegate.formats.schemas import Payload, SinkSchema
 from tidegate.spec.airflow import AirflowSettings, SparkPlacement
 from tidegate.spec.cases import (
     Case,

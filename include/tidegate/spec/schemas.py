@@ -14,12 +14,11 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
-from tidegate.formats.schemaful import file_decoder
-from tidegate.schemas.avro_columns import avro_columns
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import PinnedSchema, pin_avro, pin_json_schema
-from tidegate.schemas.protobuf import ProtoSchema, proto_to_json
-from tidegate.schemas.protobuf_columns import proto_columns
+from tidegate.formats.avro.schema import avro_columns, pin_avro, pinned_avro
+from tidegate.formats.confluent import file_decoder
+from tidegate.formats.json.schema import pin_json_schema, pinned_json_schema
+from tidegate.formats.protobuf.schema import ProtoSchema, pinned_protobuf, proto_columns, proto_to_json
+from tidegate.formats.schemas import PinnedSchema, SchemaFault
 from tidegate.spec import names
 from tidegate.spec.arrow import arrow_schema, type_of
 from tidegate.spec.columns import Column
@@ -140,7 +139,7 @@ def _pinned(format_: str, path: Path) -> PinnedSchema:
         return pin_avro(schema_text(path), {})
     if format_ == "json":
         return pin_json_schema(schema_text(path), {})
-    from tidegate.schemas.proto_files import descriptor_schema, proto_schema  # late: an extra
+    from tidegate.formats.protobuf.schema import descriptor_schema, proto_schema  # late: an extra
 
     if path.suffix == ".desc":
         return PinnedSchema(proto_to_json(descriptor_schema(_bytes(path))))
@@ -210,7 +209,7 @@ def check_message(name: str | None, info: Info) -> str | None:
         return name
     if name is not None and not _MESSAGE.fullmatch(name):
         raise mistake(f"{name!r} is not a message's name", "Write it in full, such as `shop.Stock`.")
-    return name if reader is None else message_of(reader.protobuf(), name)
+    return name if reader is None else message_of(pinned_protobuf(reader), name)
 
 
 def message_of(schema: ProtoSchema, name: str | None) -> str:
@@ -275,8 +274,8 @@ def record_name(format_: str, reader: PinnedSchema | None, message: str | None) 
     if reader is None or format_ == "protobuf":
         return message
     if format_ == "avro":
-        return reader.avro().name or None
-    contents = reader.json_schema().contents
+        return pinned_avro(reader).name or None
+    contents = pinned_json_schema(reader).contents
     return contents.get("title") if isinstance(contents, dict) else None
 
 
@@ -314,12 +313,12 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
 
 def _columns_of(format_: str, reader: PinnedSchema, message: str) -> pa.Schema:
     if format_ == "avro":
-        return avro_columns(reader.avro())
+        return avro_columns(pinned_avro(reader))
     if format_ == "protobuf":
-        return proto_columns(reader.protobuf(), message)
-    from tidegate.schemas.json_schema_columns import json_schema_columns  # late: an extra
+        return proto_columns(pinned_protobuf(reader), message)
+    from tidegate.formats.json.schema import json_schema_columns  # late: an extra
 
-    return json_schema_columns(reader.json_schema())
+    return json_schema_columns(pinned_json_schema(reader))
 
 
 def _column(name: str, type_: Any) -> Column:

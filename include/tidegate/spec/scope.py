@@ -18,8 +18,7 @@ from pydantic_core import PydanticKnownError
 
 from tidegate.expressions import Condition
 from tidegate.expressions.types import ColumnTypes
-from tidegate.formats.payload import SinkSchema
-from tidegate.schemas.pinned import PinnedSchema
+from tidegate.formats.schemas import PinnedSchema, SinkSchema
 from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic import ValidationInfo as Info
 
-from tidegate.schemas.pinned import SourceSchemas, WriterSchema
+from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.spec import names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import Column, parse_columns, parse_type

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.formats.whole import HEADERS
+from tidegate.formats.records import HEADERS
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.evolution import conformed
 from tidegate.storage.manifest import DataFile

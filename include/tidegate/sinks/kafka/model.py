@@ -15,12 +15,11 @@ from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_valid
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.types import ANY, Type
-from tidegate.formats.avro_write import avro_writer
-from tidegate.formats.payload import KeyFormat, Payload, SinkFormat, SinkSchema
-from tidegate.formats.protobuf_write import protobuf_writer
-from tidegate.schemas.avro import parse_avro
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.protobuf import proto_from_json, proto_to_json
+from tidegate.formats.avro.schema import parse_avro
+from tidegate.formats.avro.write import avro_writer
+from tidegate.formats.protobuf.schema import proto_from_json, proto_to_json
+from tidegate.formats.protobuf.write import protobuf_writer
+from tidegate.formats.schemas import KeyFormat, Payload, SchemaFault, SinkFormat, SinkSchema
 from tidegate.sinks.model import MessageRules, SinkModel, Treatment, not_a_source, stage_of
 from tidegate.spec import names
 from tidegate.spec.arrow import arrow_type
@@ -163,7 +162,7 @@ def _read(format_: str, path: Path) -> SinkSchema:
     if format_ == "avro":
         parse_avro(text)
         return SinkSchema(None, text)
-    from tidegate.schemas.proto_files import proto_schema  # late: an extra
+    from tidegate.formats.protobuf.schema import proto_schema  # late: an extra
 
     imports = dict(imported_texts(path.parent, text))
     compiled = proto_to_json(proto_schema(text, imports))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tidegate.errors import SchemaRefused, SchemaUnknown
-from tidegate.formats.avro_derived import avro_schema
-from tidegate.formats.protobuf_derived import numbers_of, protobuf_schema
+from tidegate.formats.avro.write import avro_schema
+from tidegate.formats.protobuf.derived import numbers_of, protobuf_schema
 from tidegate.formats.schemas import RecordSchema, SchemaKind, Unwritable
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink

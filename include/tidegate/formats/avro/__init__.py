@@ -1,23 +1,26 @@
-"""Resolve a writer's schema, a reader's schema and columns to a reader of the writer's values.
+"""`format: avro`: each value is the binary encoding of one record, without its schema.
 
-Schemas are resolved by Avro's specification: fields by name or alias, defaults, promotions, defaults of
-enums. Without a reader's schema the columns take its place: a field that the writer does not have is null.
+A writer's schema, a reader's schema and columns are resolved to a reader of the writer's values, by Avro's
+specification: fields by name or alias, defaults, promotions, defaults of enums. Without a reader's schema the
+columns take its place: a field that the writer does not have is null.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidegate.formats import avro_read as reads
-from tidegate.formats.avro_json import encoded_value
-from tidegate.formats.avro_skip import Passage, Skips, entry_skip
-from tidegate.formats.avro_step import PlainSteps, entry_step
-from tidegate.formats.wire import Wire
-from tidegate.schemas.avro import NO_DEFAULT, AvroField, AvroType
-from tidegate.schemas.faults import SchemaFault
+from tidegate.formats import binary
+from tidegate.formats.avro import read as reads
+from tidegate.formats.avro.schema import NO_DEFAULT, AvroField, AvroType
+from tidegate.formats.avro.skip import Passage, PlainSteps, Skips, entry_skip, entry_step
+from tidegate.formats.avro.write import encoded_value
+from tidegate.formats.decoded import Decoded, malformed, room_on_stack
+from tidegate.formats.schemas import SchemaFault
+from tidegate.formats.wire import Cursor, Wire
 
 _PROMOTIONS = {
     "int": ("int", "long", "float", "double"),
@@ -27,13 +30,54 @@ _PROMOTIONS = {
     "bytes": ("bytes", "string"),
 }
 """The kind of the writer -> the kinds of the reader that it can be read as."""
-
 _FACTORS = {
     "timestamp-millis": 1000,
     "timestamp-micros": 1,
     "local-timestamp-millis": 1000,
     "local-timestamp-micros": 1,
 }
+
+
+class AvroDecoder:
+    """Decode values of the schema `writer` to the columns of `schema`.
+
+    Args:
+        writer: The schema that the values were written by.
+        reader: The schema that the pipeline sees; None: fields are matched to columns directly.
+
+    Raises SchemaFault if the schemas and the columns do not fit together.
+    """
+
+    def __init__(self, schema: pa.Schema, writer: AvroType, reader: AvroType | None = None) -> None:
+        self.schema = schema
+        self._type = pa.struct(list(schema))
+        self._records = resolve_records(writer, reader, self._type)
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode each value. A value that does not match the schema, or has bytes left over, is unusable."""
+        wire, cursor = Wire.from_values(values)
+        absent = [row for row, value in enumerate(values) if value is None]
+        # a tombstone has no bytes, which is not a fault: it is not read at all
+        if absent:
+            cursor = cursor.part(binary.rows_except(len(values), absent))
+        columns = self.read(wire, cursor)
+        if absent:
+            columns = [binary.placed(len(values), [cursor.rows], [column], column.type) for column in columns]
+        reasons = {row: malformed(reason) for row, reason in sorted(wire.faults.items())}
+        return Decoded(binary.usable_structs(columns, self._type, values, reasons), reasons)
+
+    def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
+        """Return the columns of the values at the cursor's positions. Faults are recorded in the wire.
+
+        Args:
+            cursor: The beginnings of records; it is moved behind them.
+        """
+        with room_on_stack():
+            records = self._records(wire, cursor)
+        # Avro's bytes do not say where a record ends: bytes left over are the sign of another schema
+        binary.left_over(wire, cursor)
+        columns: list[pa.Array] = records.flatten()
+        return columns
 
 
 def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.StructType) -> reads.Read:

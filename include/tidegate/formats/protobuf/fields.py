@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidegate.formats import binary_columns
+from tidegate.formats import binary
 from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire, Words, unzigzag
 
 VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = range(6)
 """The wire types: the lowest three bits of a field's tag."""
+_SIZES = {FOUR: 4, EIGHT: 8}
 
 
 def _to_int32(raw: Words) -> npt.NDArray[np.int32]:
@@ -45,8 +46,6 @@ _NUMBERS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "double": (EIGHT, lambda raw: raw.view(np.float64)),
 }
 """Kind -> its wire type, and what converts raw numbers to values."""
-
-_SIZES = {FOUR: 4, EIGHT: 8}
 
 
 def is_number(kind: str) -> bool:
@@ -273,7 +272,7 @@ def column_of_numbers(
         halves = np.zeros((len(values), 2), np.uint64)
         halves[:, 0] = values
         whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), [None, pa.py_buffer(halves)])
-        return binary_columns.fitting(wire, rows, whole, type_, path)
+        return binary.fitting(wire, rows, whole, type_, path)
     return pa.array(values).cast(type_)
 
 
@@ -282,7 +281,7 @@ def _integers(wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataTy
         beyond = values >> np.uint64(63) != 0
         wire.fault(rows[beyond], f"A number does not fit into `{type_}`", path)
         values = np.where(beyond, np.uint64(0), values)
-    return binary_columns.integers(wire, rows, values.astype(np.int64), type_, path)
+    return binary.integers(wire, rows, values.astype(np.int64), type_, path)
 
 
 def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.StringArray:

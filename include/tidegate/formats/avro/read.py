@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.formats import binary_columns
-from tidegate.formats.avro_skip import Passage, Skip, branch_places, item_places
+from tidegate.formats import binary
+from tidegate.formats.avro.skip import Passage, Skip, branch_places, item_places
 from tidegate.formats.wire import Cursor, Wire
 
 Read = Callable[[Wire, Cursor], pa.Array]
@@ -43,8 +43,8 @@ class ReadInteger:
         values = wire.longs(cursor, self.path)
         # an `int` beyond 32 bits is a fault, although the column has room for it
         if self.is_int and self.type.bit_width > 32:
-            binary_columns.integers(wire, cursor.rows, values, pa.int32(), self.path)
-        return binary_columns.integers(wire, cursor.rows, values, self.type, self.path)
+            binary.integers(wire, cursor.rows, values, pa.int32(), self.path)
+        return binary.integers(wire, cursor.rows, values, self.type, self.path)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ReadDate:
     path: str
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        return binary_columns.dates(wire, cursor.rows, wire.longs(cursor, self.path), self.path)
+        return binary.dates(wire, cursor.rows, wire.longs(cursor, self.path), self.path)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ReadTimestamp:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         values = wire.longs(cursor, self.path)
-        return binary_columns.timestamps(wire, cursor.rows, values, self.factor, self.type, self.path)
+        return binary.timestamps(wire, cursor.rows, values, self.factor, self.type, self.path)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ReadDecimal:
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         sizes = wire.longs(cursor, self.path) if self.size is None else self.size
         spans = wire.spans(cursor, sizes, self.path)
-        return binary_columns.decimals(wire, cursor.rows, spans, self.scale, self.type, self.path)
+        return binary.decimals(wire, cursor.rows, spans, self.scale, self.type, self.path)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ReadUuid:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         starts, _ = wire.spans(cursor, 16, self.path)
-        return binary_columns.uuids(wire, starts)
+        return binary.uuids(wire, starts)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ReadUnion:
             if not isinstance(branch, ReadNull):
                 places.append(at)
                 parts.append(values)
-        return binary_columns.placed(len(cursor), places, parts, self.type)
+        return binary.placed(len(cursor), places, parts, self.type)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class ReadArray:
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         counts, items = item_places(wire, cursor, self.passage, self.path)
-        return binary_columns.lists(counts, self.item(wire, items), self.type)
+        return binary.lists(counts, self.item(wire, items), self.type)
 
 
 @dataclass(frozen=True)
@@ -251,4 +251,4 @@ class ReadMap:
         counts, entries = item_places(wire, cursor, self.passage, self.path)
         # a map's entry is its key and then its value: `entries` moves over both
         keys = self.key(wire, entries)
-        return binary_columns.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)
+        return binary.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.json_schema import parse_json_schema
-from tidegate.schemas.json_schema_columns import json_schema_columns
+from tidegate.formats.json.schema import json_schema_columns, parse_json_schema
+from tidegate.formats.schemas import SchemaFault
 from tidegate.spec.arrow import type_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats import binary_columns
-from tidegate.formats.protobuf_fields import (
+from tidegate.formats import binary
+from tidegate.formats.protobuf.fields import (
     GROUP,
     SIZED,
     Numbers,
@@ -25,13 +25,13 @@ from tidegate.formats.protobuf_fields import (
     tag_of,
     wire_type,
 )
-from tidegate.formats.protobuf_groups import skip_groups
+from tidegate.formats.protobuf.schema import ProtoEnum, ProtoField
 from tidegate.formats.wire import Cursor, Ints, Wire
-from tidegate.schemas.protobuf import ProtoEnum, ProtoField
 
 _LARGEST_NUMBER = 2**29 - 1
 _FEW = 32
 """With at most so many messages, repeated fields are read one by one."""
+_MOST_NESTED = 100
 
 
 @dataclass(frozen=True)
@@ -250,19 +250,19 @@ def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans
     if field.field.is_repeated:
         places, starts, ends = collected.all()
         items = _of_spans(wire, rows[places], field, starts, ends, field.type.value_type)
-        return binary_columns.lists(np.bincount(places, minlength=len(rows)), items, field.type)
+        return binary.lists(np.bincount(places, minlength=len(rows)), items, field.type)
     if field.message is None:
         places, starts, ends = collected.last()
     else:
         wire, places, starts, ends = collected.merged(wire)
     values = _of_spans(wire, rows[places], field, starts, ends, field.type)
     if field.field.presence != "implicit" or len(places) == len(rows):
-        return binary_columns.placed(len(rows), [places], [values], field.type)
+        return binary.placed(len(rows), [places], [values], field.type)
     nothing = np.zeros(len(rows) - len(places), np.int64)
     # a field without presence has its default, which is what an empty span is read as
-    absent = binary_columns.rows_except(len(rows), places)
+    absent = binary.rows_except(len(rows), places)
     defaults = _of_spans(wire, rows[absent], field, nothing, nothing, field.type)
-    return binary_columns.placed(len(rows), [places, absent], [values, defaults], field.type)
+    return binary.placed(len(rows), [places, absent], [values, defaults], field.type)
 
 
 def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) -> pa.Array:
@@ -270,7 +270,7 @@ def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) ->
     places, values = collected.all() if field.field.is_repeated else collected.last()
     if field.field.is_repeated:
         items = _numbers(wire, rows[places], field, values, type_)
-        return binary_columns.lists(np.bincount(places, minlength=len(rows)), items, field.type)
+        return binary.lists(np.bincount(places, minlength=len(rows)), items, field.type)
     if len(places) == len(rows):
         return _numbers(wire, rows, field, values, type_)
     if field.field.presence == "implicit":
@@ -278,7 +278,7 @@ def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) ->
         filled = np.full(len(rows), field.closed[0] if field.closed else 0, values.dtype)
         filled[places] = values
         return _numbers(wire, rows, field, filled, type_)
-    return binary_columns.placed(
+    return binary.placed(
         len(rows), [places], [_numbers(wire, rows[places], field, values, type_)], field.type
     )
 
@@ -319,10 +319,10 @@ def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> p
     keys, items = _columns(wire, entries.rows, field.message, parts)
     value = parts[field.message.fields[1].field.number]
     if isinstance(value, Numbers) and value.unnamed:  # an entry with an unknown enum number is dropped
-        named = binary_columns.rows_except(len(places), np.concatenate(value.unnamed))
+        named = binary.rows_except(len(places), np.concatenate(value.unnamed))
         places, keys, items = places[named], keys.take(pa.array(named)), items.take(pa.array(named))
     counts = np.bincount(places, minlength=len(rows))
-    return binary_columns.maps(counts, pc.fill_null(keys, ""), items, field.type)
+    return binary.maps(counts, pc.fill_null(keys, ""), items, field.type)
 
 
 def _timestamps(
@@ -336,4 +336,62 @@ def _timestamps(
     most = 2**62 // 1_000_000
     # the product must not overflow; such times are faults anyway
     microseconds = np.clip(seconds, -most, most) * 1_000_000 + nanos // 1000
-    return binary_columns.timestamps(wire, rows, microseconds, 1, type_, path)
+    return binary.timestamps(wire, rows, microseconds, 1, type_, path)
+
+
+class _NoField(Exception):
+    """The bytes are not a field."""
+
+
+def skip_groups(wire: Wire, cursor: Cursor, groups: Ints, numbers: Ints, path: str) -> None:
+    """Move the cursor behind the groups that begin at these places.
+
+    Args:
+        groups: Indexes into the cursor.
+        numbers: The field numbers of the groups; a group ends with its own number.
+    """
+    for place in groups.tolist():
+        end = int(cursor.ends[place])
+        try:
+            cursor.at[place] = _behind(wire, int(cursor.at[place]), end, int(numbers[place]))
+        except _NoField:
+            wire.fault(cursor.rows[[place]], "A group does not end", path)
+            cursor.at[place] = end
+
+
+def _behind(wire: Wire, at: int, end: int, number: int) -> int:
+    """Return the end of the group whose tag is before `at`. Raises _NoField if the group does not end."""
+    # a list instead of recursion: a group's depth is up to the record, not to the stack
+    open_groups = [number]
+    while open_groups:
+        tag, at = _varint(wire, at, end)
+        number, written = tag >> 3, tag & 7
+        if not number or len(open_groups) > _MOST_NESTED:
+            raise _NoField
+        if written == 0:
+            _, at = _varint(wire, at, end)
+        elif written == 2:
+            size, at = _varint(wire, at, end)
+            at += size
+        elif written in (1, 5):
+            at += 8 if written == 1 else 4
+        elif written == 3:
+            open_groups.append(number)
+        elif written != 4 or open_groups.pop() != number:
+            raise _NoField
+        if at > end:
+            raise _NoField
+    return at
+
+
+def _varint(wire: Wire, at: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            break
+        byte = int(wire.data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise _NoField

@@ -1,22 +1,27 @@
-"""Write emissions as Avro: the bytes of whole columns, by any schema that has a field for each column."""
+"""Write emissions as Avro: the schema of columns, and the bytes of whole columns by any schema that has a
+field for each of them.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import struct
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats.avro_json import encoded_value
-from tidegate.formats.binary_columns import unscaled
-from tidegate.formats.binary_write import (
+from tidegate.formats.avro.schema import NO_DEFAULT, AvroType, arrow_type
+from tidegate.formats.binary import (
     Write,
     entry_lists,
     fractions,
-    integers,
+    integer_values,
     joined,
     lengths_of,
     list_sizes,
@@ -24,17 +29,25 @@ from tidegate.formats.binary_write import (
     per_list,
     required,
     texts,
+    unscaled,
     varints,
     zigzag,
 )
-from tidegate.formats.schemas import Unwritable
+from tidegate.formats.schemas import SchemaFault, Unwritable
 from tidegate.kernel.widening import widens
-from tidegate.schemas.avro import NO_DEFAULT, AvroType
-from tidegate.schemas.avro_columns import arrow_type
-from tidegate.schemas.faults import SchemaFault
 
 _END = b"\x00"
 _MILLIS = ("timestamp-millis", "local-timestamp-millis")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SCALARS = {
+    pa.bool_(): "boolean",
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), "int"),
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+}
 
 
 def avro_writer(schema: AvroType, columns: pa.Schema) -> Write:
@@ -48,7 +61,7 @@ def avro_writer(schema: AvroType, columns: pa.Schema) -> Write:
     """
     if schema.kind != "record":
         raise SchemaFault(f"the schema is `{schema.text}`, and only a record has fields for columns")
-    return partial(of_present, write=_record(schema, columns, "$"), absent=None)
+    return partial(of_present, write=_record_writer(schema, columns, "$"), absent=None)
 
 
 def _value(type_: AvroType, column: pa.DataType, path: str) -> Write:
@@ -75,7 +88,7 @@ def _union(type_: AvroType, column: pa.DataType, path: str) -> Write:
 
 def _plain(type_: AvroType, column: pa.DataType, path: str) -> Write:
     if type_.kind == "record" and pt.is_struct(column):
-        return _record(type_, column, path)
+        return _record_writer(type_, column, path)
     if type_.kind == "array" and pt.is_list(column):
         return partial(_lists, _value(type_.items, column.value_type, f"{path}[...]"))
     if type_.kind == "map" and pt.is_map(column) and column.key_type == pa.string():
@@ -90,7 +103,7 @@ def _misfit(type_: AvroType, column: pa.DataType, path: str) -> SchemaFault:
     return SchemaFault(f"`{path}` is a column of type `{column}`, which a field `{type_.text}` does not hold")
 
 
-def _record(type_: AvroType, columns: Iterable[pa.Field], path: str) -> Write:
+def _record_writer(type_: AvroType, columns: Iterable[pa.Field], path: str) -> Write:
     by_name = {column.name: (place, column.type) for place, column in enumerate(columns)}
     extra = next((name for name in by_name if name not in {field.name for field in type_.fields}), None)
     if extra is not None:
@@ -132,7 +145,7 @@ def _scalar(type_: AvroType, target: pa.DataType, path: str) -> Write:
 
 
 def _longs(values: pa.Array) -> pa.BinaryArray:
-    return varints(zigzag(integers(values)))
+    return varints(zigzag(integer_values(values)))
 
 
 def _booleans(values: pa.BooleanArray) -> pa.BinaryArray:
@@ -140,7 +153,7 @@ def _booleans(values: pa.BooleanArray) -> pa.BinaryArray:
 
 
 def _instants(path: str, values: pa.TimestampArray) -> pa.BinaryArray:
-    millis, rest = np.divmod(integers(values), 1_000)
+    millis, rest = np.divmod(integer_values(values), 1_000)
     if rest.any():
         raise Unwritable(f"`{path}` has an instant between two milliseconds")
     return varints(zigzag(millis))
@@ -209,3 +222,139 @@ def _blocks(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
     sizes = list_sizes(lists)
     block = joined(varints(zigzag(sizes)), per_list(lists, items), _END)
     return pc.if_else(pa.array(sizes > 0), block, pa.scalar(_END, pa.binary()))
+
+
+def avro_schema(name: str, namespace: str, columns: pa.Schema) -> str:
+    """Return the schema of records with these columns, as JSON text.
+
+    Raises Unwritable if a column's name is not a valid name in Avro.
+    """
+    record = _derived_record(name, columns)
+    return json.dumps({"type": "record", "name": name, "namespace": namespace, "fields": record["fields"]})
+
+
+def _derived_record(name: str, columns: Any) -> dict[str, Any]:
+    fields = []
+    for column in columns:
+        if not _NAME.fullmatch(column.name):
+            raise Unwritable(
+                f"`{column.name}` is not a valid name in Avro: use letters, digits and _, and no digit first"
+            )
+        type_ = ["null", _derived_type(column.type, f"{name}_{column.name}")]
+        fields.append({"name": column.name, "type": type_, "default": None})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _derived_type(type_: pa.DataType, name: str) -> Any:
+    """Return the Avro type of a column. `name` names the record if it is one: Avro requires a unique name
+    per record.
+    """
+    if pt.is_struct(type_):
+        return _derived_record(name, type_)
+    if pt.is_map(type_):
+        return {"type": "map", "values": ["null", _derived_type(type_.item_type, f"{name}_item")]}
+    if pt.is_list(type_):
+        return {"type": "array", "items": ["null", _derived_type(type_.value_type, f"{name}_item")]}
+    if pt.is_decimal(type_):
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": type_.precision,
+            "scale": type_.scale,
+        }
+    if pt.is_date(type_):
+        return {"type": "int", "logicalType": "date"}
+    if pt.is_timestamp(type_):
+        kind = "timestamp-micros" if type_.tz else "local-timestamp-micros"
+        return {"type": "long", "logicalType": kind}
+    return _SCALARS[type_]
+
+
+def encoded_value(type_: AvroType, value: Any, path: str) -> bytes:
+    r"""Return the value in Avro's binary encoding. `path` names the value in errors.
+
+    Raises SchemaFault if the value does not have the type.
+
+    Example::
+
+        encoded_value(AvroType("int"), 3, "$.n")  # b"\x06"
+    """
+    try:
+        return _encoded(type_, value)
+    except (TypeError, ValueError, KeyError, AttributeError, struct.error, OverflowError, RecursionError):
+        raise SchemaFault(f"`{path}` is {json.dumps(value)[:60]}, and no `{type_.text}`") from None
+
+
+def _encoded(type_: AvroType, value: Any) -> bytes:
+    """Return the encoded value. Raises one of Python's own errors if the value does not have the type."""
+    if type_.kind == "union":
+        return _of_union(type_, value)
+    if type_.kind == "record":
+        return b"".join(_encoded(field.type, _of_field(value, field)) for field in type_.fields)
+    if type_.kind in ("array", "map"):
+        return _of_items(type_, value)
+    if type_.kind == "enum":
+        return _long(type_.symbols.index(value))
+    if type_.kind == "null":
+        _require(value is None)
+        return b""
+    if type_.kind == "boolean":
+        _require(isinstance(value, bool))
+        return bytes([value])
+    if type_.kind in ("int", "long"):
+        bits = 31 if type_.kind == "int" else 63
+        _require(type(value) is int and -(2**bits) <= value < 2**bits)
+        return _long(value)
+    if type_.kind in ("float", "double"):
+        _require(
+            (isinstance(value, (int, float)) and not isinstance(value, bool))
+            or value in ("NaN", "Infinity", "-Infinity")
+        )
+        return struct.pack("<f" if type_.kind == "float" else "<d", float(value))
+    # in a default, bytes are a text with one character from U+0000 to U+00FF per byte (Avro, "Complex Types")
+    data: bytes = value.encode("utf-8" if type_.kind == "string" else "latin-1")
+    _require(type_.kind != "fixed" or len(data) == type_.size)
+    return data if type_.kind == "fixed" else _long(len(data)) + data
+
+
+def _of_union(type_: AvroType, value: Any) -> bytes:
+    """Return the value as the first branch of the union that it fits."""
+    for number, branch in enumerate(type_.types):
+        try:
+            return _long(number) + _encoded(branch, value)
+        except (TypeError, ValueError, KeyError, AttributeError, struct.error, OverflowError):
+            continue
+    raise ValueError(value)
+
+
+def _of_field(value: Any, field: Any) -> Any:
+    value_or_default = value.get(field.name, field.default)
+    _require(value_or_default is not NO_DEFAULT)
+    return value_or_default
+
+
+def _of_items(type_: AvroType, value: Any) -> bytes:
+    if type_.kind == "array":
+        _require(isinstance(value, list))
+        items = [_encoded(type_.items, item) for item in value]
+    else:
+        items = [
+            _encoded(AvroType("string"), name) + _encoded(type_.items, item) for name, item in value.items()
+        ]
+    # one block with all items; the count 0 ends an array or map
+    return (_long(len(items)) + b"".join(items) if items else b"") + _long(0)
+
+
+def _long(value: int) -> bytes:
+    """Encode an integer as a zigzag varint: seven bits per byte."""
+    rest = (value << 1) ^ (value >> 63)
+    data = bytearray()
+    while rest > 0x7F:
+        data.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*data, rest])
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise ValueError

@@ -14,21 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from tidegate.formats.protobuf.schema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema
 from tidegate.formats.schemas import Unwritable
-from tidegate.schemas.protobuf import ProtoField, ProtoMessage, ProtoSchema
-from tidegate.schemas.protobuf_columns import TIMESTAMP
 
 Numbers = Mapping[tuple[str, ...], int]
 """Names of messages and a field in them, from the outermost in -> the field's number. Removed fields are
 included, with names that begin with `RESERVED`.
 """
-
 RESERVED = "reserved "
 """The prefix of a number, in place of the name of a removed field."""
-
 DERIVED = "derived"
 """The name of the message that values are, in a derived schema."""
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SCALARS = {
     pa.bool_(): "bool",

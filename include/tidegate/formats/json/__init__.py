@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats.columns import ColumnBuilder, attribute
 from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.json.columns import ColumnBuilder, attribute
 from tidegate.formats.text import NOT_UTF8, texts_of
 
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -38,11 +38,17 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_decimal, msgspec.Raw),  # raw, since msgspec's float would lose digits
     (pt.is_timestamp, str),
 )
-
-
 OlderNames = Mapping[str, Sequence[str]]
 """Column -> its names in older records, the newest name first."""
 NO_OLDER_NAMES: OlderNames = {}
+MOST_NESTED = 500
+"""The allowed depth of objects and arrays, well below what Python's stack allows."""
+_TOO_DEEP = f"it is nested more than {MOST_NESTED} deep"
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*(?:"|\Z)')
+"""A JSON string without escapes. One that is not closed reaches to the end, so its text is scanned only
+once.
+"""
 
 
 class JsonDecoder:
@@ -126,16 +132,6 @@ def columns_of(
 def _explained(error: msgspec.DecodeError) -> str:
     """Return msgspec's message, in which the names of `_NAMED` are an enum, as a message about numbers."""
     return re.sub(r"^Invalid enum value '(.*)'(?= - at |$)", r"Expected a number, got '\1'", str(error))
-
-
-MOST_NESTED = 500
-"""The allowed depth of objects and arrays, well below what Python's stack allows."""
-_TOO_DEEP = f"it is nested more than {MOST_NESTED} deep"
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_STRING = re.compile(rb'"[^"]*(?:"|\Z)')
-"""A JSON string without escapes. One that is not closed reaches to the end, so its text is scanned only
-once.
-"""
 
 
 def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes | None]) -> Iterator[int]:

@@ -20,7 +20,6 @@ from tidegate.kernel.unusable import beyond_calendar
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ZONE = r"([Zz]|[+-][0-9]{2}:?[0-9]{2})"
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-
 Rows = Sequence[int]
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats.binary_write import (
+from tidegate.formats.binary import (
     Write,
     entry_lists,
     fixed,
     fractions,
-    integers,
+    integer_values,
     joined,
     lengths_of,
     list_sizes,
@@ -29,10 +29,15 @@ from tidegate.formats.binary_write import (
     varints,
     zigzag,
 )
-from tidegate.formats.schemas import Unwritable
-from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.protobuf import ProtoEnum, ProtoField, ProtoMessage, ProtoSchema
-from tidegate.schemas.protobuf_columns import TIMESTAMP, WRAPPERS
+from tidegate.formats.protobuf.schema import (
+    TIMESTAMP,
+    WRAPPERS,
+    ProtoEnum,
+    ProtoField,
+    ProtoMessage,
+    ProtoSchema,
+)
+from tidegate.formats.schemas import SchemaFault, Unwritable
 
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 _WIRE = {
@@ -236,7 +241,7 @@ def _texts(values: pa.Array) -> pa.BinaryArray:
 
 
 def _integers(kind: str, values: pa.Array) -> pa.BinaryArray:
-    numbers = integers(values)
+    numbers = integer_values(values)
     if kind.startswith("sint"):
         return varints(zigzag(numbers))
     if (wire := _wire(kind)) != _VARINT:
@@ -246,7 +251,7 @@ def _integers(kind: str, values: pa.Array) -> pa.BinaryArray:
 
 
 def _unsigned(path: str, write: Write, values: pa.Array) -> pa.BinaryArray:
-    if (integers(values) < 0).any():
+    if (integer_values(values) < 0).any():
         raise Unwritable(f"`{path}` has a number below 0")
     return write(values)
 
@@ -262,7 +267,7 @@ def _numbers(enum: ProtoEnum, name: str, path: str, values: pa.StringArray) -> p
 
 def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
     """Write seconds and nanoseconds, each only if it is not 0."""
-    seconds, rest = np.divmod(integers(values), 1_000_000)
+    seconds, rest = np.divmod(integer_values(values), 1_000_000)
     pieces = [
         pc.if_else(
             pa.array(part != 0),
