@@ -26,8 +26,8 @@ up: setup ## Start Kafka, Spark and Airflow in the background
 down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
-check: lint ## Check style and types, and run the tests that need no Spark, broker, Airflow or other process (three minutes)
-	TIDEGATE_TEST_ONE_EXAMPLE_IN=20 $(PYTEST) -n 2 -m "not (spark or broker or airflow or process or simulation or long)"
+check: lint ## Check style and types, and run the tests that need no Spark, broker, Airflow, other process or much time (three minutes)
+	TIDEGATE_TEST_ONE_EXAMPLE_IN=20 $(PYTEST) -n 2 -m "not (spark or broker or airflow or process or heavy or long)"
 
 test: lint ## Check style and types, and run all tests, three at a time: many wait for Kafka, Spark or Airflow
 	$(PYTEST) -n 3

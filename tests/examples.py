@@ -8,10 +8,16 @@ from hypothesis import settings
 
 _ONE_IN = int(os.environ.get("TIDEGATE_TEST_ONE_EXAMPLE_IN", "1"))
 
-DEFAULT_EXAMPLES = max(100 // _ONE_IN, 1)
+
+def share(number: int) -> int:
+    """Return as many of `number` cases that are drawn by seed as this run tries: all, or a share."""
+    return max(number // _ONE_IN, 1)
+
+
+DEFAULT_EXAMPLES = share(100)
 """The number of examples of a property that names none."""
 
 
 def examples(number: int) -> settings:
     """Return settings for a property that is tried on `number` examples. An example has no deadline."""
-    return settings(max_examples=max(number // _ONE_IN, 1), deadline=None)
+    return settings(max_examples=share(number), deadline=None)

@@ -10,6 +10,7 @@ import pytest
 BEGIN = "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("program", "printed"),
     [

@@ -60,6 +60,7 @@ except BaseException as error:
 """
 
 
+@pytest.mark.process
 def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
     settings = {"TIDEGATE_HOME": str(tmp_path), "TIDEGATE_PIPELINES": str(tmp_path)}
     app, stream = App.from_environment(settings), Stream("visitors", 1)

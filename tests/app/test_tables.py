@@ -128,6 +128,7 @@ def test_concurrent_catch_ups_change_once(shared: Shared) -> None:
     assert shared.numbers() == (5, 4)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("name", ["tables.create", "tables.read", "tables.widen", "tables.commit"])
 def test_crashed_catch_up_is_completed_later(
@@ -148,6 +149,7 @@ def test_crashed_catch_up_is_completed_later(
     assert shared.numbers() == (3, 3)
 
 
+@pytest.mark.heavy
 def test_batches_without_table_files_are_rarely_read(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     manifest = App.manifest

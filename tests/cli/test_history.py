@@ -29,6 +29,7 @@ def shown(seeded: Seeded, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 def test_history_is_newest_first_with_failures(seeded: Seeded) -> None:
     title, head, *rows = shown(seeded).splitlines()
     assert title.strip() == "Batches of availability/1; seconds: plan, compute, validate, commit, publish"
@@ -39,6 +40,7 @@ def test_history_is_newest_first_with_failures(seeded: Seeded) -> None:
     assert "1000" in rows[1]
 
 
+@pytest.mark.process
 def test_programs_get_epoch_ms_counts_and_seconds(seeded: Seeded) -> None:
     failed, newest, *_ = json.loads(shown(seeded, "--json"))
     assert (failed["batch"], failed["committed_at_ms"]) == (4, None)
@@ -50,6 +52,7 @@ def test_programs_get_epoch_ms_counts_and_seconds(seeded: Seeded) -> None:
     assert newest["failure"] is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "batches"),
     [(("--limit", "2"), [4, 3]), (("--before", "3"), [2, 1]), (("--limit", "0"), [4, 3, 2, 1])],
@@ -61,6 +64,7 @@ def test_so_many_are_shown_as_are_asked_for(
     assert [row["batch"] for row in rows] == batches
 
 
+@pytest.mark.process
 def test_a_pipeline_without_batches_says_so(seeded: Seeded) -> None:
     seeded.add_sample("quiet_users")
     done = tidegate(seeded.home, "history", "quiet_users", **seeded.environment)

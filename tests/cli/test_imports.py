@@ -37,6 +37,7 @@ def imported(*arguments: str, **environment: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), *((name, "--help") for name in COMMANDS)])
 def test_help_imports_none_of_them(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == set()

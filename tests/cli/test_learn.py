@@ -37,6 +37,7 @@ def suite(made: Promised, name: str = "visitors") -> dict[str, Any]:
     return written
 
 
+@pytest.mark.heavy
 def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
     result = run(made)
     assert result.exit_code == 0, result.output

@@ -52,6 +52,7 @@ def test_quarantine_list_is_newest_first_by_position(world: Quarantined) -> None
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

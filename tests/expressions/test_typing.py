@@ -36,6 +36,7 @@ def test_every_operation_of_a_tree_has_its_types() -> None:
     assert OPERATIONS.keys() == rows._FORMS.keys() | rows._OPERATORS.keys()
 
 
+@pytest.mark.heavy
 def test_every_function_is_compared_with_spark() -> None:
     of_parts, texts = in_spark.expressions_of_parts()
     compared = [text for text in in_spark.expressions() if read_expression(text, in_spark.TYPES) is not None]
@@ -44,6 +45,7 @@ def test_every_function_is_compared_with_spark() -> None:
     assert set(NAMES) - called == set()
 
 
+@pytest.mark.heavy
 def test_operator_types_equal_those_of_the_text() -> None:
     unknown: ColumnTypes = dict.fromkeys(in_spark.TYPES)
     compared = 0
@@ -62,6 +64,7 @@ def test_operator_types_equal_those_of_the_text() -> None:
     assert compared > 1000
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(20))
 def test_compiled_condition_equals_its_text_over_types(seed: int) -> None:
     made = RandomCondition(random.Random(seed))

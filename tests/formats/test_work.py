@@ -110,6 +110,7 @@ def csv(size: int, end: bytes) -> Callable[[], Any]:
     return lambda: decoder.decode([b'"' + b'""' * size + end])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("end", [b"", b"\xff"], ids=["whole", "broken"])
 @pytest.mark.parametrize("document", [avro, protobuf, protobuf_groups, json_schema, json_escaped, csv])
 def test_decoding_calls_are_linear_in_bytes(

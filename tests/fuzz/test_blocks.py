@@ -66,6 +66,7 @@ def assert_alike(pipeline: Pipeline, folder: Path, seed: int) -> None:
     assert _without_place(rows) == _without_place(alone), seed
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("format_", [name for name in FORMATS if name in COLUMNS or name not in KINDS])
 def test_block_decodes_records_as_if_alone(format_: str, tmp_path: Path) -> None:
     columns = f', columns: "{COLUMNS[format_]}"' if format_ in COLUMNS else ""
@@ -74,6 +75,7 @@ def test_block_decodes_records_as_if_alone(format_: str, tmp_path: Path) -> None
         assert_alike(pipeline, tmp_path, seed)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("format_", KINDS)
 def test_block_with_schema_decodes_as_if_alone(format_: str, tmp_path: Path) -> None:
     for first in range(FIRST, FIRST + COUNT, SEEDS_PER_SCHEMA):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FIRST = int(os.environ.get("TIDEGATE_TEST_SEED", "1")) * 1_000_000
 
 
+@pytest.mark.heavy
 def test_drawn_pipelines_cover_all_kinds_of_stages(tmp_path: Path) -> None:
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
     accepted = [pipeline for pipeline, _ in filter(None, drawn)]
@@ -37,12 +38,14 @@ def test_records_are_drawn_for_each_format() -> None:
     assert set(get_args(Source.model_fields["format"].annotation)) == COMPUTED
 
 
+@pytest.mark.heavy
 def test_schema_file_pipelines_of_each_kind_are_accepted(tmp_path: Path) -> None:
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
     sources = [pipeline.source for pipeline, _ in filter(None, drawn)]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 
+@pytest.mark.heavy
 def test_naive_model_covers_some_drawn_pipelines(tmp_path: Path) -> None:
     covered = 0
     for seed in range(40):

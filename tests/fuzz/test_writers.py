@@ -244,6 +244,7 @@ VALUE_PAYLOADS = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("payload", [*VALUE_PAYLOADS, *KEY_PAYLOADS], ids=lambda payload: payload.column)
 def test_message_is_the_same_alone_and_elsewhere(payload: Payload) -> None:
     for seed in range(FIRST, FIRST + max(3, COUNT // 100)):

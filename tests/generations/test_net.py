@@ -148,7 +148,7 @@ def test_a_batch_that_is_planned_goes_first(beside: Beside) -> None:
         beside.promote(beside.new, is_net=True)
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_interrupted_net_promotion_sends_each_difference_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,7 +151,7 @@ def test_promotion_requires_the_head_it_compared(beside: Beside) -> None:
     assert beside.in_charge == 2
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_interrupted_promotion_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

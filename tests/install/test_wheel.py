@@ -54,6 +54,7 @@ def files_of(folders: dict[str, Path]) -> set[str]:
     }
 
 
+@pytest.mark.process
 def test_wheel_has_every_file_of_both_packages(wheel: zipfile.ZipFile) -> None:
     files = files_of(FOLDERS)
     assert files == {name for name in wheel.namelist() if ".dist-info/" not in name}

@@ -25,6 +25,7 @@ def cuttings(length: int) -> list[Iterable[int]]:
     return [(), range(1, length), *((at,) for at in range(1, length))]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)
 def test_model_equals_kafka_streams_however_cut(path: Path) -> None:
     case = kafka_streams.load(path)

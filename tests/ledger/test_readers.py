@@ -82,6 +82,7 @@ for seq in range(1, {BATCHES} + 1):
 """
 
 
+@pytest.mark.process
 def test_each_read_sees_one_instant(url: str) -> None:
     ledger = Ledger.open(url)
     heads = []

@@ -93,6 +93,7 @@ def test_many_changelogs_make_compaction_due(aged: Aged, monkeypatch: pytest.Mon
     assert compact(aged, only_if_due=True).note == "compacted"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("name", ["compact.read", "compact.write", "manifest.write", "ledger.add_snapshot"])
 def test_killed_compaction_is_repeated_by_the_next(

@@ -34,7 +34,7 @@ def test_failing_fixture_is_no_catch(tmp_path: Path) -> None:
         bug.is_caught(tmp_path)
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("bug", SAMPLE, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
     bug.plant(copy_checkout(tmp_path))

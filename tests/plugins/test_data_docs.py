@@ -11,6 +11,7 @@ from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
 
+@pytest.mark.heavy
 def test_validate_task_links_to_data_docs() -> None:
     from tidegate_airflow.links import DataDocsLink
 

@@ -211,6 +211,7 @@ def example(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, Sequence[Case
     return frame, cases, directly(frame, cases)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("part_rows", [100_000, 100], ids=["whole", "in parts"])
 def test_the_gate_finds_what_the_library_finds(
     example: tuple[pd.DataFrame, Sequence[Case], list[Finding]], part_rows: int, tmp_path: Path

@@ -185,6 +185,7 @@ def refused_on_columns(expectation: kernel.RowExpectation, table: pa.Table) -> l
     return [offset for batch in refused for offset in batch.column("offset").to_pylist()]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("nulls", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_refused_rows_are_those_the_library_refuses(nulls: bool) -> None:
     given_values: dict[str, list[Any]] = {

@@ -46,6 +46,7 @@ def test_page_is_written_once_beside_earlier_ones(tmp_path: Path) -> None:
     assert (first.stat().st_mtime_ns, first.read_text()) == (written, "page of 1")
 
 
+@pytest.mark.heavy
 def test_cost_of_a_page_is_constant(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "levels" / "g1"
     for day in range(347):

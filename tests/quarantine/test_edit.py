@@ -153,6 +153,7 @@ edit.apply(pa.Table.from_pylist([quarantined(1, 7, value=b"17")], QUARANTINE))
 """
 
 
+@pytest.mark.process
 def test_ctrl_c_ends_an_endless_expression() -> None:
     command = [sys.executable, "-c", ENDLESS]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -202,7 +202,7 @@ def test_a_promotion_is_not_noted_twice(promoted: Promoted) -> None:
         ledger.add_promotions([first])
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("is_moved", [False, True], ids=["restored", "moved"])
 def test_wherever_adopting_breaks_off_the_same_command_continues(
@@ -256,7 +256,7 @@ def _end_lease(beside: Beside, stream: Stream) -> None:
         connection.execute(update(heads).where(this).values(holder=None, lease_until=None))
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_mark_is_whole_wherever_its_replacement_stops(
     stream: Restorable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

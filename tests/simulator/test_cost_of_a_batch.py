@@ -280,7 +280,7 @@ def cost_in_the_beginning_and_at_the_end(line: Line, batches: int) -> list[Count
     return measured
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_batch_cost_is_constant_with_full_history(line: Line) -> None:
     line.keeps_history = True
     beginning, end = cost_in_the_beginning_and_at_the_end(line, 100)
@@ -290,7 +290,7 @@ def test_batch_cost_is_constant_with_full_history(line: Line) -> None:
     assert line.rows()["tidegate_snapshots"] == 100 // COMPACTED_EVERY
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("batches", [120, pytest.param(2000, marks=pytest.mark.long)])
 def test_batch_cost_is_constant_over_time(line: Line, batches: int) -> None:
     beginning, end = cost_in_the_beginning_and_at_the_end(line, batches)

@@ -59,7 +59,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_forty_generation_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]
@@ -67,7 +67,7 @@ def test_forty_generation_seeds_hold() -> None:
     assert sum(result.counts["net promotions"] for result in results) > 5
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_many_seeds_hold_and_had_it_all() -> None:
     seeds_with: Counter[str] = Counter()
     with simulated():
@@ -79,7 +79,7 @@ def test_many_seeds_hold_and_had_it_all() -> None:
     assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), BUGS[bug]():

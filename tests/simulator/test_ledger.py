@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.examples import share
 from tests.manifests import manifest_ref
 from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
 from tidegate.errors import QualityFailed, TidegateError
@@ -29,7 +30,7 @@ from tidegate.ledger import (
 )
 from tidegate.ledger.database import open_database
 
-SEQUENCES = 60
+SEQUENCES = share(60)
 OPERATIONS = 40
 HOLDERS = ("r1", "r2", "r3")
 SEQS = range(5)
@@ -294,6 +295,7 @@ def test_both_ledgers_answer_alike(both: Callable[[int], Both], seed: int) -> No
             streams.same(ask)
 
 
+@pytest.mark.heavy
 def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> None:
     """Or they would show little."""
     seqs = []
@@ -308,7 +310,7 @@ def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> Non
 CHECKS = [name for name in vars(Checks) if not name.startswith("_")]
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "number",
     [

@@ -43,7 +43,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_thirty_ledger_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]
@@ -51,7 +51,7 @@ def test_thirty_ledger_seeds_hold() -> None:
     assert sum(result.counts["ledgers restored"] for result in results) > 5
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_many_seeds_hold_and_had_it_all() -> None:
     seeds_with: Counter[str] = Counter()
     with simulated():
@@ -63,7 +63,7 @@ def test_many_seeds_hold_and_had_it_all() -> None:
     assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), BUGS[bug]():

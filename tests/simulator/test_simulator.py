@@ -83,34 +83,35 @@ def test_a_hundred_seeds_hold() -> None:
     assert {result.seed: result.violation for result in simulate_all(FEW_SEEDS) if result.violation} == {}
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_three_thousand_seeds_hold(total: Sum) -> None:
     assert total.failed == {}
     assert total.counts["seeds"] == len(SEEDS)
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_they_had_every_fault_hundreds_of_times(total: Sum) -> None:
     assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 300} == {}
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("what", PER_TEN_THOUSAND)
 def test_so_many_of_them_had(total: Sum, what: str) -> None:
     assert total.seeds_with[what] >= max(1, PER_TEN_THOUSAND[what] * len(SEEDS) // 10_000)
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_simulated_worlds_published_something(total: Sum) -> None:
     assert total.counts["published"] > 2 * len(SEEDS)
 
 
+@pytest.mark.heavy
 def test_a_seed_replays_exactly() -> None:
     first, second = list(simulate_all(range(50))), list(simulate_all(range(50)))
     assert [result.trace for result in first] == [result.trace for result in second]
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [7, 1001])
 def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
     assert _shown(seed, hash_seed="1") == _shown(seed, hash_seed="2")
@@ -125,7 +126,7 @@ def _shown(seed: int, hash_seed: str) -> str:
     return done.stdout
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 def test_a_failing_seed_replays_exactly() -> None:
     with simulated(), PLANTED["progress_forgets_how_much_was_sent"]():
         failed = next(result for result in _all() if result.violation)
@@ -133,7 +134,7 @@ def test_a_failing_seed_replays_exactly() -> None:
     assert (again.violation, again.trace) == (failed.violation, failed.trace)
 
 
-@pytest.mark.simulation
+@pytest.mark.heavy
 @pytest.mark.parametrize("bug", sampled(PLANTED, PLANTED.keys() - SELDOM_SEEN))
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), PLANTED[bug]():

@@ -394,6 +394,7 @@ def test_view_gives_one_row_per_live_entry(table: SharedTable) -> None:
     assert sorted((tuple(row.values()) for row in pa.table(rows).to_pylist()), key=str) == expected
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", VALUES)
 def test_values_of_every_type_survive_the_table(tmp_path: Path, name: str) -> None:
     type_, value = VALUES[name]
