@@ -72,7 +72,7 @@ def refusal(combination: Combination) -> str | None:
 def combination_of(stage: Stage) -> Combination:
     """Return the combination of a pipeline's stage."""
     window = type(stage.window).__name__.lower() if stage.window else "none"
-    reduce = stage.reduce if isinstance(stage.reduce, str) else "aggregates"
+    reduce = stage.reduce.word or "aggregates"
     return Combination(stage.emit.on, window, reduce, stage.emit.clock)
 
 

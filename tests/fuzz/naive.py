@@ -104,11 +104,7 @@ class _Stage:
         return reduce if isinstance(reduce, str) else {name: self._aggregate(name) for name in reduce}
 
     def _aggregate(self, name: str) -> str:
-        (aggregate,) = [
-            aggregate
-            for aggregate in self.stage.reduce
-            if not isinstance(aggregate, str) and aggregate.name == name
-        ]
+        aggregate = self.stage.reduce.by_name[name]
         if aggregate.function == "count" and aggregate.argument is None:
             return "count(*)"
         type_ = self.stage.types.get(name)

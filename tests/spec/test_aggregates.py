@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, LATEST, made, refused
-from tidegate.kernel import Aggregate
+from tidegate.kernel import Aggregate, Aggregates, Latest
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.spec import Stage
 
@@ -17,14 +17,15 @@ def stage(text: str) -> Stage:
 
 
 def test_count_of_records_has_no_argument() -> None:
-    assert stage("count(*)").reduce == (Aggregate(name="x", function="count", argument=None),)
+    assert stage("count(*)").reduce == Aggregates((Aggregate(name="x", function="count", argument=None),))
     assert stage("COUNT ( * )").values == {"x": "1"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_aggregate_is_of_one_expression(function: str) -> None:
     parsed = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
-    assert parsed.reduce == (Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)"),)
+    aggregate = Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)")
+    assert parsed.reduce == Aggregates((aggregate,))
     assert parsed.values == {"x": "if(ok, (id + 1), null)"}
 
 
@@ -45,7 +46,7 @@ def test_collect_emits_an_events_column() -> None:
 
 
 def test_latest_is_the_default() -> None:
-    assert made().stages[0].reduce == "latest"
+    assert made().stages[0].reduce == Latest()
 
 
 def test_function_arguments_are_no_aggregate_arguments() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COLUMNS, COUNT, HOUR, made
+from tidegate.kernel import Aggregates
 from tidegate.spec import (
     Pipeline,
     compile_pipeline,
@@ -421,9 +422,8 @@ def test_untyped_head_is_left_to_spark() -> None:
 
 def test_ambiguous_aggregate_is_compared_as_text() -> None:
     def summed(argument: str) -> Pipeline:
-        (aggregate,) = pipeline.stages[0].reduce
-        assert not isinstance(aggregate, str)
-        return planned(pipeline, {"reduce": (replace(aggregate, argument=argument),)})
+        (aggregate,) = pipeline.stages[0].reduce.by_name.values()
+        return planned(pipeline, {"reduce": Aggregates((replace(aggregate, argument=argument),))})
 
     pipeline = made({"reduce": {"n": "sum(price)"}})
     assert incompatible_changes(summed(UNREADABLE), summed(UNREADABLE)) == []

@@ -167,7 +167,7 @@ def _consumed_by_all(
     """Return one of a stage's sinks, and the feeds that all of them have got. An outbox is for all of the
     sinks, so they must have got the same.
     """
-    if stage.reduce == "collect":
+    if stage.reduce.lists_events:
         raise SettingsInvalid(
             f"The stage {stage.name} collects: what it has sent are facts, which nothing takes back",
             "Promote it without --net.",

@@ -5,13 +5,16 @@ only.
 """
 
 from tidegate.expressions import Condition
+from tidegate.kernel.aggregates import Aggregate, Aggregates
 from tidegate.kernel.bounded import Bound
 from tidegate.kernel.counts import Counts, metrics, outgoing, running_totals
 from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.gate import RowExpectation
 from tidegate.kernel.ordering import ranked
-from tidegate.kernel.reduce import Aggregate, Aggregates, Collect, Latest
+from tidegate.kernel.reduce import Reduce
+from tidegate.kernel.reduce.collect import Collect
+from tidegate.kernel.reduce.latest import Latest
 from tidegate.kernel.rows import (
     BY_KEY,
     BY_PARTITION,
@@ -39,7 +42,6 @@ from tidegate.kernel.strategies.update import Update
 from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
 from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.unchanged import Unchanged
-from tidegate.kernel.values import Reduce
 from tidegate.kernel.windows import Hopping, Session, Tumbling, Window
 from tidegate.kernel.within import Amount, Within
 

@@ -21,9 +21,9 @@ from tidegate.errors import BufferFull
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.options import BadOption, Count, HasOptions, option
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import Ints, Mask, view
 from tidegate.kernel.state import Entry
-from tidegate.kernel.values import Values
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from tidegate.kernel.equality import any_differs, equal, has_map, ordered, unsig
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.options import Form, HasOptions, option
 from tidegate.kernel.ordering import after_first
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.strategy import Retype, Sameness
-from tidegate.kernel.values import Values
 
 Columns = tuple[str, ...]
 

@@ -26,10 +26,10 @@ from tidegate.expressions import Tree
 from tidegate.expressions.rows import KEY, Part, Row, compiled
 from tidegate.expressions.values import Unfit
 from tidegate.kernel.counts import Counts
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import RECORD, REFUSED, fill
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import Marker, Sameness
-from tidegate.kernel.values import Values
 
 if TYPE_CHECKING:
     from tidegate.kernel.stage import Stage

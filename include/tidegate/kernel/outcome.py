@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.ordering import last_where, row_numbers, starts, turns_of
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import EMISSION, REFUSED, STATE, TRACE, Ints, Mask, fill
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.unusable import pass_through, with_reasons
-from tidegate.kernel.values import Values
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 

@@ -10,9 +10,9 @@ from typing import Literal
 from tidegate.expressions import Condition
 from tidegate.kernel.bounded import Bound
 from tidegate.kernel.gate import RowExpectation
+from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.unchanged import Unchanged
-from tidegate.kernel.values import Reduce
 from tidegate.kernel.windows import Window
 
 Place = tuple[str, int]

@@ -9,9 +9,9 @@ from tidegate.kernel.rows import Columns, Position, repeats
 
 if TYPE_CHECKING:
     from tidegate.kernel.bounded import Buffer
+    from tidegate.kernel.reduce import Values
     from tidegate.kernel.stage import Stage
     from tidegate.kernel.timers import Timers
-    from tidegate.kernel.values import Values
     from tidegate.kernel.windows import Span
 
 NEVER = 2**63 - 1

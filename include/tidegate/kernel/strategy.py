@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tidegate.expressions import Condition
     from tidegate.kernel.columns import Keys
     from tidegate.kernel.counts import Counts
+    from tidegate.kernel.reduce import Values
     from tidegate.kernel.rows import Mask
     from tidegate.kernel.stage import Batch, Stage
     from tidegate.kernel.strategies.threshold import Envelope
-    from tidegate.kernel.values import Values
     from tidegate.kernel.windows import Window
 
 Time = TypeVar("Time", int, npt.NDArray[np.int64])

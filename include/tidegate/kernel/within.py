@@ -18,8 +18,8 @@ from tidegate.errors import ConditionFailed
 from tidegate.kernel.equality import any_differs, equal
 from tidegate.kernel.equivalence import Columns, Equivalence
 from tidegate.kernel.options import Form, option
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.strategy import Sameness
-from tidegate.kernel.values import Values
 
 _EXACT = Context(prec=800)
 """Wide enough for the difference of any two doubles, or of two decimals of 38 digits."""

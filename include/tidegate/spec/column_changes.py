@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.kernel import Aggregate
-from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.kernel.widening import fits, keeps_text
 from tidegate.spec import lexis
 from tidegate.spec.arrow import arrow_type
@@ -56,7 +55,7 @@ def column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[Ch
     """
     columns = _common(before, after)
     yield from _in_aliases(before, after, columns)
-    if not isinstance(before.reduce, str) and not isinstance(after.reduce, str):
+    if before.reduce.by_name and after.reduce.by_name:
         yield from _in_aggregates(before, after, columns, renamed)
     for column in columns:
         yield from _in_type(before, after, column)
@@ -121,15 +120,15 @@ def _in_aggregates(before: Stage, after: Stage, columns: list[_Column], renamed:
 
     A removed aggregate is no problem: state drops it.
     """
-    old, new = _aggregates(before), _aggregates(after)
+    old, new = before.reduce.by_name, after.reduce.by_name
     origins = {column.after: column.before for column in columns}
     # State has only the results: an aggregate that is new or different cannot be computed from them.
     for name, aggregate in new.items():
         origin = old.get(origins.get(name, ""))
         if origin is None or _words(origin, renamed) != _words(aggregate, {}):
             why = "the values so far were folded differently"
-            was = _text(origin) if origin is not None else None
-            yield change_of(f"stages.{after.name}.reduce.{name}", was, _text(aggregate), why)
+            was = origin.text if origin is not None else None
+            yield change_of(f"stages.{after.name}.reduce.{name}", was, aggregate.text, why)
 
 
 def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
@@ -175,28 +174,16 @@ def _state_types(stage: Stage, name: str, type_: str) -> tuple[pa.DataType, ...]
         argument = pa.field(name, arrow_type(parse_type(type_)))
     except (BadType, KeyError):
         return None
-    if isinstance(stage.reduce, str):
-        return (argument.type,)
-    function = FUNCTIONS[_aggregates(stage)[name].function]
-    return function.accumulator_type(argument), function.result_type(argument)
+    return stage.reduce.column_types(argument)
 
 
 def _keeps_values(stage: Stage) -> bool:
     """Return whether the state has the stage's values, and not only hashes of them."""
-    return not (stage.emit.marks and stage.reduce == "latest")
+    return not (stage.emit.marks and stage.reduce.newest_only)
 
 
 def _is_hashed(stage: Stage, name: str) -> bool:
     return stage.emit.marks and name in stage.emit.compared
-
-
-def _aggregates(stage: Stage) -> dict[str, Aggregate]:
-    assert not isinstance(stage.reduce, str), "only asked of aggregates"
-    return {aggregate.name: aggregate for aggregate in stage.reduce}
-
-
-def _text(aggregate: Aggregate) -> str:
-    return f"{aggregate.function}({aggregate.argument or '*'})"
 
 
 def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
@@ -205,7 +192,7 @@ def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
 
     A text that today's grammar cannot split is a single word, so it is equal only to itself.
     """
-    text = _text(aggregate)
+    text = aggregate.text
     words, faults = lexis.split(text)
     if faults:
         return [text]

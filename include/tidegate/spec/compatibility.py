@@ -140,8 +140,8 @@ def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
 def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
     why = "the values so far were folded differently"
     # `column_changes` compares two sets of aggregates one by one.
-    if isinstance(before.reduce, str) or isinstance(after.reduce, str):
-        yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
+    if not (before.reduce.by_name and after.reduce.by_name):
+        yield from _if_changed(place, before.reduce.description, after.reduce.description, why)
 
 
 def _in_emit(place: str, before: kernel.Emit, after: kernel.Emit) -> Iterator[Change]:
@@ -178,14 +178,6 @@ def _is_bounded(pipeline: Pipeline, stage: Stage) -> bool:
 
 def _buffer(stage: Stage) -> Any:
     return stage.emit.buffer
-
-
-def _aggregates(stage: Stage) -> Any:
-    return stage.reduce if isinstance(stage.reduce, str) else [*map(_aggregate, stage.reduce)]
-
-
-def _aggregate(aggregate: kernel.Aggregate) -> str:
-    return f"{aggregate.name}: {aggregate.function}({aggregate.argument or '*'})"
 
 
 def _if_changed(field: str, before: Any, after: Any, why: str) -> Iterator[Change]:

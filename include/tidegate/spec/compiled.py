@@ -22,7 +22,18 @@ from pydantic import BaseModel
 
 from tidegate.expressions import Condition
 from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
-from tidegate.kernel import STRATEGIES, Aggregate, Amount, Bound, FinalBound, RowExpectation, Unchanged
+from tidegate.kernel import (
+    STRATEGIES,
+    Aggregate,
+    Aggregates,
+    Amount,
+    Bound,
+    Collect,
+    FinalBound,
+    Latest,
+    RowExpectation,
+    Unchanged,
+)
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.sinks.registry import MODELS
@@ -42,7 +53,8 @@ from tidegate.spec.stage import Stage
 
 _PARTS: tuple[type[Any], ...] = (
     *(Unchanged, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
-    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
+    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, QualityCheck),
+    *(Latest, Collect, Aggregates, Aggregate),
     *(QuarantineRule, LateRule, RecordBound),
     *WINDOWS,
     *(*STRATEGIES.values(), Bound, FinalBound, *EQUIVALENCES, Amount, Condition, RowExpectation),

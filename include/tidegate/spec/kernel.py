@@ -62,7 +62,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
     Example: `kernel_stage(pipeline, pipeline.stages[0])`
     """
     stage_of_kernel = kernel.Stage(
-        reduce=_reduce(stage),
+        reduce=stage.reduce,
         emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
         window=stage.window,
         where=stage.condition,
@@ -152,12 +152,6 @@ def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
 def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
     rule = pipeline.source.deduplicate
     return "offset" if isinstance(rule, DeduplicateColumns) else rule
-
-
-def _reduce(stage: Stage) -> kernel.Latest | kernel.Collect | kernel.Aggregates:
-    if isinstance(stage.reduce, str):
-        return kernel.Latest() if stage.reduce == "latest" else kernel.Collect()
-    return kernel.Aggregates(stage.reduce)
 
 
 def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 from pydantic import ValidationInfo as Info
 
+from tidegate import kernel
 from tidegate.expressions.types import (
     ANY,
     BIGINT,
@@ -19,13 +21,18 @@ from tidegate.expressions.types import (
     digits,
     group,
 )
-from tidegate.kernel import Aggregate
+from tidegate.kernel import Aggregate, Aggregates
 from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.reduce.collect import EVENTS, Collect
+from tidegate.kernel.reduce.latest import Latest
 from tidegate.spec import lexis, names
 from tidegate.spec.condition import expression_type
 from tidegate.spec.mistakes import Fault, as_mistake, did_you_mean, listed, mistake
 from tidegate.spec.scope import scope_of
 from tidegate.spec.sql import check_expression
+
+WORDS: Mapping[str, kernel.Reduce] = {reduce.word: reduce for reduce in (Latest(), Collect())}
+"""The word in a file -> the reduce; aggregates have names in place of a word."""
 
 _EXAMPLE = f"Write `count(*)`, or one of {listed(FUNCTIONS)} of one expression: `sum(quantity)`."
 _REFUSED = {
@@ -164,21 +171,21 @@ def _note(written: Any, info: Info) -> Any:
     an aggregate that has a mistake without a second message.
     """
     stage = scope_of(info).stage
-    stage.collects = None if written is None else written == "collect"
+    stage.collects = None if written is None else written == kernel.Collect.word
     stage.aggregates = isinstance(written, dict)
     if isinstance(written, dict):
         stage.emitted = dict.fromkeys(map(str, written)) if written else None
     return written
 
 
-def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate, ...]:
+def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
     stage = scope_of(info).stage
     keys = {key.lower(): key for key in stage.keys or ()}
     if isinstance(written, str):
-        if written == "collect" and "events" in keys:
+        if WORDS[written].lists_events and EVENTS in keys:
             fix = "Use another key column: `collect` emits its events under that name."
-            raise mistake(f"`{keys['events']}` is a key column, and the column that `collect` emits", fix)
-        return written
+            raise mistake(f"`{keys[EVENTS]}` is a key column, and the column that `collect` emits", fix)
+        return WORDS[written]
     if not written:
         raise mistake("there is no aggregate", 'Write for example `reduce: {total: "sum(quantity)"}`.')
     if (name := names.repeated_name(written)) is not None:
@@ -194,17 +201,17 @@ def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate
         aggregate.name: result_type(aggregate.function, aggregate.argument, stage.columns)
         for aggregate in aggregates
     }
-    return tuple(aggregates)
+    return Aggregates(tuple(aggregates))
 
 
 _Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]
 if TYPE_CHECKING:
-    Reduce = Literal["latest", "collect"] | tuple[Aggregate, ...]
+    Reduce = kernel.Reduce
 else:
     # Read as a mapping first, so that each mistake is reported at its own aggregate.
     Reduce = Annotated[
         Annotated[
-            Annotated[Literal["latest", "collect"], Tag("word")] | Annotated[_Texts, Tag("aggregates")],
+            Annotated[Literal[tuple(WORDS)], Tag("word")] | Annotated[_Texts, Tag("aggregates")],
             Discriminator(lambda written: "aggregates" if isinstance(written, dict) else "word"),
         ],
         BeforeValidator(_note),

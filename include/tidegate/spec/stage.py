@@ -13,6 +13,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Condition
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
+from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.spec import lexis, names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.condition import expression_type, read_condition
@@ -26,8 +27,6 @@ from tidegate.spec.sql import check_expression
 from tidegate.spec.unchanged import Unchanged, check_unchanged
 from tidegate.spec.window import Window
 
-EVENTS = "events"
-"""The only column that `reduce: collect` emits."""
 WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
 """Start and end of a stage's window in epoch milliseconds."""
 
@@ -138,9 +137,7 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
     select, reduce = info.data.get("select"), info.data.get("reduce")
     if select is None or reduce is None:
         return aliases  # their mistakes are reported already
-    return check_aliases(
-        aliases, select if isinstance(reduce, str) else [aggregate.name for aggregate in reduce]
-    )
+    return check_aliases(aliases, reduce.computed(select))
 
 
 def _over_columns(expression: str, info: Info) -> str:
@@ -166,7 +163,8 @@ def _over_emitted(text: str, info: Info) -> str:
 
 def _is_of_record(reduce: Any, window: Any, emit: Any) -> bool:
     """Return whether each emission is a record's own value, without delay: then Spark can test `where`."""
-    return reduce == "latest" and window is None and emit is not None and not emit.holds
+    is_newest = reduce is not None and reduce.newest_only
+    return is_newest and window is None and emit is not None and not emit.holds
 
 
 def _possible_keys(scope: Scope) -> ColumnTypes | None:
@@ -224,7 +222,7 @@ class Stage(Model):
     window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
         default=None, description="State is kept per key and window. Null: per key."
     )
-    reduce: Reduce = Field(
+    reduce: Reduce = Field(  # type: ignore[assignment]  # the default is read like a written one
         default="latest",
         description="How a key's records are folded: the `latest`, a list (`collect`), or aggregates by "
         "name.",
@@ -313,12 +311,9 @@ class Stage(Model):
         return self.where if _is_of_record(self.reduce, self.window, self.emit) else None
 
     @property
-    def values(self) -> dict[str, str]:
+    def values(self) -> Mapping[str, str]:
         """Name -> SQL that Spark computes per record: the selected columns, or the aggregates' arguments."""
-        if isinstance(self.reduce, str):
-            return self.select
-        # `count(*)` has no argument; the kernel counts any value that is not null.
-        return {aggregate.name: aggregate.argument or "1" for aggregate in self.reduce}
+        return self.reduce.computed(self.select)
 
     @property
     def types(self) -> Mapping[str, str | None]:
@@ -328,7 +323,7 @@ class Stage(Model):
     @property
     def emitted(self) -> tuple[str, ...]:
         """The names of the emitted columns."""
-        return (EVENTS,) if self.reduce == "collect" else tuple(self.values)
+        return self.reduce.emitted(self.values)
 
     @property
     def timed(self) -> bool:

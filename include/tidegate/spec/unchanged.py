@@ -50,7 +50,9 @@ def check_unchanged(unchanged: Any, info: Info) -> Any:
     data = info.data
     if scope_of(info).before is not None:
         raise mistake("a later stage gets whole values", "Put `unchanged` into the first stage.")
-    if data.get("reduce", "latest") != "latest" or data.get("window") is not None:
+    # A reduce with mistakes is reported already.
+    reduce = data.get("reduce")
+    if (reduce is not None and not reduce.newest_only) or data.get("window") is not None:
         fix = "Use `reduce: latest` without a window in this stage, and others after it."
         raise mistake("only the `latest` value of a key can give the value of an unchanged column", fix)
     if "emit" in data and not data["emit"].emits_whole_values(tuple(data.get("select") or ())):

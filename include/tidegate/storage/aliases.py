@@ -91,7 +91,7 @@ def state_aliases(stage: Stage) -> Aliases:
     """Return the older names that a stage of the pipeline file declares; with `reduce: collect`, names of its
     events' fields.
     """
-    return Aliases(stage.aliases, EVENTS if stage.reduce == "collect" else None)
+    return Aliases(stage.aliases, EVENTS if stage.reduce.lists_events else None)
 
 
 def batch_of(file: DataFile) -> int:

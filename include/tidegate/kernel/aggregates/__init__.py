@@ -1,14 +1,290 @@
-"""Aggregate functions: how each starts, folds, merges and finishes, its types, and its rule on whole columns.
+"""`reduce: {name: aggregate}`: aggregate functions, one file each, and the reduce that folds several at once.
 
-One file each. The grammar, the kernel and the messages find them here.
+A file says how its function starts, folds, merges and finishes, its types, and its rule on whole columns. The
+grammar, the kernel and the messages find it in `FUNCTIONS`. Null arguments are ignored; `count(*)` has an
+argument that never is.
 """
 
-from importlib import import_module
+from __future__ import annotations
 
-from tidegate.kernel.aggregates.function import Function
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import RecordFailed
+from tidegate.kernel.aggregates.function import ColumnRule, Function
+from tidegate.kernel.columns import Keys
+from tidegate.kernel.json_text import encoder
+from tidegate.kernel.reduce import Reduce
+from tidegate.kernel.rows import Mask
 
 _FILES = ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
 """A file contains the function of its name."""
 
 FUNCTIONS: dict[str, Function] = {name: import_module(f"{__name__}.{name}").FUNCTION for name in _FILES}
 """Name in a pipeline file -> function."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate function over the record column of the same name.
+
+    `argument` is the expression that Spark computes per record for that column; None for `count(*)`.
+    """
+
+    name: str
+    function: str
+    argument: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The aggregate as a file has it, such as `sum(quantity)`."""
+        return f"{self.function}({self.argument or '*'})"
+
+
+@dataclass(frozen=True)
+class Aggregates(Reduce):
+    """Several aggregates over one record's columns, side by side; each ignores null arguments by itself."""
+
+    aggregates: tuple[Aggregate, ...]
+
+    @property
+    def by_name(self) -> Mapping[str, Aggregate]:
+        """The aggregates by name."""
+        return {aggregate.name: aggregate for aggregate in self}
+
+    @property
+    def description(self) -> list[str]:
+        """Each aggregate with its name."""
+        return [f"{aggregate.name}: {aggregate.text}" for aggregate in self]
+
+    def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the argument of each aggregate."""
+        # `count(*)` has no argument; it counts any value that is not null.
+        return {aggregate.name: aggregate.argument or "1" for aggregate in self}
+
+    def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
+        """Return the types of the aggregate's accumulator and result."""
+        function = FUNCTIONS[self.by_name[column.name].function]
+        return function.accumulator_type(column), function.result_type(column)
+
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return a struct of the accumulators of all functions."""
+        return pa.struct(
+            [
+                (aggregate.name, FUNCTIONS[aggregate.function].accumulator_type(value[aggregate.name]))
+                for aggregate in self
+            ]
+        )
+
+    def output_type(self, value: pa.DataType) -> pa.DataType:
+        """Return a struct of the results of all functions."""
+        return pa.struct(
+            [
+                (aggregate.name, FUNCTIONS[aggregate.function].result_type(value[aggregate.name]))
+                for aggregate in self
+            ]
+        )
+
+    def bind(self, rows: pa.RecordBatch) -> AggregateValues:
+        """Return the values of these rows."""
+        return AggregateValues(self, rows)
+
+    def runs_on_columns(self, value: pa.StructType) -> bool:
+        """Return whether all functions are exact on columns of these types."""
+        for aggregate in self:
+            rule = FUNCTIONS[aggregate.function].columns
+            if rule is None or not rule.suits(value.field(aggregate.name).type):
+                return False
+        return True
+
+    def may_overflow(self, keys: Keys) -> Mask:
+        """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
+        rows = np.zeros(keys.rows.num_rows, np.bool_)
+        for aggregate, rule in self._column_rules():
+            if (large := rule.may_overflow(aggregate.name, keys)) is not None:
+                rows |= large
+        return rows
+
+    def running(self, keys: Keys, type_: pa.StructType) -> pa.StructArray:
+        """Return the results after each row; a state row counts as its stored accumulator."""
+        columns = [
+            rule.running(aggregate.name, keys).cast(type_.field(aggregate.name).type)
+            for aggregate, rule in self._column_rules()
+        ]
+        return pa.StructArray.from_arrays(columns, names=[aggregate.name for aggregate in self])
+
+    def _column_rules(self) -> Iterator[tuple[Aggregate, ColumnRule]]:
+        for aggregate in self:
+            rule = FUNCTIONS[aggregate.function].columns
+            assert rule is not None, "`runs_on_columns` is asked before"
+            yield aggregate, rule
+
+    def __iter__(self) -> Iterator[Aggregate]:
+        return iter(self.aggregates)
+
+
+class AggregateValues:
+    """Values whose accumulator is a list with a part per aggregate, and whose output is a tuple of their
+    results.
+    """
+
+    def __init__(self, aggregates: Aggregates, rows: pa.RecordBatch) -> None:
+        value = rows.column("value")
+        self._rows = rows
+        self._names = [aggregate.name for aggregate in aggregates]
+        self._functions = [FUNCTIONS[aggregate.function] for aggregate in aggregates]
+        self._accumulator_type = aggregates.accumulator_type(value.type)
+        self._output_type = aggregates.output_type(value.type)
+        self._text = encoder(self._output_type)
+        self._finished = all(function.is_accumulator_result for function in self._functions)
+        self.null = value.is_null().to_pylist()
+        columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
+        self._labels = [f"`{aggregate.name}`, {aggregate.function}(…)," for aggregate in aggregates]
+        fits = [f.fits(value.type[name]) for f, name in zip(self._functions, self._names, strict=True)]
+        folds = list(enumerate(zip(self._functions, columns, fits, strict=True)))
+        self._folds = [(at, function.fold, column) for at, (function, column, test) in folds if test is None]
+        self._limited = [
+            (at, function.fold, column, test) for at, (function, column, test) in folds if test is not None
+        ]
+
+    def fold(self, accumulator: Any, row: int) -> Any:
+        """Fold in one more record. Raises RecordFailed if a number becomes too large; then nothing has
+        changed.
+        """
+        if accumulator is None:
+            accumulator = [function.start() for function in self._functions]
+        if self._limited:
+            self._fold_limited(accumulator, row)
+        for at, fold, column in self._folds:
+            argument = column[row]
+            if argument is not None:
+                accumulator[at] = fold(accumulator[at], argument)
+        return accumulator
+
+    def _fold_limited(self, accumulator: Any, row: int) -> None:
+        """Fold the functions whose results may not fit. Their parts are replaced together, once all of them
+        fit.
+        """
+        folded = []
+        for at, fold, column, fits in self._limited:
+            argument = column[row]
+            if argument is not None:
+                part = fold(accumulator[at], argument)
+                if not fits(part):
+                    raise self._too_large(at)
+                folded.append((at, part))
+        for at, part in folded:
+            accumulator[at] = part
+
+    def _too_large(self, at: int) -> RecordFailed:
+        return RecordFailed(
+            f"{self._labels[at]} becomes too large: whole numbers have 64 bits, decimals at most 38 digits",
+            "Give it `cast(x as double)` or fewer digits, or keep such values out of it with `case`.",
+        )
+
+    def output(self, accumulator: Any) -> Any:
+        """Return the results so far."""
+        if accumulator is None:
+            return None
+        if self._finished:
+            # a copy: the accumulator is folded on in place
+            return tuple(accumulator)
+        return tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """Merge two sessions, the older one's records first. Raises RecordFailed as `fold` does."""
+        if older is None or newer is None:
+            return older or newer
+        merged = [f.merge(a, b) for f, a, b in zip(self._functions, older, newer, strict=True)]
+        for at, _, _, fits in self._limited:
+            if not fits(merged[at]):
+                raise self._too_large(at)
+        return merged
+
+    def mark(self, accumulator: Any) -> Any:
+        """Return the accumulators, and the lengths of those that grow in place, lists and sets.
+
+        Args:
+            accumulator: As it is before a record that may be unusable.
+        """
+        if accumulator is None:
+            return None
+        return accumulator, [
+            (part, len(part) if isinstance(part, (list, dict)) else None) for part in accumulator
+        ]
+
+    def undo(self, mark: Any) -> Any:
+        """Restore the accumulator in the same list; what lists and sets have got since is removed.
+
+        Args:
+            mark: What `mark` returned.
+        """
+        if mark is None:
+            return None
+        accumulator, parts = mark
+        for part, length in parts:
+            while length is not None and len(part) > length:
+                part.pop() if isinstance(part, list) else part.popitem()  # the newest, of either
+        # in the same list, to which the entry refers
+        accumulator[:] = [part for part, _ in parts]
+        return accumulator
+
+    def restore(self, row: int) -> tuple[Any, Any]:
+        """Return the accumulators of a state row, and the results that it emitted last."""
+        accumulator = self._rows.column("accumulator")[row].as_py()
+        emitted = self._rows.column("emitted")[row].as_py()
+        return (
+            None
+            if accumulator is None
+            else [f.load(accumulator[n]) for f, n in zip(self._functions, self._names, strict=True)],
+            None if emitted is None else tuple([emitted[name] for name in self._names]),
+        )
+
+    def field(self, name: str) -> Callable[[Any], Any]:
+        """Return a function that reads one result."""
+        return itemgetter(self._names.index(name))
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of one result."""
+        return self._output_type.field(name).type
+
+    def size(self, accumulator: Any) -> int:
+        """Return the bytes of the results' JSON text."""
+        output = self.output(accumulator)
+        return 0 if output is None else len(self._text(dict(zip(self._names, output, strict=True))).encode())
+
+    def event_size(self, row: int) -> int:
+        """Return the bytes of the row's own arguments as JSON text."""
+        return len(encoder(self._rows.column("value").type)(self._rows.column("value")[row].as_py()).encode())
+
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
+        return self._struct(
+            [
+                None
+                if accumulator is None
+                else [f.dump(p) for f, p in zip(self._functions, accumulator, strict=True)]
+                for accumulator in accumulators
+            ],
+            self._accumulator_type,
+        )
+
+    def output_array(self, outputs: Sequence[Any]) -> pa.Array:
+        """Return outputs as a column."""
+        return self._struct(outputs, self._output_type)
+
+    def _struct(self, rows: Sequence[Sequence[Any] | None], type_: pa.StructType) -> pa.Array:
+        columns = [
+            pa.array([None if row is None else row[at] for row in rows], type_[at].type)
+            for at in range(len(self._names))
+        ]
+        # a mask: a struct of nulls is a value, a null struct is none
+        missing = pa.array([row is None for row in rows], pa.bool_())
+        return pa.StructArray.from_arrays(columns, names=self._names, mask=missing)

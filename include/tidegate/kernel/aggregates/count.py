@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.columns import running_sum
-from tidegate.kernel.aggregates.function import ColumnRule, Function
+from tidegate.kernel.aggregates.function import ColumnRule, Function, running_sum
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.rows import ints, mask
 

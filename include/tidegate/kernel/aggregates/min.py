@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.aggregates.columns import running_extreme
-from tidegate.kernel.aggregates.function import ColumnRule, Function, either, same_type
+from tidegate.kernel.aggregates.function import ColumnRule, Function, either, running_extreme, same_type
 from tidegate.kernel.columns import Keys
 
 

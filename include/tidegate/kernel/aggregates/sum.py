@@ -10,8 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.columns import arguments, null_until_argument, running_sum
-from tidegate.kernel.aggregates.function import ColumnRule, Function
+from tidegate.kernel.aggregates.function import (
+    ColumnRule,
+    Function,
+    arguments,
+    null_until_argument,
+    running_sum,
+)
 from tidegate.kernel.columns import Keys, accumulated
 from tidegate.kernel.rows import Floats, Ints, Mask, ints
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
@@ -13,17 +13,23 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder, text_bytes
+from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.rows import Ints
-from tidegate.kernel.values import Reduce
 
 EVENTS = "events"
+"""The only column that is emitted."""
 
 
 @dataclass(frozen=True)
 class Collect(Reduce):
     """`{"events": [...]}`, in the order of the records; a flush removes what it emits."""
 
+    word: ClassVar[str] = "collect"
     lists_events: ClassVar[bool] = True
+
+    def emitted(self, computed: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the one column: the computed ones are fields of its events."""
+        return (EVENTS,)
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return a list of the records' columns, as the struct's field `events`."""

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder, text_bytes
+from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.rows import STATE, Ints
-from tidegate.kernel.values import Reduce
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Latest(Reduce):
     The accumulator is the value's place in a pool, so that values stay in Arrow.
     """
 
+    word: ClassVar[str] = "latest"
     newest_only: ClassVar[bool] = True
 
     @property

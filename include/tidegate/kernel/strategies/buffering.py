@@ -18,11 +18,11 @@ from tidegate.kernel.bounded import Holdings, Natural
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
+from tidegate.kernel.reduce import Contents
 from tidegate.kernel.rows import FIRST, TIMER, Ints, Mask, ints, mask, only, view
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import Emit
-from tidegate.kernel.values import Contents
 
 
 class Buffering(Emit):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.options import BadOption, Columns, Duration, Form, option
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategy import (
     CLOCK,
@@ -23,7 +24,6 @@ from tidegate.kernel.strategy import (
     StateChange,
     first_seen,
 )
-from tidegate.kernel.values import Values
 from tidegate.kernel.windows import Window
 from tidegate.kernel.within import Within
 

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import Ints, Mask, mask
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategies.buffering import batch_ends
 from tidegate.kernel.strategy import FIRST_SEEN, Emit, Marker, Sameness
-from tidegate.kernel.values import Values
 
 CHANGE, DELETION = "+", "-"
 """The first character of a mark; the change's sequence follows."""
