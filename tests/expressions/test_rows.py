@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-from datetime import date, datetime, timezone
+import re
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -90,21 +91,6 @@ def test_single_values_of_other_types_are_compared() -> None:
     assert given(("<", A, B), a="Z", b="a") is True
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (1, "1"),
-        (1, True),
-        ([1], [1]),
-        ({"x": 1}, {"x": 1}),
-        (date(2026, 1, 1), datetime(2026, 1, 1)),
-        (datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=timezone.utc)),
-    ],
-)
-def test_other_values_cannot_be_compared(left: Any, right: Any) -> None:
-    assert "cannot be compared" in failure(("<", A, B), a=left, b=right).what
-
-
 def test_decimals_are_computed_exactly() -> None:
     tenth = literal(Decimal("0.1"))
     assert given(("=", ("+", tenth, literal(Decimal("0.2"))), literal(Decimal("0.3")))) is True
@@ -134,10 +120,6 @@ def test_null_divided_by_zero_is_null() -> None:
     assert given(("=", ("/", A, B), literal(1)), a=None, b=0) is None
 
 
-def test_decimal_division_is_refused_for_its_rounding() -> None:
-    assert "divides decimals" in failure(("=", ("/", A, B), literal(1)), a=Decimal("1.5"), b=3).what
-
-
 def test_remainder_has_the_sign_of_the_dividend() -> None:
     for left, right, rest in [
         (-7, 3, -1),
@@ -158,23 +140,16 @@ def test_remainder_has_the_sign_of_the_dividend() -> None:
         (("negative", A), {"a": -(2**63)}),
         (("call", "abs", A), {"a": -(2**63)}),
         (("*", A, B), {"a": Decimal("1e20"), "b": Decimal("1e20")}),
-        (("call", "to_bigint", A), {"a": 1e30}),
-        (("call", "to_bigint", A), {"a": "9223372036854775808"}),
+        (("cast", "bigint", A), {"a": 1e30}),
+        (("cast", "int", A), {"a": 2**31}),
     ],
 )
 def test_what_spark_cannot_hold_is_an_overflow(tree: Tree, row: dict[str, Any]) -> None:
-    assert "`bigint`" in (what := failure(("=", tree, A), **row).what) or "38 digits" in what
-
-
-@pytest.mark.parametrize("value", ["x", [1], {"x": 1}, True, date(2026, 1, 1)])
-def test_only_numbers_are_computed_with(value: Any) -> None:
-    for tree in [("+", A, A), ("negative", A), ("call", "sqrt", A), ("/", A, A), ("call", "widened", A)]:
-        assert "is not a number" in failure(("=", tree, literal(1)), a=value).what
+    assert re.search("`bigint`|`int`|38 digits", failure(("=", tree, A), **row).what)
 
 
 def test_a_result_that_is_no_boolean_fails() -> None:
     assert "neither true nor false" in failure(A, a=5).what
-    assert "neither true nor false" in failure(("not", A), a="x").what
 
 
 def test_in_is_null_if_only_null_could_match() -> None:
@@ -225,25 +200,13 @@ def test_is_true_is_never_null() -> None:
 def test_fields_are_taken_out_of_structs() -> None:
     path = ("column", "old", "place", "zip")
     assert given(("=", path, literal(1)), old={"place": {"zip": 1}}) is True
-    assert given(("=", path, literal(1)), old={"place": {"ZIP": 1}}) is True
     assert given(("null", path), old={"place": None}) is True
     assert given(("null", path), old=None) is True
-    assert "has no field `zip`" in failure(("null", path), old={"place": {"city": 1}}).what
-    assert "has no field `place`" in failure(("null", path), old=5).what
 
 
 CALLS: list[tuple[str, list[Any], Any]] = [
     ("abs", [-1.5], 1.5),
     ("abs", [Decimal("-1.50")], Decimal("1.50")),
-    ("round", [2.5], 3.0),
-    ("round", [-2.5], -3.0),
-    ("round", [1.005, 2], 1.01),
-    ("round", [25, -1], 30),
-    ("round", [25, 1], 25),
-    ("round", [Decimal("0.125"), 2], Decimal("0.13")),
-    ("round", [Decimal("1.5"), 5], Decimal("1.5")),
-    ("round", [Decimal("155"), -1], Decimal("160")),
-    ("round", [math.inf, 1], math.inf),
     ("floor", [-0.5], -1),
     ("floor", [1e30], 2**63 - 1),
     ("floor", [math.nan], 0),
@@ -252,14 +215,6 @@ CALLS: list[tuple[str, list[Any], Any]] = [
     ("ceil", [-math.inf], -(2**63)),
     ("sqrt", [4], 2.0),
     ("sqrt", [-1], math.nan),
-    ("pow", [2, 10], 1024.0),
-    ("pow", [0.5, -1.5], 2.82842712474619),
-    ("pow", [0, -1], math.inf),
-    ("pow", [-0.0, -1], -math.inf),
-    ("pow", [-10, 309], -math.inf),
-    ("pow", [-2, 0.5], math.nan),
-    ("pow", [1, math.inf], math.nan),
-    ("pow", [1, math.nan], math.nan),
     ("sign", [-3], -1.0),
     ("sign", [math.nan], math.nan),
     ("length", ["ä😀"], 2),
@@ -271,24 +226,10 @@ CALLS: list[tuple[str, list[Any], Any]] = [
     ("endswith", ["abc", ""], True),
     ("contains", ["abc", "x"], False),
     ("size", [[1, None]], 2),
-    ("array_contains", [[1, None], 1], True),
-    ("array_contains", [[1, None], 2], None),
-    ("array_contains", [[1.5, math.nan], math.nan], True),
     ("isnan", [1], False),
     ("isnan", [None], False),
     ("abs", [None], None),
     ("concat", ["a", None], None),
-    ("to_string", [True], "true"),
-    ("to_string", [-5], "-5"),
-    ("to_bigint", [" +12\n"], 12),
-    ("to_bigint", [-7.9], -7),
-    ("to_bigint", [True], 1),
-    ("to_double", [" 1.5e1d "], 15.0),
-    ("to_double", ["-Infinity"], -math.inf),
-    ("to_double", [False], 0.0),
-    ("to_boolean", [" Y"], True),
-    ("to_boolean", ["0"], False),
-    ("to_boolean", [math.nan], True),
 ]
 
 
@@ -297,21 +238,28 @@ def test_functions_give_what_spark_gives(name: str, arguments: list[Any], result
     assert given(("<=>", ("call", name, *map(literal, arguments)), literal(result))) is True
 
 
-@pytest.mark.parametrize(
-    ("name", "argument", "part"),
-    [
-        ("to_bigint", "1.5", "is not a whole number"),
-        ("to_bigint", "", "is not a whole number"),
-        ("to_bigint", math.nan, "is not a whole number"),
-        ("to_double", "x", "is not a number"),
-        ("to_boolean", "maybe", "is not a boolean"),
-        ("to_string", 1.5, "not written as text in one way"),
-        ("lower", 5, "is not a text"),
-        ("size", "abc", "has no size"),
-    ],
-)
-def test_a_function_fails_on_what_it_cannot_take(name: str, argument: Any, part: str) -> None:
-    assert part in failure(("null", ("call", name, A)), a=argument).what
+CASTS: list[tuple[str, Any, Any]] = [
+    ("string", True, "true"),
+    ("string", -5, "-5"),
+    ("bigint", -7.9, -7),
+    ("bigint", True, 1),
+    ("double", False, 0.0),
+    ("boolean", math.nan, True),
+    ("double", Decimal("1.10"), 1.1),
+    ("boolean", 0.0, False),
+    ("tinyint", -128.9, -128),
+    ("int", None, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "result"), CASTS, ids=[f"{k} of {v}" for k, v, _ in CASTS])
+def test_casts_give_what_spark_gives(kind: str, value: Any, result: Any) -> None:
+    assert given(("<=>", ("cast", kind, literal(value)), literal(result))) is True
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_cast_of_no_whole_number_fails(value: float) -> None:
+    assert "is not a whole number" in failure(("null", ("cast", "bigint", A)), a=value).what
 
 
 def test_condition_can_be_pickled_after_its_use() -> None:

@@ -1,10 +1,13 @@
-"""Compile a condition's tree to one Python function of a row.
+"""Evaluate an expression on one row: its tree becomes one Python function.
+
+The row loop of the kernel needs a verdict on each output before it folds the next record. A call of Arrow per
+output costs about ten times as much as these functions.
 
 A tree is a tuple `(operation, *operands)`. The operands are trees, except in these forms: `("literal",
 value)` (with a third part if the value does not show the type), `("column", name, field, …)`, `("key", name
-or None, type)`, `("field", tree, name)`, `("like", tree, pattern, escape)`, `("rlike", tree, pattern)`,
-`("is", tree, value)`, `("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result),
-…, otherwise)`.
+or None, type)`, `("field", tree, name)`, `("like", tree, pattern, escape)`, `("is", tree, value)`, `("cast",
+type, tree)`, `("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result), …,
+otherwise)`.
 """
 
 from __future__ import annotations
@@ -17,9 +20,8 @@ from decimal import Decimal
 from typing import Any
 
 from tidegate.expressions import values
-from tidegate.expressions.functions import FUNCTIONS
-from tidegate.expressions.regex import java_pattern
-from tidegate.expressions.values import Unfit, equal, less, text, truth
+from tidegate.expressions.functions import CASTS, FUNCTIONS
+from tidegate.expressions.values import Unfit, equal, less
 
 Tree = tuple[Any, ...]
 Row = Mapping[str, Any]
@@ -37,9 +39,13 @@ def compiled(tree: Tree) -> Part:
     return _OPERATORS[operation](*map(compiled, operands))
 
 
-def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """Return the regular expression of a LIKE. Raises ValueError if `escape` is before any other
-    character.
+def like_pattern(pattern: str, escape: str, any_character: str = ".") -> str:
+    """Return the regular expression of a LIKE. Raises ValueError if `escape` is before any other character.
+
+    Args:
+        pattern: The pattern, in which `%` matches any text, and `_` any character.
+        escape: The character before a `%`, `_` or itself that means the character.
+        any_character: The expression that matches any character, also a line end.
     """
     parts = []
     at = 0
@@ -51,10 +57,10 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
                 raise ValueError(f"{escape!r} has to stand before `%`, `_` or itself")
             parts.append(re.escape(pattern[at]))
         else:
-            parts.append({"_": ".", "%": ".*"}.get(character, re.escape(character)))
+            wild = {"_": any_character, "%": f"{any_character}*"}
+            parts.append(wild.get(character, re.escape(character)))
         at += 1
-    # as in SQL, `%` and `_` also match line ends
-    return re.compile("".join(parts), re.DOTALL)
+    return "".join(parts)
 
 
 # leaves
@@ -97,27 +103,12 @@ def _key(name: str | None, kind: str) -> Part:
 def _column(name: str, *fields: str) -> Part:
     if not fields:
         return lambda row: row[name]
-
-    def part(row: Row) -> Any:
-        value = row[name]
-        for field in fields:
-            if value is None:
-                return None
-            value = _field(value, field)
-        return value
-
-    return part
+    return _field(("column", name, *fields[:-1]), fields[-1])
 
 
-def _field(outer: Any, name: str) -> Any:
-    """Return a field of a struct; upper and lower case are equal, as in Spark."""
-    if isinstance(outer, Mapping):
-        if name in outer:
-            return outer[name]
-        fields = [field for field in outer if field.lower() == name.lower()]
-        if len(fields) == 1:
-            return outer[fields[0]]
-    raise Unfit(f"{outer!r} has no field `{name}`", "Name a field of the struct.")
+def _field(tree: Tree, name: str) -> Part:
+    struct = compiled(tree)
+    return lambda row: None if (value := struct(row)) is None else value[name]
 
 
 # operators: null where an operand is
@@ -145,48 +136,28 @@ def _divisor_first(operation: Callable[[Any, Any], Any]) -> Callable[[Part, Part
     return lambda left, right: swapped(right, left)
 
 
-def _negative(operand: Part) -> Part:
-    return lambda row: None if (value := operand(row)) is None else values.negate(value)
+def _unary(operation: Callable[[Any], Any]) -> Callable[[Part], Part]:
+    return lambda operand: lambda row: None if (value := operand(row)) is None else operation(value)
 
 
-# logic of three values
+def _connected(decides: bool) -> Callable[..., Part]:
+    """Build `and` (which False decides) or `or` (which True decides), with SQL's three values."""
 
+    def build(*operands: Part) -> Part:
+        def part(row: Row) -> bool | None:
+            result: bool | None = not decides
+            for operand in operands:
+                value = operand(row)
+                if value is decides:
+                    return value
+                if value is None:
+                    # no early end: a later value still decides the whole
+                    result = None
+            return result
 
-def _and(*operands: Part) -> Part:
-    def part(row: Row) -> bool | None:
-        result: bool | None = True
-        for operand in operands:
-            value = operand(row)
-            if value is None:
-                # no early end: a later False still decides the whole
-                result = None
-            elif not truth(value):
-                return False
-        return result
+        return part
 
-    return part
-
-
-def _or(*operands: Part) -> Part:
-    def part(row: Row) -> bool | None:
-        result: bool | None = False
-        for operand in operands:
-            value = operand(row)
-            if value is None:
-                result = None
-            elif truth(value):
-                return True
-        return result
-
-    return part
-
-
-def _not(operand: Part) -> Part:
-    return lambda row: None if (value := operand(row)) is None else not truth(value)
-
-
-def _null(operand: Part) -> Part:
-    return lambda row: operand(row) is None
+    return build
 
 
 def _same(left: Part, right: Part) -> Part:
@@ -199,47 +170,25 @@ def _same(left: Part, right: Part) -> Part:
     return part
 
 
-def _is(tree: Tree, expected: bool) -> Part:
-    operand = compiled(tree)
-    return lambda row: (value := operand(row)) is not None and truth(value) is expected
-
-
-# the others
-
-
 def _in(operand: Part, *items: Part) -> Part:
     def part(row: Row) -> bool | None:
         value = operand(row)
         if value is None:
             return None
-        unknown = False
+        result: bool | None = False
         for item in items:
             candidate = item(row)
             if candidate is None:
-                unknown = True
+                # a null among the items might be equal: unknown, as in SQL
+                result = None
             elif equal(value, candidate):
                 return True
-        # a null among the items might be equal: unknown, as in SQL
-        return None if unknown else False
+        return result
 
     return part
 
 
-def _like(tree: Tree, pattern: str, escape: str) -> Part:
-    operand = compiled(tree)
-    matches = like_pattern(pattern, escape).fullmatch
-    return lambda row: None if (value := operand(row)) is None else matches(text(value)) is not None
-
-
-def _rlike(tree: Tree, pattern: str) -> Part:
-    operand = compiled(tree)
-    search = java_pattern(pattern).search
-    return lambda row: None if (value := operand(row)) is None else search(text(value)) is not None
-
-
-def _field_of(tree: Tree, name: str) -> Part:
-    operand = compiled(tree)
-    return lambda row: None if (value := operand(row)) is None else _field(value, name)
+# choices
 
 
 def _case(*branches: Tree) -> Part:
@@ -248,8 +197,7 @@ def _case(*branches: Tree) -> Part:
 
     def part(row: Row) -> Any:
         for condition, result in pairs:
-            value = condition(row)
-            if value is not None and truth(value):
+            if condition(row):
                 return result(row)
         return otherwise(row)
 
@@ -283,15 +231,19 @@ def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
 
     def build(*operands: Part) -> Part:
         def part(row: Row) -> Any:
-            present = [value for operand in operands if (value := operand(row)) is not None]
             best = None
-            for value in values.unified(present):
-                best = value if best is None or better(value, best) else best
+            for operand in operands:
+                value = operand(row)
+                if value is not None and (best is None or better(value, best)):
+                    best = value
             return best
 
         return part
 
     return build
+
+
+# functions
 
 
 def _fit(kind: str, tree: Tree) -> Part:
@@ -306,15 +258,24 @@ def _fit(kind: str, tree: Tree) -> Part:
     return part
 
 
+def _like(tree: Tree, pattern: str, escape: str) -> Part:
+    matches = re.compile(like_pattern(pattern, escape), re.DOTALL).fullmatch
+    return _unary(lambda value: matches(value) is not None)(compiled(tree))
+
+
+def _is(tree: Tree, expected: bool) -> Part:
+    operand = compiled(tree)
+    return lambda row: operand(row) is expected
+
+
 def _call(name: str, *trees: Tree) -> Part:
     function = FUNCTIONS[name]
     operands = [compiled(tree) for tree in trees]
-    if len(operands) == 1:
-        argument = operands[0]
+    if name == "isnan":
         # as in Spark, `isnan(null)` is false and not null
-        if name == "isnan":
-            return lambda row: False if (value := argument(row)) is None else function(value)
-        return lambda row: None if (value := argument(row)) is None else function(value)
+        return lambda row: (value := operands[0](row)) is not None and function(value)
+    if len(operands) == 1:
+        return _unary(function)(operands[0])
 
     def part(row: Row) -> Any:
         arguments = []
@@ -332,11 +293,11 @@ _FORMS: dict[str, Callable[..., Part]] = {
     "literal": lambda value, kind=None: lambda row: value,
     "column": _column,
     "key": _key,
+    "field": _field,
     "is": _is,
     "like": _like,
-    "rlike": _rlike,
-    "field": _field_of,
     "case": _case,
+    "cast": lambda kind, tree: _unary(CASTS[kind])(compiled(tree)),
     "fit": _fit,
     "call": _call,
 }
@@ -347,7 +308,7 @@ _OPERATORS: dict[str, Callable[..., Part]] = {
     "/": _divisor_first(values.divide),
     "%": _divisor_first(values.remainder),
     "div": _divisor_first(values.whole_quotient),
-    "negative": _negative,
+    "negative": _unary(values.negate),
     "=": _strict(equal),
     "<>": _strict(lambda a, b: not equal(a, b)),
     "<": _strict(less),
@@ -355,10 +316,10 @@ _OPERATORS: dict[str, Callable[..., Part]] = {
     "<=": _strict(lambda a, b: not less(b, a)),
     ">=": _strict(lambda a, b: not less(a, b)),
     "<=>": _same,
-    "and": _and,
-    "or": _or,
-    "not": _not,
-    "null": _null,
+    "and": _connected(False),
+    "or": _connected(True),
+    "not": _unary(lambda value: not value),
+    "null": lambda operand: lambda row: operand(row) is None,
     "in": _in,
     "coalesce": _coalesce,
     "nullif": _nullif,

@@ -1,4 +1,4 @@
-"""Conditions that tidegate evaluates between records (`where`, `equal: {sql: …}`).
+"""Read conditions that tidegate evaluates between records (`where`, `equal: {sql: …}`).
 
 They are the part of Spark's SQL that `tidegate.expressions` evaluates with the same results as Spark.
 Everything else is refused here.
@@ -6,29 +6,20 @@ Everything else is refused here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
-from tidegate.expressions import Condition
-from tidegate.expressions import calls as functions
-from tidegate.expressions import typing as types
-from tidegate.expressions.regex import java_pattern
+from tidegate.expressions import Condition, Tree
 from tidegate.expressions.rows import like_pattern
-from tidegate.expressions.types import (
-    BOOLEAN,
-    NULL,
-    ColumnTypes,
-    Type,
-    Typed,
-    Unfitting,
-    arithmetic,
-    constant,
-    group,
-)
+from tidegate.expressions.types import NULL, ColumnTypes, Type, Typed
+from tidegate.expressions.typing import typed_expression
 from tidegate.spec import lexis
 from tidegate.spec.mistakes import Fault, as_mistake
 from tidegate.spec.sql import check_expression, parse, path_of
@@ -51,41 +42,56 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
     exp.IntDiv: "div",
 }
-_LOOSE = (
-    *_COMPARISONS,
-    exp.NullSafeNEQ,
-    exp.Is,
-    exp.In,
-    exp.Between,
-    exp.Like,
-    exp.RegexpLike,
-    exp.Escape,
-    exp.Not,
-)
+_LOOSE = (*_COMPARISONS, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape, exp.Not)
 _TIGHT = (*(kind for kind in _LOOSE if kind is not exp.Not), *_ARITHMETIC, exp.Neg)
-_CASTS = {exp.DType.TEXT: "string", exp.DType.BIGINT: "bigint", exp.DType.DOUBLE: "double"}
-_CASTS |= {exp.DType.BOOLEAN: "boolean", exp.DType.INT: "int", exp.DType.SMALLINT: "smallint"}
-_CASTS |= {exp.DType.TINYINT: "tinyint"}
-_TIMES = {exp.DType.DATE: "date", exp.DType.TIMESTAMPNTZ: "timestamp_ntz"}
-_TIMES |= {exp.DType.TIMESTAMPTZ: "timestamp", exp.DType.TIMESTAMPLTZ: "timestamp"}
+_CASTS = {
+    exp.DType.TEXT: "string",
+    exp.DType.DOUBLE: "double",
+    exp.DType.BOOLEAN: "boolean",
+    exp.DType.BIGINT: "bigint",
+    exp.DType.INT: "int",
+    exp.DType.SMALLINT: "smallint",
+    exp.DType.TINYINT: "tinyint",
+}
+_TIMES = {
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
+    **dict.fromkeys((exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ), "timestamp"),
+}
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[ T]([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
 # All parts of sqlglot's nodes that this module reads. A node with another part is refused, as its meaning
 # would differ.
 _PARTS = (
     *("this", "expression", "expressions", "is_string", "table", "db", "catalog", "to", "position"),
-    *("start", "length"),
-    *("low", "high", "symmetric", "negate", "ifs", "default", "typed", "safe"),
+    *("start", "length", "low", "high", "symmetric", "negate", "ifs", "default", "typed", "safe"),
 )
 _PARENTHESES = Fault("it can be read in two ways", "Put parentheses around the inner comparison.")
 
-_PATTERNS = (
-    "There are characters, . ^ $ |, classes, \\d \\w \\s, groups, and * + ? {n,m}, also lazy; "
-    "compute everything else in `select`."
-)
+_MANY = 1000
+_ARGUMENTS = {
+    **dict.fromkeys(("abs", "sqrt", "sign", "isnan", "floor", "ceil", "isnull", "isnotnull"), (1, 1)),
+    **dict.fromkeys(("length", "char_length", "lower", "upper", "trim", "size"), (1, 1)),
+    **dict.fromkeys(("startswith", "endswith", "contains", "nullif", "nvl", "ifnull", "get"), (2, 2)),
+    **dict.fromkeys(("substring", "substr"), (2, 3)),
+    **dict.fromkeys(("if", "nvl2"), (3, 3)),
+    **dict.fromkeys(("least", "greatest"), (2, _MANY)),
+    **dict.fromkeys(("coalesce", "concat"), (1, _MANY)),
+}
+_OPERATIONS = {"nvl": "coalesce", "ifnull": "coalesce"}
+_OPERATIONS |= {name: name for name in ("coalesce", "nullif", "least", "greatest")}
+_SPELLINGS = {"char_length": "length", "substr": "substring"}
+NAMES = tuple(sorted(_ARGUMENTS))
+"""Every function that a condition may call, besides `cast`."""
+
 OFFER = (
     "It is tested between records, by tidegate itself. There are columns, fields, xs[0], m['key'], literals "
     "(of dates and timestamps, too), + - * / % div, comparisons, <=>, and, or, not, between, in, like, "
-    "rlike, is null, is true, case, casts to string, whole numbers, double and boolean, and "
-    f"{', '.join(functions.NAMES)}. Compute everything else in `select`."
+    "is null, is true, case, casts of numbers and booleans to each other and of whole numbers to string, and "
+    f"{', '.join(NAMES)}. Compute everything else in `select`, which Spark does: of aggregates, in a stage "
+    "that follows."
 )
 """The fix for an expression that a condition cannot have."""
 
@@ -105,20 +111,18 @@ def parse_condition(
     # First as any expression: then sqlglot and Spark read the text alike, and its tree can be trusted.
     if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
-    reader = _Reader(columns, keys or {})
     words, _ = lexis.split(text)
     names, _ = lexis.calls(words)
-    tree = parse(text)
-    result = reader.boolean(tree, "the condition")
+    parsed = parse(text)
+    typed, mistakes = typed_expression(_read(parsed), columns, keys or {}, condition=True)
+    faults = [Fault(mistake.message, mistake.fix) for mistake in mistakes]
     # sqlglot has one node for both casts, so only the text shows which one is meant.
     if any(name.says("try_cast") for name in names):
-        reader.faults.append(Fault("a condition cannot call `try_cast`", OFFER))
+        faults.append(Fault("a condition cannot call `try_cast`", OFFER))
     # Last: after another fault the tree lacks parts, and the count would mislead.
-    if not reader.faults and _has_other_parentheses(words, names, tree):
-        reader.faults.append(_PARENTHESES)
-    if reader.faults:
-        return None, list(dict.fromkeys(reader.faults))
-    return Condition(text, result), []
+    if not faults and _has_other_parentheses(words, names, parsed):
+        faults.append(_PARENTHESES)
+    return (None, list(dict.fromkeys(faults))) if faults else (Condition(text, typed.tree), [])
 
 
 def read_condition(written: Any, columns: ColumnTypes | None, keys: ColumnTypes | None = None) -> Condition:
@@ -137,9 +141,8 @@ def read_expression(text: str, columns: ColumnTypes | None) -> Typed | None:
 
     Example: `read_expression("quantity + 1", {"quantity": INT})` has the type `int`.
     """
-    reader = _Reader(columns, {})
-    expression = reader.read(parse(text))
-    return None if reader.faults else expression
+    expression, mistakes = typed_expression(_read(parse(text)), columns, {})
+    return None if mistakes else expression
 
 
 def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
@@ -163,264 +166,246 @@ def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tre
     return written != len(list(tree.find_all(exp.Paren)))
 
 
-class _Reader:
-    """Turns sqlglot's tree into a condition.
+class _Refused(Exception):
+    """A part that a condition cannot have."""
 
-    A part that cannot be used is a fault, and null in the result.
-    """
+    def __init__(self, message: str, fix: str = OFFER) -> None:
+        super().__init__(message, fix)
 
-    def __init__(self, columns: ColumnTypes | None, keys: ColumnTypes) -> None:
-        self.columns = columns
-        self.keys = keys
-        self.faults: list[Fault] = []
-        self.depth = 0
 
-    def boolean(self, node: exp.Expr, label: str) -> Any:
-        """Return the tree of a part that must be boolean, which a fault calls `label`."""
-        operand = self.read(node)
-        try:
-            types.require_boolean(operand, label)
-        except Unfitting as unfitting:
-            self.faults.append(Fault(unfitting.message, unfitting.fix))
-        return operand.tree
-
-    def read(self, node: exp.Expr) -> Typed:
-        """Return a part of the tree with its type.
-
-        A part that cannot be used is noted as a fault and is null.
-        """
-        self.depth += 1
-        try:
-            # The kernel compiles the tree by recursion, too, in each worker.
-            if self.depth > MAX_DEPTH:
-                self.refuse("it is nested too deeply", "Split it.")
-            return self._read(node)
-        except Unfitting as unfitting:
-            self.faults.append(Fault(unfitting.message, unfitting.fix))
-            # Null of an unknown type fits everywhere, so one mistake causes no others.
-            return Typed(("literal", None), None)
-        finally:
-            self.depth -= 1
-
-    def refuse(self, message: str, fix: str = OFFER) -> NoReturn:
-        """Raise Unfitting for this part."""
-        raise Unfitting(message, fix)
-
-    def _read(self, node: exp.Expr) -> Typed:
+def _read(node: exp.Expr, depth: int = 1) -> Tree:
+    """Return the tree of a part, without types; a part that cannot be used is `("refused", message, fix)`."""
+    try:
+        # The trees are typed and compiled by recursion, too, in each worker.
+        if depth > MAX_DEPTH:
+            raise _Refused("it is nested too deeply", "Split it.")
+        kind = type(node).__name__.lower()
         if unknown_parts := [name for name, value in node.args.items() if value and name not in _PARTS]:
-            return self.refuse(
-                f"a condition cannot have this ({type(node).__name__.lower()}, {unknown_parts[0]})"
-            )
+            raise _Refused(f"a condition cannot have this ({kind}, {unknown_parts[0]})")
         if isinstance(node, _TIGHT):
-            self._require_parentheses(node)
-        for kinds, read in _READERS:
+            _require_parentheses(node)
+        for kinds, reader in _READERS:
             if isinstance(node, kinds):
-                return read(self, node)
-        return self.refuse(f"a condition cannot have this ({type(node).__name__.lower()})")
+                return reader(node, lambda part: _read(part, depth + 1))
+        raise _Refused(f"a condition cannot have this ({kind})")
+    except _Refused as refused:
+        return ("refused", *refused.args)
 
-    def _require_parentheses(self, node: exp.Expr) -> None:
-        """Note a fault for comparisons inside of comparisons without parentheses: parsers differ on
-        `a = b < c`.
-        """
-        operands = [node.this, *(node.args.get(name) for name in ("expression", "low", "high"))]
-        if isinstance(node, exp.Escape):
-            return
-        if any(isinstance(operand, _LOOSE) for operand in operands):
-            self.faults.append(_PARENTHESES)
 
-    # leaves
+Read = Callable[[exp.Expr], Tree]
 
-    def column(self, node: exp.Expr) -> Typed:
-        column = node
-        while isinstance(column, exp.Dot):
-            column = column.this
-        # `xs[0].a`: a field of an element, which is not a path of names.
-        if isinstance(node, exp.Dot) and isinstance(column, exp.Bracket):
-            return functions.field(self.read(node.this), node.expression.name)
-        if not isinstance(column, exp.Column):
-            return self.refuse("a field is taken out of what is not a column")
-        return types.column(path_of(column), self.columns, self.keys)
 
-    def constant(self, node: exp.Literal | exp.Boolean | exp.Null) -> Typed:
-        if isinstance(node, exp.Null):
-            return constant(None)
-        if isinstance(node, exp.Boolean):
-            return constant(bool(node.this))
-        return constant(str(node.this)) if node.is_string else self.number(str(node.this))
+def _require_parentheses(node: exp.Expr) -> None:
+    """Refuse comparisons inside of comparisons without parentheses: parsers differ on `a = b < c`."""
+    operands = [node.this, *(node.args.get(name) for name in ("expression", "low", "high"))]
+    if not isinstance(node, exp.Escape) and any(isinstance(operand, _LOOSE) for operand in operands):
+        raise _Refused(_PARENTHESES.message, _PARENTHESES.fix)
 
-    def number(self, text: str) -> Typed:
-        # In Spark a literal with an exponent is a double, one with a point a decimal.
-        if "e" in text.lower():
-            return constant(float(text))
-        value = Decimal(text)
-        if value >= 2**63:
-            # Spark compares such a number with a bigint column without checking for nulls.
-            return self.refuse("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
-        if text.isdigit():
-            return constant(int(text))
-        _, digits, exponent = value.as_tuple()
-        if max(len(digits), -int(exponent)) > 38:
-            return self.refuse("a number has more than 38 digits", "Shorten it.")
-        return constant(value)
 
-    # operators
+# leaves
 
-    def paren(self, node: exp.Paren) -> Typed:
-        return self.read(node.this)
 
-    def negative(self, node: exp.Neg) -> Typed:
-        operand = self.read(node.this)
-        # A negative literal is a constant of its own: -2147483648 is an int, and 2147483648 is not.
-        if isinstance(node.this, exp.Literal) and group(operand.type) == "number":
-            value = operand.tree[1]
-            # `-value` would round a decimal to the 28 digits of Python's context.
-            return constant(value.copy_negate() if isinstance(value, Decimal) else -value)
-        return types.negated(operand)
+def _column(node: exp.Expr, read: Read) -> Tree:
+    column = node
+    while isinstance(column, exp.Dot):
+        column = column.this
+    # `xs[0].a`: a field of an element, which is not a path of names.
+    if isinstance(node, exp.Dot) and isinstance(column, exp.Bracket):
+        return ("field", read(node.this), node.expression.name)
+    if not isinstance(column, exp.Column):
+        raise _Refused("a field is taken out of what is not a column")
+    return ("column", *path_of(column))
 
-    def arithmetic(self, node: exp.Binary) -> Typed:
-        return arithmetic(_ARITHMETIC[type(node)], self.read(node.left), self.read(node.right))
 
-    def comparison(self, node: exp.Binary) -> Typed:
-        return types.compared(_COMPARISONS[type(node)], self.read(node.left), self.read(node.right))
+def _constant(node: exp.Expr, _: Read) -> Tree:
+    if isinstance(node, exp.Null):
+        return ("literal", None)
+    if isinstance(node, exp.Boolean):
+        return ("literal", bool(node.this))
+    return ("literal", str(node.this) if node.is_string else _number(str(node.this)))
 
-    def differs(self, node: exp.NullSafeNEQ) -> Typed:
-        same = types.compared("<=>", self.read(node.left), self.read(node.right))
-        return Typed(("not", same.tree), BOOLEAN)
 
-    def connected(self, node: exp.Connector) -> Typed:
-        name = "and" if isinstance(node, exp.And) else "or"
-        operands = [self.boolean(side, f"a side of `{name}`") for side in node.flatten()]
-        return Typed((name, *operands), BOOLEAN)
+def _number(text: str) -> float | int | Decimal:
+    # In Spark a literal with an exponent is a double, one with a point a decimal.
+    if "e" in text.lower():
+        return float(text)
+    value = Decimal(text)
+    if value >= 2**63:
+        # Spark compares such a number with a bigint column without checking for nulls.
+        raise _Refused("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
+    if text.isdigit():
+        return int(text)
+    _, digits, exponent = value.as_tuple()
+    if max(len(digits), -int(exponent)) > 38:
+        raise _Refused("a number has more than 38 digits", "Shorten it.")
+    return value
 
-    def negation(self, node: exp.Not) -> Typed:
-        return Typed(("not", self.boolean(node.this, "what `not` stands before")), BOOLEAN)
 
-    def between(self, node: exp.Between) -> Typed:
-        if node.args.get("symmetric"):
-            return self.refuse("`symmetric` is not used here", "Write `x between low and high`.")
-        value, low, high = (self.read(node.args[name]) for name in ("this", "low", "high"))
-        parts = types.compared(">=", value, low), types.compared("<=", value, high)
-        return Typed(("and", *(part.tree for part in parts)), BOOLEAN)
+def _instant(written: str, kind: str) -> date:
+    """Return a constant of the kind `date`, `timestamp` or `timestamp_ntz`."""
+    parts = _TIME.fullmatch(written)
+    day, time, zone = parts.groups() if parts else (None, None, None)
+    with suppress(ValueError, OverflowError):  # OverflowError: in UTC the year is not one of 1 to 9999
+        if kind == "date" and day and not time:
+            return date.fromisoformat(day)
+        if kind != "date" and day and (zone is None or kind == "timestamp"):
+            form = "%Y-%m-%d %H:%M:%S.%f" if time and "." in time else "%Y-%m-%d %H:%M:%S"
+            value = datetime.strptime(f"{day} {time or '00:00:00'}", form)
+            if kind == "timestamp":
+                value = datetime.fromisoformat(f"{value.isoformat()}{(zone or 'Z').replace('Z', '+00:00')}")
+                value = value.astimezone(timezone.utc)
+            return value
+    example = "2026-01-31" if kind == "date" else "2026-01-31 10:30:00"
+    raise _Refused(f"{written!r} is not a {kind} here", f"Write it as in `{kind}'{example}'`.")
 
-    def is_(self, node: exp.Is) -> Typed:
-        if isinstance(node.expression, exp.Null):
-            return Typed(("null", self.read(node.this).tree), BOOLEAN)
-        if isinstance(node.expression, exp.Boolean):
-            value = self.boolean(node.this, "what stands before `is`")
-            return Typed(("is", value, bool(node.expression.this)), BOOLEAN)
-        return self.refuse("`is` needs `null`, `true` or `false` behind it")
 
-    def in_(self, node: exp.In) -> Typed:
-        return types.contained([self.read(item) for item in (node.this, *node.expressions)])
+# operators
 
-    def like(self, node: exp.Like | exp.Escape) -> Typed:
-        # Spark's default.
-        escape: str | None = "\\"
-        if isinstance(node, exp.Escape):
-            escape, node = _text(node.expression), node.this
-            self._require_parentheses(node)
-        pattern = _text(node.expression)
-        value = self.read(node.this)
-        if not isinstance(node, exp.Like) or pattern is None or escape is None or len(escape) != 1:
-            fix = "Write `x like 'a%'`, or use `startswith`, `endswith` or `contains`."
-            return self.refuse("`like` needs a text in quotes behind it", fix)
-        types.require_text(value, "like")
-        try:
-            like_pattern(pattern, escape)
-        except ValueError as error:
-            return self.refuse(str(error), f"Write {escape * 2} for the character itself.")
-        tree = ("like", value.tree, pattern, escape)
-        return Typed(("not", tree) if node.args.get("negate") else tree, BOOLEAN)
 
-    def rlike(self, node: exp.RegexpLike) -> Typed:
-        return self.matched(self.read(node.this), node.expression)
+def _negative(node: exp.Expr, read: Read) -> Tree:
+    operand = read(node.this)
+    # A negative literal is a constant of its own: -2147483648 is an int, and 2147483648 is not.
+    if isinstance(node.this, exp.Literal) and not node.this.is_string and operand[0] == "literal":
+        value = operand[1]
+        # `-value` would round a decimal to the 28 digits of Python's context.
+        return ("literal", value.copy_negate() if isinstance(value, Decimal) else -value)
+    return ("negative", operand)
 
-    def matched(self, value: Typed, pattern_node: exp.Expr) -> Typed:
-        pattern = _text(pattern_node)
-        if pattern is None or group(value.type) not in ("string", None):
-            return self.refuse("`rlike` is of a text, by a pattern in quotes", "Write `x rlike '^a+$'`.")
-        try:
-            java_pattern(pattern)
-        except ValueError as error:
-            return self.refuse(str(error), _PATTERNS)
-        return Typed(("rlike", value.tree, pattern), BOOLEAN)
 
-    # choices, casts and calls
+def _connected(node: exp.Expr, read: Read) -> Tree:
+    return ("and" if isinstance(node, exp.And) else "or", *map(read, node.flatten()))
 
-    def case(self, node: exp.Case) -> Typed:
-        subject = self.read(node.this) if node.this else None
-        conditions = []
-        for branch in node.args["ifs"]:
-            if subject is None:
-                conditions.append(self.boolean(branch.this, "what `when` stands before"))
-            else:
-                conditions.append(types.compared("=", subject, self.read(branch.this)).tree)
-        results = [self.read(branch.args["true"]) for branch in node.args["ifs"]]
-        default = node.args.get("default")
-        results.append(self.read(default) if default else constant(None))
-        return types.choice(conditions, results)
 
-    def cast(self, node: exp.Cast) -> Typed:
-        if node.to.this in _TIMES and (written := _text(node.this)) is not None:
-            return functions.instant(written, _TIMES[node.to.this])
-        to = _CASTS.get(node.to.this)
-        if to is None or type(node) is not exp.TryCast:
-            return self.refuse(f"a condition cannot cast to {node.to.sql('spark').lower()}")
-        return functions.cast(self.read(node.this), to)
+def _between(node: exp.Expr, read: Read) -> Tree:
+    if node.args.get("symmetric"):
+        raise _Refused("`symmetric` is not used here", "Write `x between low and high`.")
+    value, low, high = (read(node.args[name]) for name in ("this", "low", "high"))
+    return ("and", (">=", value, low), ("<=", value, high))
 
-    def trim(self, node: exp.Trim) -> Typed:
-        if node.expression or node.args.get("position"):
-            return self.refuse("`trim` removes blanks only here", "Write `trim(x)`.")
-        return functions.call("trim", [self.read(node.this)])
 
-    def substring(self, node: exp.Substring) -> Typed:
-        # the parser fills these in without counting them
-        parts = (node.this, node.args.get("start"), node.args.get("length"))
-        operands = [self.read(part) for part in parts if part is not None]
-        functions.require_number_of_arguments("substring", len(operands))
-        return functions.call("substring", operands)
+def _is(node: exp.Expr, read: Read) -> Tree:
+    if isinstance(node.expression, exp.Null):
+        return ("null", read(node.this))
+    if isinstance(node.expression, exp.Boolean):
+        return ("is", read(node.this), bool(node.expression.this))
+    raise _Refused("`is` needs `null`, `true` or `false` behind it")
 
-    def bracket(self, node: exp.Bracket) -> Typed:
-        if len(node.expressions) != 1:
-            return self.refuse("brackets hold one number or key", "Write `xs[0]` or `m['key']`.")
-        return functions.element(self.read(node.this), self.read(node.expressions[0]))
 
-    def call(self, node: exp.Anonymous) -> Typed:
-        name = str(node.this).lower()
-        if name not in functions.NAMES:
-            return self.refuse(f"a condition cannot call `{name}`")
-        if name == "regexp_like" and len(node.expressions) == 2:
-            return self.matched(self.read(node.expressions[0]), node.expressions[1])
-        operands = [self.read(argument) for argument in node.expressions]
-        functions.require_number_of_arguments(name, len(operands))
-        if name == "if":
-            return types.choice([self.boolean(node.expressions[0], "what `if` tests")], operands[1:])
-        return functions.call(name, operands)
+def _like(node: exp.Expr, read: Read) -> Tree:
+    # Spark's default.
+    escape: str | None = "\\"
+    if isinstance(node, exp.Escape):
+        escape, node = _text(node.expression), node.this
+        _require_parentheses(node)
+    pattern = _text(node.expression)
+    if not isinstance(node, exp.Like) or pattern is None or escape is None or len(escape) != 1:
+        fix = "Write `x like 'a%'`, or use `startswith`, `endswith` or `contains`."
+        raise _Refused("`like` needs a text in quotes behind it", fix)
+    try:
+        like_pattern(pattern, escape)
+    except ValueError as error:
+        raise _Refused(str(error), f"Write {escape * 2} for the character itself.") from None
+    tree = ("like", read(node.this), pattern, escape)
+    return ("not", tree) if node.args.get("negate") else tree
+
+
+# choices, casts and calls
+
+
+def _case(node: exp.Expr, read: Read) -> Tree:
+    subject = read(node.this) if node.this else None
+    branches = []
+    for branch in node.args["ifs"]:
+        condition = read(branch.this) if subject is None else ("=", subject, read(branch.this))
+        branches.append((condition, read(branch.args["true"])))
+    default = node.args.get("default")
+    return ("case", *branches, read(default) if default else ("literal", None))
+
+
+def _cast(node: exp.Expr, read: Read) -> Tree:
+    to = node.to.this  # type: ignore[attr-defined]
+    if to in _TIMES and (written := _text(node.this)) is not None:
+        return ("literal", _instant(written, _TIMES[to]))
+    if to not in _CASTS or type(node) is not exp.TryCast:
+        raise _Refused(f"a condition cannot cast to {node.to.sql('spark').lower()}")  # type: ignore[attr-defined]
+    return ("cast", _CASTS[to], read(node.this))
+
+
+def _trim(node: exp.Expr, read: Read) -> Tree:
+    if node.expression or node.args.get("position"):
+        raise _Refused("`trim` removes blanks only here", "Write `trim(x)`.")
+    return ("call", "trim", read(node.this))
+
+
+def _substring(node: exp.Expr, read: Read) -> Tree:
+    # The parser fills these in without counting them.
+    parts = (node.this, node.args.get("start"), node.args.get("length"))
+    return _called("substring", [part for part in parts if part is not None], read)
+
+
+def _bracket(node: exp.Expr, read: Read) -> Tree:
+    if len(node.expressions) != 1:
+        raise _Refused("brackets hold one number or key", "Write `xs[0]` or `m['key']`.")
+    return ("call", "at", read(node.this), read(node.expressions[0]))
+
+
+def _call(node: exp.Expr, read: Read) -> Tree:
+    return _called(str(node.this).lower(), node.expressions, read)
+
+
+def _called(name: str, arguments: list[exp.Expr], read: Read) -> Tree:
+    if name not in _ARGUMENTS:
+        raise _Refused(f"a condition cannot call `{name}`")
+    least, most = _ARGUMENTS[name]
+    count = len(arguments)
+    if not least <= count <= most:
+        most_text = "more" if most == _MANY else most
+        allowed = str(least) if least == most else f"{least} or {most_text}"
+        raise _Refused(f"`{name}` takes {allowed} arguments, not {count}", "Write as many.")
+    return _call_of(name, [read(argument) for argument in arguments])
+
+
+def _call_of(name: str, operands: list[Tree]) -> Tree:
+    """Return the tree of a call; several functions are other spellings of an operation."""
+    if name == "if":
+        return ("case", (operands[0], operands[1]), operands[2])
+    if name == "nvl2":
+        return ("case", (("not", ("null", operands[0])), operands[1]), operands[2])
+    if name == "isnull":
+        return ("null", operands[0])
+    if name == "isnotnull":
+        return ("not", ("null", operands[0]))
+    if name in _OPERATIONS:
+        return (_OPERATIONS[name], *operands)
+    return ("call", _SPELLINGS.get(name, name), *operands)
 
 
 def _text(node: exp.Expr) -> str | None:
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
 
-_READERS: tuple[tuple[Any, Callable[[_Reader, Any], Typed]], ...] = (
-    ((exp.Column, exp.Dot), _Reader.column),
-    ((exp.Literal, exp.Boolean, exp.Null), _Reader.constant),
-    (exp.Paren, _Reader.paren),
-    (exp.Neg, _Reader.negative),
-    (tuple(_ARITHMETIC), _Reader.arithmetic),
-    (tuple(_COMPARISONS), _Reader.comparison),
-    (exp.NullSafeNEQ, _Reader.differs),
-    ((exp.And, exp.Or), _Reader.connected),
-    (exp.Not, _Reader.negation),
-    (exp.Between, _Reader.between),
-    (exp.Is, _Reader.is_),
-    (exp.In, _Reader.in_),
-    ((exp.Like, exp.Escape), _Reader.like),
-    (exp.RegexpLike, _Reader.rlike),
-    (exp.Substring, _Reader.substring),
-    (exp.Bracket, _Reader.bracket),
-    (exp.Case, _Reader.case),
-    (exp.Cast, _Reader.cast),
-    (exp.Trim, _Reader.trim),
-    (exp.Anonymous, _Reader.call),
+def _binary(names: dict[type[exp.Expr], str]) -> Callable[[Any, Read], Tree]:
+    return lambda node, read: (names[type(node)], read(node.left), read(node.right))
+
+
+_READERS: tuple[tuple[Any, Callable[[Any, Read], Tree]], ...] = (
+    ((exp.Column, exp.Dot), _column),
+    ((exp.Literal, exp.Boolean, exp.Null), _constant),
+    (exp.Paren, lambda node, read: read(node.this)),
+    (exp.Neg, _negative),
+    (tuple(_ARITHMETIC), _binary(_ARITHMETIC)),
+    (tuple(_COMPARISONS), _binary(_COMPARISONS)),
+    (exp.NullSafeNEQ, lambda node, read: ("not", ("<=>", read(node.left), read(node.right)))),
+    ((exp.And, exp.Or), _connected),
+    (exp.Not, lambda node, read: ("not", read(node.this))),
+    (exp.Between, _between),
+    (exp.Is, _is),
+    (exp.In, lambda node, read: ("in", *map(read, (node.this, *node.expressions)))),
+    ((exp.Like, exp.Escape), _like),
+    (exp.Substring, _substring),
+    (exp.Bracket, _bracket),
+    (exp.Case, _case),
+    (exp.Cast, _cast),
+    (exp.Trim, _trim),
+    (exp.Anonymous, _call),
 )
