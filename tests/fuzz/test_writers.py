@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Any, get_args
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -25,7 +25,7 @@ from tests.fuzz.test_blocks import COUNT, FIRST
 from tidegate.formats.avro.write import avro_schema
 from tidegate.formats.debezium import envelope_columns
 from tidegate.formats.protobuf.derived import protobuf_schema
-from tidegate.formats.schemas import KeyFormat, SinkFormat
+from tidegate.formats.registry import names_of_formats
 from tidegate.spark.outbox import KeyColumns, MessageValues, hops
 from tidegate.spec import Payload, SinkSchema
 
@@ -235,10 +235,13 @@ def _forms(expected_value: Any) -> list[Any]:
     )
 
 
-KEY_PAYLOADS = [Payload(format_, is_key=True) for format_ in get_args(KeyFormat) if format_ != "text"]
+KEY_PAYLOADS = [
+    Payload(name, is_key=True)
+    for name in names_of_formats(lambda format_: format_.is_sent and format_.key_decoder)
+]
 VALUE_PAYLOADS = [
     Payload(format_, with_key, enveloped=enveloped)
-    for format_ in get_args(SinkFormat)
+    for format_ in names_of_formats(lambda format_: format_.is_sent)
     for with_key in (False, True)
     for enveloped in ((True,) if format_ == "debezium" else (False,) if format_ == "json" else (False, True))
 ]

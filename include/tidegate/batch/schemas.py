@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tidegate.app.root import App
 from tidegate.errors import SchemaRefused, SchemaUnknown
-from tidegate.formats.avro.schema import pin_avro
-from tidegate.formats.json.schema import pin_json_schema
-from tidegate.formats.protobuf.schema import pin_protobuf
-from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas, WriterSchema
+from tidegate.formats.registry import language_of
+from tidegate.formats.schemas import SchemaFault, SourceSchemas, WriterSchema
 from tidegate.kafka.registry import SchemaRegistry, SubjectVersion
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
@@ -79,7 +77,7 @@ def _versions(client: SchemaRegistry, subject: str, planned: PlannedWriters) -> 
 def _pinned(client: SchemaRegistry, version: SubjectVersion) -> WriterSchema:
     schema = version.schema
     try:
-        pinned = _pin(schema.kind, schema.text, dict(schema.imports))
+        pinned = language_of(schema.kind).pin(schema.text, dict(schema.imports))
     except SchemaFault as fault:
         raise SchemaRefused(
             f"Version {version.version} of {version.subject} in the schema registry at {client.config.url} "
@@ -87,9 +85,3 @@ def _pinned(client: SchemaRegistry, version: SubjectVersion) -> WriterSchema:
             "Delete the version there if nothing was written by it, or name other `subjects`.",
         ) from None
     return WriterSchema(version.subject, version.version, version.id, pinned)
-
-
-def _pin(kind: str, text: str, imports: dict[str, str]) -> PinnedSchema:
-    if kind == "JSON":
-        return pin_json_schema(text, imports)
-    return pin_avro(text, imports) if kind == "AVRO" else pin_protobuf(text, imports)

@@ -5,7 +5,6 @@ value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,11 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.formats import binary
-from tidegate.formats.avro import AvroDecoder
-from tidegate.formats.avro.schema import pinned_avro
 from tidegate.formats.decoded import Decoded, Decoder, malformed
-from tidegate.formats.protobuf import ProtobufDecoder
-from tidegate.formats.protobuf.schema import ProtoSchema, pinned_protobuf
 from tidegate.formats.reasons import Reason
 from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas
 from tidegate.formats.wire import Cursor, Ints, Wire
@@ -150,66 +145,26 @@ def _unframed(value: bytes) -> str:
 
 
 def schemaful_decoder(
-    format_: str, columns: pa.Schema, schemas: SourceSchemas, message: str | None
+    columns: pa.Schema,
+    schemas: SourceSchemas,
+    of_file: Callable[[PinnedSchema], Decoder],
+    of_writer: Callable[[PinnedSchema, Indexes], Subdecoder],
+    has_indexes: bool = False,
 ) -> Decoder:
-    """Return the decoder of a source's records.
+    """Return the decoder of records by the schema of a file, or by the schemas of a registry.
 
     Args:
-        message: The full name of the Protobuf message; None for Avro.
+        of_file: Makes the decoder of the file's schema.
+        of_writer: Makes the decoder of one writer's schema, and of one message in it.
 
-    Raises SchemaFault if the columns do not fit the file's schema.
+    Raises SchemaFault if there is no schema, or if the columns do not fit the file's schema.
     """
-    if schemas.writers is None:
-        return file_decoder(format_, columns, schemas.reader, message)
-    if schemas.reader is not None:
-        file_decoder(format_, columns, schemas.reader, message)  # checked now: it must fit any writer
-    pinned = {writer.id: writer.schema for writer in schemas.writers}
-    if format_ == "avro":
-        reader = pinned_avro(schemas.reader) if schemas.reader else None
-        return ConfluentDecoder(
-            columns,
-            pinned,
-            lambda schema, _: AvroDecoder(columns, pinned_avro(schema), reader),
-            has_indexes=False,
-        )
-    return ConfluentDecoder(columns, pinned, _by_indexes(columns, schemas.reader, message), has_indexes=True)
-
-
-def file_decoder(
-    format_: str, columns: pa.Schema, schema: PinnedSchema | None, message: str | None
-) -> AvroDecoder | ProtobufDecoder:
-    """Return the decoder of records that are written by the file's schema.
-
-    Raises SchemaFault if there is no schema, or if the columns do not fit it.
-    """
-    if schema is None:
+    if schemas.writers is None and schemas.reader is None:
         raise SchemaFault("the source has neither a schema file nor a registry")
-    if format_ == "avro":
-        reader = pinned_avro(schema)
-        return AvroDecoder(columns, reader, reader)
-    return ProtobufDecoder(columns, pinned_protobuf(schema), message or "")
-
-
-def _by_indexes(
-    columns: pa.Schema, reader: PinnedSchema | None, message: str | None
-) -> Callable[[PinnedSchema, tuple[int, ...]], Subdecoder]:
-    parsed = pinned_protobuf(reader) if reader else None
-    return partial(_proto_decoder, columns, parsed, message)
-
-
-def _proto_decoder(
-    columns: pa.Schema,
-    reader: ProtoSchema | None,
-    message: str | None,
-    schema: PinnedSchema,
-    indexes: tuple[int, ...],
-) -> Subdecoder:
-    """Return a decoder by the field numbers of the file, or else by those of the writer's message."""
-    writer = pinned_protobuf(schema)
-    name = writer.at(indexes)
-    if name is None:
-        raise SchemaFault(f"it has no message at {list(indexes)}")
-    if message is not None and name != message:
-        raise SchemaFault(f"it is a `{name}`, and not a `{message}`")
-    # without a file, older writers lack columns that were added later: these are null
-    return ProtobufDecoder(columns, reader or writer, name, lenient=reader is None)
+    # checked now, also with a registry: the file's schema must fit the columns with any writer
+    by_file = of_file(schemas.reader) if schemas.reader is not None else None
+    if schemas.writers is None:
+        assert by_file is not None, "there is a schema file or a registry"
+        return by_file
+    pinned = {writer.id: writer.schema for writer in schemas.writers}
+    return ConfluentDecoder(columns, pinned, of_writer, has_indexes)

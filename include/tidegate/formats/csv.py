@@ -23,6 +23,7 @@ import pyarrow.types as pt
 
 from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.json.columns import ColumnBuilder
+from tidegate.formats.registry import Format
 from tidegate.formats.text import NOT_UTF8, texts_of
 
 _LINE_END = r"(?:\r\n|\n|\r)\z"
@@ -304,3 +305,13 @@ def _note(mask: pa.BooleanArray, why: str, faults: dict[int, str]) -> None:
     if mask.true_count:
         for row in map(int, np.flatnonzero(pc.fill_null(mask, False))):
             faults.setdefault(row, why)
+
+
+FORMATS = (
+    Format(
+        "csv",
+        lambda layout: CsvDecoder(layout.columns, layout.csv),
+        is_flat=True,
+        renaming="Rename it in `columns`: fields of CSV are known by their places.",
+    ),
+)

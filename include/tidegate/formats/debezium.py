@@ -26,6 +26,8 @@ from tidegate.formats.json import (
     objects_of,
     with_current_names,
 )
+from tidegate.formats.records import RecordLayout
+from tidegate.formats.registry import Format
 from tidegate.kernel.json_text import json_texts, object_texts
 
 _ROW_OPERATIONS = ("c", "u", "r")
@@ -217,3 +219,20 @@ def _operations(before: pa.StructArray, after: pa.StructArray) -> pa.StringArray
 
 def _or_null(values: pa.Array) -> pa.StringArray:
     return pc.fill_null(json_texts(values), "null")
+
+
+def _decoder(layout: RecordLayout) -> DebeziumDecoder:
+    fields = None if layout.sequence is None else layout.sequence.of_source
+    return DebeziumDecoder(layout.columns, layout.key, layout.aliases, fields)
+
+
+FORMATS = (
+    Format(
+        "debezium",
+        _decoder,
+        null_key_decoder=DebeziumKeyDecoder,
+        is_json=True,
+        has_envelope=True,
+        is_sent=True,
+    ),
+)

@@ -8,9 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.formats.confluent import schemaful_decoder
-from tidegate.formats.csv import CsvDecoder
-from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
 from tidegate.formats.decoded import Decoded, Decoder, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
@@ -23,8 +20,9 @@ from tidegate.formats.records import (
     SequenceParts,
     pack_headers,
 )
+from tidegate.formats.registry import formats
 from tidegate.formats.rows import EMPTY, PART, explode, meant_rows, sequence_texts, with_replayed_root
-from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
+from tidegate.formats.text import texts_of
 from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
 
 _INTERNAL = pa.schema(
@@ -79,7 +77,7 @@ class FrameDecoder:
         self._layout = layout
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
-        self._values = WatchedDecoder(_decoder(layout))
+        self._values = WatchedDecoder(formats()[layout.format].decoder(layout))
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
         self._key_parts = _watched(_key_decoder(layout))
         self._own_key_columns = _watched(_own_key_decoder(layout))
@@ -260,7 +258,7 @@ class FrameDecoder:
         ]
         if self._layout.sequence is not None:
             has_no_sequence = rows.column(SEQUENCE).is_null()
-            if self._layout.format == "debezium":
+            if formats()[self._layout.format].has_envelope:
                 has_no_sequence = pc.and_not(
                     has_no_sequence, rows.column("__null_value")
                 )  # Debezium sends it right behind the deletion, which has the sequence
@@ -306,23 +304,6 @@ def _watched(decoder: Decoder | None) -> Decoder | None:
     return None if decoder is None else WatchedDecoder(decoder)
 
 
-def _decoder(layout: RecordLayout) -> Decoder:
-    if layout.format == "json":
-        if layout.schemas:
-            from tidegate.formats.json.checks import json_decoder  # late: `jsonschema` is an extra
-
-            return json_decoder(layout.columns, layout.schemas, layout.aliases)
-        return JsonDecoder(layout.columns, layout.aliases)
-    if layout.format == "csv":
-        return CsvDecoder(layout.columns, layout.csv)
-    if layout.format == "debezium":
-        fields = None if layout.sequence is None else layout.sequence.of_source
-        return DebeziumDecoder(layout.columns, layout.key, layout.aliases, fields)
-    if layout.format in ("avro", "protobuf"):
-        return schemaful_decoder(layout.format, layout.columns, layout.schemas, layout.message)
-    return StringDecoder() if layout.format == "string" else BytesDecoder()
-
-
 def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.Array]) -> pa.StringArray:
     """Return the sequence of each row as one text."""
     if decoded.sequence is not None:
@@ -337,8 +318,9 @@ def _key_decoder(layout: RecordLayout) -> Decoder | None:
     if layout.key_columns.names:
         return None
     schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
-    if layout.format == "debezium":
-        return DebeziumKeyDecoder(schema, layout.aliases)
+    null_key_decoder = formats()[layout.format].null_key_decoder
+    if null_key_decoder is not None:
+        return null_key_decoder(schema, layout.aliases)
     return JsonDecoder(schema, layout.aliases) if len(schema) > 1 else None
 
 
@@ -346,9 +328,9 @@ def _own_key_decoder(layout: RecordLayout) -> Decoder | None:
     """Return what decodes the columns of the records' own keys; None if the keys have no columns."""
     if layout.key_format == "text":
         return None
-    if layout.key_format == "json":
-        return JsonDecoder(layout.key_columns)
-    return schemaful_decoder(layout.key_format, layout.key_columns, layout.key_schemas, None)
+    decoder = formats()[layout.key_format].key_decoder
+    assert decoder is not None, "the pipeline file was checked"
+    return decoder(layout.key_columns, layout.key_schemas)
 
 
 def _of_key(reason: str) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -98,7 +97,7 @@ class RecordLayout:
         key_schemas: The schemas of the record's own key.
     """
 
-    format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
+    format: str
     columns: pa.Schema
     key: tuple[str, ...] = ()
     timestamp: str | None = None
@@ -109,7 +108,7 @@ class RecordLayout:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     csv: CsvDialect = DEFAULT_DIALECT
     sequence: SequenceParts | None = None
-    key_format: Literal["text", "json", "avro", "protobuf"] = "text"
+    key_format: str = "text"
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     row_columns: pa.Schema = field(init=False)

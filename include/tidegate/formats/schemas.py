@@ -5,15 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """The language of a schema's text, as registries call it."""
-SinkFormat = Literal["json", "debezium", "avro", "protobuf"]
-KeyFormat = Literal["text", "json", "avro", "protobuf"]
 WIRE_PREFIX = struct.Struct(">bI")
 """The first bytes of a record in Confluent's wire format: a zero, and the schema's id in a registry."""
+
+
+_MOST_BYTES = 1_000_000
+"""The allowed size of a schema file."""
 
 
 class SchemaFault(Exception):
@@ -119,7 +122,7 @@ class Payload:
         enveloped: Whether the values contain the value before, as those in `debezium` always do.
     """
 
-    format: SinkFormat | KeyFormat = "json"
+    format: str = "json"
     with_key: bool = False
     owner: str = ""
     schema: SinkSchema | None = None
@@ -135,3 +138,31 @@ class Payload:
         if self.owner:
             name += f"_{crc32(self.owner.encode()):08x}"
         return f"{name}_with_key" if self.with_key else name
+
+
+def id_prefix(schema: SinkSchema) -> bytes:
+    """Return the first bytes of messages of a schema: none if it has no id."""
+    return b"" if schema.id is None else WIRE_PREFIX.pack(0, schema.id)
+
+
+def schema_text(path: Path) -> str:
+    """Return the text of a schema file.
+
+    Raises SchemaFault if it cannot be read, is too large or not UTF-8.
+    """
+    try:
+        return schema_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise SchemaFault("it is not UTF-8") from None
+
+
+def schema_bytes(path: Path) -> bytes:
+    """Return the content of a schema file. Raises SchemaFault if it cannot be read, or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)  # one byte more shows that the file is too large
+    except OSError as error:
+        raise SchemaFault(f"it cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_BYTES:
+        raise SchemaFault(f"it has more than {_MOST_BYTES} bytes")
+    return data

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.registry import Format
 
 NOT_UTF8 = "it is not UTF-8"
 
@@ -58,3 +59,9 @@ def _is_utf8(value: bytes) -> bool:
 
 def _as_struct(column: pa.Array, schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays([column], fields=list(schema), mask=column.is_null())
+
+
+FORMATS = (
+    Format("string", lambda _: StringDecoder(), columns=StringDecoder.schema),
+    Format("bytes", lambda _: BytesDecoder(), columns=BytesDecoder.schema),
+)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.formats.registry import formats
 from tidegate.kafka.records import Slice
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.shuffle import REPORT, SLOT, Report, SliceReport, rows_of, times_before
@@ -191,8 +192,9 @@ class FieldCounter:
     """Counts the fields of one slice."""
 
     def __init__(self, layout: RecordLayout) -> None:
+        format_ = formats()[layout.format]
         self._columns = layout.columns.names
-        self._is_sampled = layout.format == "json"
+        self._is_sampled = format_.is_json and not format_.has_envelope
         # Records from before a column was renamed have its older name, which is no typo.
         older = (name for names in layout.aliases.values() for name in names)
         self._declared = {*self._columns, *older}

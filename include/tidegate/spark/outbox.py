@@ -16,15 +16,11 @@ from pyspark.sql.types import StructField, StructType
 
 from tidegate.errors import RecordTooLarge, SchemaRefused
 from tidegate.formats import EMISSION, INPUT, JsonDecoder
-from tidegate.formats.avro.schema import parse_avro
-from tidegate.formats.avro.write import avro_writer
 from tidegate.formats.binary import Write, joined
 from tidegate.formats.debezium import SOURCE_TEXTS, envelope_texts, enveloped
-from tidegate.formats.protobuf.derived import DERIVED, derived_schema, numbers_of
-from tidegate.formats.protobuf.schema import proto_from_json
-from tidegate.formats.protobuf.write import message_indexes, protobuf_writer
 from tidegate.formats.reasons import Reason
-from tidegate.formats.schemas import WIRE_PREFIX, Payload, SinkSchema, Unwritable
+from tidegate.formats.registry import formats
+from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
 from tidegate.storage.outbox import (
@@ -179,15 +175,9 @@ class MessageValues:
 @lru_cache(maxsize=32)
 def _writer(format_: str, schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
     """Return the prefix of each value, and the function that writes the rest."""
-    prefix = b"" if schema.id is None else WIRE_PREFIX.pack(0, schema.id)
-    if format_ == "avro":
-        return prefix, avro_writer(parse_avro(schema.text), columns)
-    if schema.compiled:
-        compiled, message = proto_from_json(schema.compiled), schema.message
-    else:
-        compiled, message = derived_schema(columns, numbers_of(schema.text)), DERIVED
-    indexes = message_indexes(compiled, message) if prefix else b""
-    return prefix + indexes, protobuf_writer(compiled, message, columns)
+    messages = formats()[format_].messages
+    assert messages is not None, "only formats with a schema are written by one"
+    return messages.writer(schema, columns)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
 
 from tidegate.errors import PipelineInvalid, Problem
-from tidegate.formats.avro.schema import pinned_avro
-from tidegate.formats.avro.write import encoded_value
+from tidegate.formats.registry import formats
 from tidegate.formats.schemas import SchemaFault
 from tidegate.spec.exact import exact, exact_text
 from tidegate.spec.grammar import Grammar
@@ -31,7 +30,6 @@ from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.names import repeated_name
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import with_suites
-from tidegate.spec.schemas import BINARY
 from tidegate.spec.scope import Model
 from tidegate.spec.source import Source
 from tidegate.spec.told import as_problems
@@ -444,25 +442,26 @@ def _payload(record: WrittenRecord, source: Source) -> bytes | None:
     Raises TypeError if the format needs a text and the value is none; SchemaFault if it does not fit the
     schema.
     """
-    format_ = source.format
+    format_ = formats()[source.format]
     if record.base64 is not None:
         return record.base64
     if record.raw is not None:
         return record.raw.encode("utf-8", "surrogatepass")  # a case may test an unpaired surrogate, too
     if record.value is None:
         return None
-    if format_ in ("json", "debezium"):
+    if format_.is_json:
         # `json.dumps` would round decimals to doubles, and the case would test another value.
         return exact_text(exact(record.value)).encode()
-    if format_ in BINARY:
+    if format_.needs_schema:
         return _binary(record.value, source)
     if not isinstance(record.value, str):
-        raise TypeError(f"the value of `format: {format_}` is a text, not {shown(record.value)}")
+        raise TypeError(f"the value of `format: {format_.name}` is a text, not {shown(record.value)}")
     return record.value.encode("utf-8", "surrogatepass")
 
 
 def _binary(value: Any, source: Source) -> bytes:
-    """Encode a value as Avro. It is written in JSON as Avro's schemas write defaults. Raises SchemaFault."""
-    if source.format != "avro" or source.schemas.reader is None:
+    """Encode a value by its schema; of Avro it is written in JSON as defaults are. Raises SchemaFault."""
+    language, reader = formats()[source.format].language, source.schemas.reader
+    if language is None or language.encode is None or reader is None:
         raise SchemaFault(f"a value of `format: {source.format}` cannot be made of JSON")
-    return encoded_value(pinned_avro(source.schemas.reader), value, "$")
+    return language.encode(reader, value)

@@ -6,18 +6,14 @@ Schema files are beside the pipeline file. They are read with it, and a plan sto
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
-from tidegate.formats.avro.schema import avro_columns, pin_avro, pinned_avro
-from tidegate.formats.confluent import file_decoder
-from tidegate.formats.json.schema import pin_json_schema, pinned_json_schema
-from tidegate.formats.protobuf.schema import ProtoSchema, pinned_protobuf, proto_columns, proto_to_json
+from tidegate.formats.protobuf.schema import ProtoSchema
+from tidegate.formats.registry import formats
 from tidegate.formats.schemas import PinnedSchema, SchemaFault
 from tidegate.spec import names
 from tidegate.spec.arrow import arrow_schema, type_of
@@ -26,12 +22,6 @@ from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.scope import Model, distinct, require_filled, scope_of
 
-BINARY = ("avro", "protobuf")
-"""Formats that need schemas."""
-WITH_SCHEMAS = ("json", *BINARY)
-"""Formats that can have schemas."""
-
-_ENDINGS = {"avro": (".avsc",), "protobuf": (".proto", ".desc"), "json": (".json",)}
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _SUBJECT = re.compile(r"[^\s/\\\x00-\x1f]{1,249}")
 _MESSAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -100,13 +90,14 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
     format_ = info.data.get("format")
     if name is None or format_ is None:
         return name
-    if format_ not in WITH_SCHEMAS:
+    language = formats()[format_].language
+    if language is None:
         fix = "Leave it out, or write `format: json`, `avro` or `protobuf`."
         raise mistake(f"`format: {format_}` has no schema file", fix)
-    path = schema_path(name, format_, _ENDINGS[format_], scope_of(info).folder)
+    path = schema_path(name, format_, language.endings, scope_of(info).folder)
     require_schema_file(name, path)
     try:
-        scope_of(info).reader = _pinned(format_, path)
+        scope_of(info).reader = language.read(path)
     except SchemaFault as fault:
         raise mistake(f"{name}: {fault}", "Correct the schema; tidegate guesses nothing.") from None
     return name
@@ -134,64 +125,6 @@ def require_schema_file(name: str, path: Path) -> None:
         raise mistake(f"there is no file {name!r}", did_you_mean(path.name, existing, fix))
 
 
-def _pinned(format_: str, path: Path) -> PinnedSchema:
-    if format_ == "avro":
-        return pin_avro(schema_text(path), {})
-    if format_ == "json":
-        return pin_json_schema(schema_text(path), {})
-    from tidegate.formats.protobuf.schema import descriptor_schema, proto_schema  # late: an extra
-
-    if path.suffix == ".desc":
-        return PinnedSchema(proto_to_json(descriptor_schema(_bytes(path))))
-    text = schema_text(path)
-    return PinnedSchema(proto_to_json(proto_schema(text, dict(imported_texts(path.parent, text)))))
-
-
-def imported_texts(folder: Path, text: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files that a `.proto` file imports from its folder, also indirectly.
-
-    A file comes after the files that it imports. Raises SchemaFault if one cannot be read.
-
-    Args:
-        folder: The folder from which imports are found.
-        text: The text of the importing file.
-    """
-    return _imports(folder, text, set())
-
-
-def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    for name in _IMPORT.findall(text):
-        # Other imports, such as `google/protobuf/timestamp.proto`, come with the compiler.
-        if name not in seen and _PATH.fullmatch(name) and (folder / name).is_file():
-            # before the recursion: files that import each other would otherwise never end
-            seen.add(name)
-            imported = schema_text(folder / name)
-            yield from _imports(folder, imported, seen)
-            yield name, imported
-
-
-def schema_text(path: Path) -> str:
-    """Return the text of a schema file.
-
-    Raises SchemaFault if it cannot be read, is too large or not UTF-8.
-    """
-    try:
-        return _bytes(path).decode()
-    except UnicodeDecodeError:
-        raise SchemaFault("it is not UTF-8") from None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)  # one byte more shows that the file is too large
-    except OSError as error:
-        raise SchemaFault(f"it cannot be read: {error.strerror}") from None
-    if len(data) > _MOST_BYTES:
-        raise SchemaFault(f"it has more than {_MOST_BYTES} bytes")
-    return data
-
-
 # the message
 
 
@@ -203,13 +136,14 @@ def check_message(name: str | None, info: Info) -> str | None:
     format_, reader = info.data.get("format"), scope_of(info).reader
     if format_ is None or "schema_file" not in info.data:
         return name
-    if format_ != "protobuf":
+    language = formats()[format_].language
+    if language is None or language.messages is None:
         if name is not None:
             raise mistake(f"`format: {format_}` has no messages", "Leave `message` out.")
         return name
     if name is not None and not _MESSAGE.fullmatch(name):
         raise mistake(f"{name!r} is not a message's name", "Write it in full, such as `shop.Stock`.")
-    return name if reader is None else message_of(pinned_protobuf(reader), name)
+    return name if reader is None else message_of(language.messages(reader.text), name)
 
 
 def message_of(schema: ProtoSchema, name: str | None) -> str:
@@ -240,12 +174,13 @@ def check_registry(registry: Registry | None, info: Info) -> Registry | None:
     format_ = info.data.get("format")
     if format_ is None or "schema_file" not in info.data:
         return registry
-    if format_ not in WITH_SCHEMAS:
+    language = formats()[format_].language
+    if language is None:
         if registry is not None:
             raise mistake(f"`format: {format_}` has no schemas", "Leave `registry` out.")
         return registry
-    if format_ in BINARY and registry is None and info.data["schema_file"] is None:
-        example = f"schema: schemas/stock{_ENDINGS[format_][0]}"
+    if formats()[format_].needs_schema and registry is None and info.data["schema_file"] is None:
+        example = f"schema: schemas/stock{language.endings[0]}"
         raise mistake(
             f"`format: {format_}` needs a schema", f"Write `{example}`, or `registry: {{}}` for a registry's."
         )
@@ -267,16 +202,14 @@ def record_name(format_: str, reader: PinnedSchema | None, message: str | None) 
     unknown.
 
     Args:
-        format_: `avro`, `protobuf` or `json`.
+        format_: A format that can have schemas.
         reader: The reader's schema; None if the source has no schema file.
-        message: The message of Protobuf; None for other formats.
+        message: The message in the schema; None if the schema describes one record only.
     """
-    if reader is None or format_ == "protobuf":
+    language = formats()[format_].language
+    if reader is None or language is None or language.messages is not None:
         return message
-    if format_ == "avro":
-        return pinned_avro(reader).name or None
-    contents = pinned_json_schema(reader).contents
-    return contents.get("title") if isinstance(contents, dict) else None
+    return language.record_name(reader)
 
 
 # the columns
@@ -298,27 +231,18 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
         return written or ()
     if "message" not in info.data:
         return written or ()  # its mistake is reported already
-    message = info.data["message"]
+    message, language = info.data["message"], formats()[format_].language
+    assert language is not None, "the format has a schema"
     try:
         if written is None:
-            fields = _columns_of(format_, reader, message or "")
+            fields = language.columns(reader, message or "")
             return tuple(_column(field.name, field.type) for field in fields)
-        if format_ in BINARY:
-            file_decoder(format_, arrow_schema(written), reader, message)
+        if language.check is not None:
+            language.check(arrow_schema(written), reader, message)
     except SchemaFault as fault:
         fix = "Write `columns:` with the columns that you need, in the types of docs/json-and-csv.md."
         raise mistake(f"{fault}", fix) from None
     return written
-
-
-def _columns_of(format_: str, reader: PinnedSchema, message: str) -> pa.Schema:
-    if format_ == "avro":
-        return avro_columns(pinned_avro(reader))
-    if format_ == "protobuf":
-        return proto_columns(pinned_protobuf(reader), message)
-    from tidegate.formats.json.schema import json_schema_columns  # late: an extra
-
-    return json_schema_columns(pinned_json_schema(reader))
 
 
 def _column(name: str, type_: Any) -> Column:

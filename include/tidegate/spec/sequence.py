@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.types import INTEGERS, Type
+from tidegate.formats.registry import formats
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.durations import Duration
 from tidegate.spec.mistakes import as_mistake, mistake
@@ -89,10 +90,11 @@ def check_sequence(sequence: Sequence | None, info: Info) -> Sequence | None:
     # Both or neither.
     if (sequence.columns is None) == (sequence.source is None):
         raise mistake("a sequence is made of `columns`, or of fields of Debezium's `source`", _EXAMPLE)
-    if data.get("format") == "debezium" and sequence.columns is not None:
+    format_ = formats().get(data.get("format", ""))
+    if format_ is not None and format_.has_envelope and sequence.columns is not None:
         fix = 'Use the position in the log of the database: `source: "lsn bigint"`.'
         raise mistake("a deletion has no row, and so no `columns` that could order it", fix)
-    if data.get("format") not in ("debezium", None) and sequence.source is not None:
+    if format_ is not None and not format_.has_envelope and sequence.source is not None:
         raise mistake("only `format: debezium` has an envelope with `source`", "Use `columns: [version]`.")
     if data.get("explode") is not None:
         fix = "Explode in a second pipeline, on what this one sends."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -17,9 +17,11 @@ from pydantic import (
 )
 from pydantic import ValidationInfo as Info
 
+from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.spec import names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
+from tidegate.spec.arrow import type_of
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
 from tidegate.spec.csv import Csv, check_fields, read_csv
@@ -27,7 +29,6 @@ from tidegate.spec.deduplicate import Deduplicate
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
 from tidegate.spec.schemas import (
-    BINARY,
     Registry,
     check_message,
     check_registry,
@@ -49,47 +50,47 @@ _INSTANT = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_WITH_ALIASES = ("json", "debezium")
-_RENAMED = {
-    "avro": "Rename it in the reader's schema, with its older names as `aliases` there.",
-    "protobuf": "Rename it in the message: its fields are known by their numbers.",
-    "csv": "Rename it in `columns`: fields of CSV are known by their places.",
-}
-"""Format -> how to rename a column, for formats whose records have no column names, or whose
-schemas have aliases.
-"""
+_KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
+if TYPE_CHECKING:
+    SourceFormat: TypeAlias = str
+    SourceKeyFormat: TypeAlias = str
+else:  # a Literal of the registry's names, so that mistakes and the JSON Schema list them
+    SourceFormat = Literal[names_of_formats()]
+    SourceKeyFormat = Literal[_KEY_FORMATS]
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
 def _read_columns(written: Any, info: Info) -> Any:
     """Read the columns from DDL or the schema. `string` and `bytes` have the single column `value`."""
-    format_ = info.data.get("format")
-    if format_ in ("string", "bytes"):
+    format_ = formats().get(info.data.get("format", ""))
+    if format_ is not None and format_.columns is not None:
         if written is not None:
-            raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
-        return (Column(name="value", type="string" if format_ == "string" else "binary"),)
-    if written is None and (format_ in BINARY or _has_schema(info)):
-        return schema_columns(None, info)
-    if written is None and format_ in ("json", "csv", "debezium"):
-        fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
-        raise mistake(f"`format: {format_}` needs its columns", fix)
-    if written is None:
+            raise mistake(f"`format: {format_.name}` has the one column `value`", "Leave `columns` out.")
+        return tuple(Column(name=field.name, type=type_of(field.type).text) for field in format_.columns)
+    if format_ is None and written is None:
         return ()  # the mistake in the format is reported already
+    needs_schema = format_ is not None and format_.needs_schema
+    if written is None and (needs_schema or _has_schema(info)):
+        return schema_columns(None, info)
+    if written is None:
+        fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
+        raise mistake(f"`format: {info.data['format']}` needs its columns", fix)
     if not isinstance(written, str):
         raise mistake("the columns must be one text", 'Write `columns: "name type, name type"`.')
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
-    if format_ == "csv":
+    if format_ is not None and format_.is_flat:
         check_fields(columns)
-    return schema_columns(columns, info) if format_ in BINARY else columns
+    return schema_columns(columns, info) if needs_schema else columns
 
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
-    format_ = info.data.get("format")
-    if aliases and format_ not in (*_WITH_ALIASES, None):
-        fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
-        raise mistake(f"`aliases` does not go with `format: {format_}`", _RENAMED.get(str(format_), fix))
+    format_ = formats().get(info.data.get("format", ""))
+    if aliases and format_ is not None and not format_.is_json:
+        with_aliases = listed(names_of_formats(lambda format_: format_.is_json))
+        fix = format_.renaming or f"Leave it out: records have older names in {with_aliases}."
+        raise mistake(f"`aliases` does not go with `format: {format_.name}`", fix)
     return check_aliases(aliases, scope_of(info).columns)
 
 
@@ -113,7 +114,8 @@ def _is_array(name: str | None, info: Info) -> str | None:
     columns = scope_of(info).columns
     if name is None or columns is None:
         return name
-    if info.data.get("format") == "debezium":
+    format_ = formats().get(info.data.get("format", ""))
+    if format_ is not None and format_.has_envelope:
         fix = (
             "Leave it out, and explode in a second pipeline with `format: json` that reads this one's output."
         )
@@ -226,7 +228,7 @@ class Source(Model):
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
-    format: Literal["json", "csv", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
+    format: SourceFormat = Field(
         description="The format of values. `csv`: one row. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the single column `value`."
     )
@@ -259,9 +261,7 @@ class Source(Model):
         default={},
         description="Former names of columns: records with an older name are read, too.",
     )
-    key_format: Annotated[
-        Literal["text", "json", "avro", "protobuf"], AfterValidator(check_source_key_format)
-    ] = Field(
+    key_format: Annotated[SourceKeyFormat, AfterValidator(check_source_key_format)] = Field(
         default="text",
         description="The format of records' own keys: `text`, or an object, a record or a message with "
         "columns.",

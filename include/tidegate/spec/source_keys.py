@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import ValidationInfo as Info
 
+from tidegate.formats.registry import formats
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.mistakes import as_mistake, mistake
-from tidegate.spec.schemas import BINARY, Registry
+from tidegate.spec.schemas import Registry
 from tidegate.spec.scope import scope_of
 
 
@@ -17,8 +18,9 @@ def check_source_key_format(format_: str, info: Info) -> str:
 
     Raises a mistake for any `key_format` but `text` with `format: debezium`.
     """
-    if format_ != "text" and info.data.get("format") == "debezium":
-        raise mistake("`format: debezium` reads its keys itself", "Leave `key_format` out.")
+    values = formats().get(info.data.get("format", ""))
+    if format_ != "text" and values is not None and values.null_key_decoder is not None:
+        raise mistake(f"`format: {values.name}` reads its keys itself", "Leave `key_format` out.")
     return format_
 
 
@@ -80,7 +82,7 @@ def check_key_registry(registry: Registry | None, info: Info) -> Registry | None
     records.
     """
     format_ = info.data.get("key_format")
-    if format_ not in BINARY:
+    if format_ in (None, "text") or not formats()[format_].needs_schema:
         if registry is not None and format_ is not None:
             raise mistake(f"keys in `{format_}` have no schemas", "Leave `key_registry` out.")
         return registry

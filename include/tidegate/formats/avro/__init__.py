@@ -9,17 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from tidegate.formats import binary
 from tidegate.formats.avro import read as reads
-from tidegate.formats.avro.schema import NO_DEFAULT, AvroField, AvroType
+from tidegate.formats.avro.schema import (
+    NO_DEFAULT,
+    AvroField,
+    AvroType,
+    avro_columns,
+    parse_avro,
+    pin_avro,
+    pinned_avro,
+)
 from tidegate.formats.avro.skip import Passage, PlainSteps, Skips, entry_skip, entry_step
-from tidegate.formats.avro.write import encoded_value
-from tidegate.formats.decoded import Decoded, malformed, room_on_stack
-from tidegate.formats.schemas import SchemaFault
+from tidegate.formats.avro.write import avro_schema, avro_writer, encoded_value
+from tidegate.formats.binary import Write
+from tidegate.formats.confluent import schemaful_decoder
+from tidegate.formats.decoded import Decoded, Decoder, malformed, room_on_stack
+from tidegate.formats.registry import Format, MessageSchemas, SchemaLanguage
+from tidegate.formats.schemas import (
+    PinnedSchema,
+    SchemaFault,
+    SinkSchema,
+    SourceSchemas,
+    id_prefix,
+    schema_text,
+)
 from tidegate.formats.wire import Cursor, Wire
 
 _PROMOTIONS = {
@@ -321,3 +340,59 @@ def _text(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) ->
 def _symbols(writer: AvroType, reader: AvroType) -> list[str | None]:
     """Return the reader's symbol, or its default, for each of the writer's symbols."""
     return [symbol if symbol in reader.symbols else reader.default_symbol for symbol in writer.symbols]
+
+
+def _decoder(columns: pa.Schema, schemas: SourceSchemas) -> Decoder:
+    reader = pinned_avro(schemas.reader) if schemas.reader else None
+    return schemaful_decoder(
+        columns,
+        schemas,
+        lambda schema: _file_decoder(columns, schema),
+        lambda schema, _: AvroDecoder(columns, pinned_avro(schema), reader),
+    )
+
+
+def _file_decoder(columns: pa.Schema, schema: PinnedSchema, _: str | None = None) -> AvroDecoder:
+    reader = pinned_avro(schema)
+    return AvroDecoder(columns, reader, reader)
+
+
+def _message_schema(path: Path) -> SinkSchema:
+    text = schema_text(path)
+    parse_avro(text)
+    return SinkSchema(None, text)
+
+
+def _writer(schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
+    return id_prefix(schema), avro_writer(parse_avro(schema.text), columns)
+
+
+_LANGUAGE = SchemaLanguage(
+    "AVRO",
+    (".avsc",),
+    pin=pin_avro,
+    read=lambda path: pin_avro(schema_text(path), {}),
+    columns=lambda schema, _: avro_columns(pinned_avro(schema)),
+    record_name=lambda schema: pinned_avro(schema).name or None,
+    check=_file_decoder,
+    encode=lambda schema, value: encoded_value(pinned_avro(schema), value, "$"),
+)
+FORMATS = (
+    Format(
+        "avro",
+        lambda layout: _decoder(layout.columns, layout.schemas),
+        key_decoder=_decoder,
+        language=_LANGUAGE,
+        needs_schema=True,
+        renaming="Rename it in the reader's schema, with its older names as `aliases` there.",
+        is_sent=True,
+        messages=MessageSchemas(
+            (".avsc",),
+            read=_message_schema,
+            derive=lambda name, namespace, columns, _: SinkSchema(
+                None, avro_schema(name, namespace, columns)
+            ),
+            writer=_writer,
+        ),
+    ),
+)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -22,9 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.decoded import Decoded, Decoder, malformed
 from tidegate.formats.json.columns import ColumnBuilder, attribute
+from tidegate.formats.registry import Format, SchemaLanguage
+from tidegate.formats.schemas import PinnedSchema, schema_text
 from tidegate.formats.text import NOT_UTF8, texts_of
+
+if TYPE_CHECKING:
+    from tidegate.formats.records import RecordLayout
 
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _NAMED = Literal["NaN", "Infinity", "-Infinity"]  # as sinks write them: JSON has no such numbers
@@ -235,3 +240,44 @@ def _json_type(type_: pa.DataType) -> Any:
         largest = 2 ** (type_.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-largest, le=largest - 1)]
     return next(json_type for matches, json_type in _SCALARS if matches(type_))
+
+
+def _decoder(layout: RecordLayout) -> Decoder:
+    if not layout.schemas:
+        return JsonDecoder(layout.columns, layout.aliases)
+    from tidegate.formats.json.checks import json_decoder  # late: `jsonschema` is an extra
+
+    return json_decoder(layout.columns, layout.schemas, layout.aliases)
+
+
+def _schema_module() -> Any:
+    from tidegate.formats.json import schema  # late: `jsonschema` is an extra
+
+    return schema
+
+
+def _title(schema: PinnedSchema) -> str | None:
+    contents = _schema_module().pinned_json_schema(schema).contents
+    return contents.get("title") if isinstance(contents, dict) else None
+
+
+_LANGUAGE = SchemaLanguage(
+    "JSON",
+    (".json",),
+    pin=lambda text, imports: _schema_module().pin_json_schema(text, imports),
+    read=lambda path: _schema_module().pin_json_schema(schema_text(path), {}),
+    columns=lambda schema, _: _schema_module().json_schema_columns(
+        _schema_module().pinned_json_schema(schema)
+    ),
+    record_name=_title,
+)
+FORMATS = (
+    Format(
+        "json",
+        _decoder,
+        key_decoder=lambda columns, _: JsonDecoder(columns),
+        language=_LANGUAGE,
+        is_json=True,
+        is_sent=True,
+    ),
+)

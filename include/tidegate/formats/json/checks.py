@@ -15,12 +15,12 @@ import msgspec
 import pyarrow as pa
 from jsonschema.exceptions import ValidationError, best_match
 
-from tidegate.formats.confluent import ConfluentDecoder
+from tidegate.formats.confluent import schemaful_decoder
 from tidegate.formats.decoded import Decoded, Decoder, malformed, room_on_stack
 from tidegate.formats.json import NO_OLDER_NAMES, JsonDecoder, OlderNames, rows_nested_deeper
 from tidegate.formats.json.schema import JsonSchema, Resolver, is_multiple, pinned_json_schema
 from tidegate.formats.reasons import Reason
-from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas
+from tidegate.formats.schemas import PinnedSchema, SourceSchemas
 from tidegate.formats.text import texts_of
 from tidegate.formats.wire import Cursor, Wire
 
@@ -109,16 +109,11 @@ def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: OlderNames
 
     Raises SchemaFault if the source has neither a schema file nor a registry, or if a schema is not usable.
     """
-    if schemas.writers is None:
-        if schemas.reader is None:
-            raise SchemaFault("the source has neither a schema file nor a registry")
-        return _decoder(columns, schemas.reader, aliases)
-    pinned = {writer.id: writer.schema for writer in schemas.writers}
-    return ConfluentDecoder(
+    return schemaful_decoder(
         columns,
-        pinned,
+        schemas,
+        lambda schema: _decoder(columns, schema, aliases),
         lambda schema, _: _FramedJson(_decoder(columns, schemas.reader or schema, aliases)),
-        has_indexes=False,
     )
 
 

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from tidegate.formats import binary
-from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.binary import Write
+from tidegate.formats.confluent import Subdecoder, schemaful_decoder
+from tidegate.formats.decoded import Decoded, Decoder, malformed
+from tidegate.formats.protobuf.derived import DERIVED, derived_schema, numbers_of, protobuf_schema
 from tidegate.formats.protobuf.fields import is_number
 from tidegate.formats.protobuf.read import FieldPlan, MessagePlan, read_messages
-from tidegate.formats.protobuf.schema import TIMESTAMP, WRAPPERS, ProtoField, ProtoMessage, ProtoSchema
-from tidegate.formats.schemas import SchemaFault
+from tidegate.formats.protobuf.schema import (
+    TIMESTAMP,
+    WRAPPERS,
+    ProtoField,
+    ProtoMessage,
+    ProtoSchema,
+    imported_texts,
+    pin_protobuf,
+    pinned_protobuf,
+    proto_columns,
+    proto_from_json,
+    proto_schema,
+    proto_to_json,
+    read_protobuf,
+)
+from tidegate.formats.protobuf.write import message_indexes, protobuf_writer
+from tidegate.formats.registry import Format, MessageSchemas, SchemaLanguage
+from tidegate.formats.schemas import (
+    PinnedSchema,
+    SchemaFault,
+    SinkSchema,
+    SourceSchemas,
+    id_prefix,
+    schema_text,
+)
 from tidegate.formats.wire import Cursor, Wire
 
 _TIME = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
@@ -165,3 +193,79 @@ def _fits(field: ProtoField, type_: pa.DataType) -> bool:
 def _misfit(field: ProtoField, type_: pa.DataType, path: str) -> SchemaFault:
     what = f"{'repeated ' if field.is_repeated else ''}{field.type or field.kind}"
     return SchemaFault(f"`{path}` is `{what}`, which cannot be a column of type `{type_}`")
+
+
+def _decoder(columns: pa.Schema, schemas: SourceSchemas, message: str | None = None) -> Decoder:
+    reader = pinned_protobuf(schemas.reader) if schemas.reader else None
+    return schemaful_decoder(
+        columns,
+        schemas,
+        lambda schema: _file_decoder(columns, schema, message),
+        partial(_writer_decoder, columns, reader, message),
+        has_indexes=True,
+    )
+
+
+def _file_decoder(columns: pa.Schema, schema: PinnedSchema, message: str | None) -> ProtobufDecoder:
+    return ProtobufDecoder(columns, pinned_protobuf(schema), message or "")
+
+
+def _writer_decoder(
+    columns: pa.Schema,
+    reader: ProtoSchema | None,
+    message: str | None,
+    schema: PinnedSchema,
+    indexes: tuple[int, ...],
+) -> Subdecoder:
+    """Return a decoder by the field numbers of the file, or else by those of the writer's message."""
+    writer = pinned_protobuf(schema)
+    name = writer.at(indexes)
+    if name is None:
+        raise SchemaFault(f"it has no message at {list(indexes)}")
+    if message is not None and name != message:
+        raise SchemaFault(f"it is a `{name}`, and not a `{message}`")
+    # without a file, older writers lack columns that were added later: these are null
+    return ProtobufDecoder(columns, reader or writer, name, lenient=reader is None)
+
+
+def _message_schema(path: Path) -> SinkSchema:
+    text = schema_text(path)
+    imports = dict(imported_texts(path.parent, text))
+    return SinkSchema(None, text, tuple(imports.items()), proto_to_json(proto_schema(text, imports)))
+
+
+def _derived(name: str, namespace: str, columns: pa.Schema, previous: Callable[[], str]) -> SinkSchema:
+    # Protobuf identifies fields by number: a field must keep the one that consumers know
+    return SinkSchema(None, protobuf_schema(name, namespace, columns, numbers_of(previous())))
+
+
+def _writer(schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
+    if schema.compiled:
+        compiled, message = proto_from_json(schema.compiled), schema.message
+    else:
+        compiled, message = derived_schema(columns, numbers_of(schema.text)), DERIVED
+    indexes = b"" if schema.id is None else message_indexes(compiled, message)
+    return id_prefix(schema) + indexes, protobuf_writer(compiled, message, columns)
+
+
+_LANGUAGE = SchemaLanguage(
+    "PROTOBUF",
+    (".proto", ".desc"),
+    pin=pin_protobuf,
+    read=read_protobuf,
+    columns=lambda schema, message: proto_columns(pinned_protobuf(schema), message),
+    check=_file_decoder,
+    messages=proto_from_json,
+)
+FORMATS = (
+    Format(
+        "protobuf",
+        lambda layout: _decoder(layout.columns, layout.schemas, layout.message),
+        key_decoder=_decoder,
+        language=_LANGUAGE,
+        needs_schema=True,
+        renaming="Rename it in the message: its fields are known by their numbers.",
+        is_sent=True,
+        messages=MessageSchemas((".proto",), read=_message_schema, derive=_derived, writer=_writer),
+    ),
+)

@@ -6,10 +6,11 @@ retries need no compiler of `.proto` files (the extra `formats`).
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidegate.formats.schemas import PinnedSchema, SchemaFault
+from tidegate.formats.schemas import PinnedSchema, SchemaFault, schema_bytes, schema_text
 
 _SCALARS = {
     "double": pa.float64(),
@@ -41,6 +42,8 @@ WRAPPERS = frozenset(
 type.
 """
 _TIMEOUT_S = 60
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_IMPORT = re.compile(r'(?:^|;)\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
 _ROOT = "the_schema.proto"
 _KINDS = (
     *("", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group"),
@@ -340,3 +343,34 @@ def _field(field: Any) -> ProtoField:
 
 def _enum(enum: Any) -> ProtoEnum:
     return ProtoEnum(tuple((value.number, value.name) for value in enum.values), enum.is_closed)
+
+
+def read_protobuf(path: Path) -> PinnedSchema:
+    """Read and compile a `.proto` file with its imports, or read a `.desc` file. Raises SchemaFault."""
+    if path.suffix == ".desc":
+        return PinnedSchema(proto_to_json(descriptor_schema(schema_bytes(path))))
+    text = schema_text(path)
+    return pin_protobuf(text, dict(imported_texts(path.parent, text)))
+
+
+def imported_texts(folder: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the files that a `.proto` file imports from its folder, also indirectly.
+
+    A file comes after the files that it imports. Raises SchemaFault if one cannot be read.
+
+    Args:
+        folder: The folder from which imports are found.
+        text: The text of the importing file.
+    """
+    return _imports(folder, text, set())
+
+
+def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    for name in _IMPORT.findall(text):
+        # other imports, such as `google/protobuf/timestamp.proto`, come with the compiler
+        if name not in seen and _PATH.fullmatch(name) and (folder / name).is_file():
+            # before the recursion: files that import each other would otherwise never end
+            seen.add(name)
+            imported = schema_text(folder / name)
+            yield from _imports(folder, imported, seen)
+            yield name, imported

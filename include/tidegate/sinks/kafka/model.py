@@ -5,40 +5,41 @@ A schema file is beside the pipeline file. It is read with it, and checked again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_validator
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.types import ANY, Type
-from tidegate.formats.avro.schema import parse_avro
-from tidegate.formats.avro.write import avro_writer
-from tidegate.formats.protobuf.schema import proto_from_json, proto_to_json
-from tidegate.formats.protobuf.write import protobuf_writer
-from tidegate.formats.schemas import KeyFormat, Payload, SchemaFault, SinkFormat, SinkSchema
+from tidegate.formats.protobuf.schema import ProtoSchema
+from tidegate.formats.registry import formats, names_of_formats
+from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
 from tidegate.sinks.model import MessageRules, SinkModel, Treatment, not_a_source, stage_of
 from tidegate.spec import names
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.schemas import (
-    imported_texts,
     message_of,
     require_schema_file,
     schema_path,
-    schema_text,
 )
 from tidegate.spec.scope import Model, Topic, scope_of
 from tidegate.spec.stage import WINDOW_COLUMNS
 
-BY_REGISTRY: tuple[SinkFormat, ...] = ("avro", "protobuf")
+BY_REGISTRY = names_of_formats(lambda format_: format_.messages)
 """The formats whose messages begin with the id of a schema in a registry."""
 
-_ENDINGS = {"avro": (".avsc",), "protobuf": (".proto",)}
+_KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.is_sent and format_.key_decoder))
+if TYPE_CHECKING:
+    SinkFormat: TypeAlias = str
+    KeyFormat: TypeAlias = str
+else:  # a Literal of the registry's names, so that mistakes and the JSON Schema list them
+    SinkFormat = Literal[names_of_formats(lambda format_: format_.is_sent)]
+    KeyFormat = Literal[_KEY_FORMATS]
 _FIX = "Select the columns as the schema has them, in the types of the table in docs/messages.md."
 
 
@@ -67,7 +68,7 @@ def _check_format(format_: SinkFormat, info: Info) -> SinkFormat:
     """Check that the stage fits a format: an envelope needs the last emitted value, a schema needs
     all types.
     """
-    if format_ == "debezium":
+    if formats()[format_].has_envelope:
         _require_memory(info, "Use `format: json`, or a stage that keeps what it emitted.")
     if format_ in BY_REGISTRY:
         stage = stage_of(info)
@@ -140,33 +141,29 @@ def _read_schema(name: str | None, info: Info) -> str | None:
     scope.sink_schema = None
     if name is None or format_ is None:
         return name
-    if format_ not in BY_REGISTRY:
+    messages = formats()[format_].messages
+    if messages is None:
         fix = "Leave it out, or write `format: avro` or `format: protobuf`."
         raise mistake(f"`format: {format_}` has no schema file", fix)
     if info.data.get("enveloped"):
         fix = "Leave it out: the schema of an envelope follows from the columns."
         raise mistake("an envelope has no schema file", fix)
-    path = schema_path(name, format_, _ENDINGS[format_], scope.folder)
+    path = schema_path(name, format_, messages.endings, scope.folder)
     require_schema_file(name, path)
     try:
-        scope.sink_schema = _read(format_, path)
-        if format_ == "avro" and (columns := _columns(info)) is not None:
-            avro_writer(parse_avro(scope.sink_schema.text), columns)
+        scope.sink_schema = messages.read(path)
+        # a schema of several messages is checked when the message is known
+        if _messages_of(format_) is None and (columns := _columns(info)) is not None:
+            messages.writer(scope.sink_schema, columns)
     except SchemaFault as fault:
         raise mistake(f"{name}: {fault}", _FIX) from None
     return name
 
 
-def _read(format_: str, path: Path) -> SinkSchema:
-    text = schema_text(path)
-    if format_ == "avro":
-        parse_avro(text)
-        return SinkSchema(None, text)
-    from tidegate.formats.protobuf.schema import proto_schema  # late: an extra
-
-    imports = dict(imported_texts(path.parent, text))
-    compiled = proto_to_json(proto_schema(text, imports))
-    return SinkSchema(None, text, tuple(imports.items()), compiled)
+def _messages_of(format_: str | None) -> Callable[[str], ProtoSchema] | None:
+    """Return what reads the messages of a compiled schema; None if a schema has one record only."""
+    language = formats()[format_].language if format_ is not None else None
+    return language.messages if language is not None else None
 
 
 def _check_message(name: str | None, info: Info) -> str | None:
@@ -175,19 +172,20 @@ def _check_message(name: str | None, info: Info) -> str | None:
     Raises a mistake if there is none, or if it does not fit the sink's columns.
     """
     schema, format_ = scope_of(info).sink_schema, info.data.get("format")
+    messages_of = _messages_of(format_)
     if name is not None and format_ is not None and "schema_file" in info.data:
-        if format_ != "protobuf":
+        if messages_of is None:
             raise mistake(f"`format: {format_}` has no messages", "Leave `message` out.")
         if info.data["schema_file"] is None:
             raise mistake("there is no file with that message", "Write `schema:` beside it.")
-    if schema is None or format_ != "protobuf":
+    messages = formats()[format_].messages if format_ is not None else None
+    if schema is None or messages is None or messages_of is None:
         return name
-    compiled = proto_from_json(schema.compiled)
-    message = message_of(compiled, name)
+    message = message_of(messages_of(schema.compiled), name)
     columns = _columns(info)
     try:
         if columns is not None:
-            protobuf_writer(compiled, message, columns)
+            messages.writer(replace(schema, message=message), columns)
     except SchemaFault as fault:
         raise mistake(f"{info.data['schema_file']}: {fault}", _FIX) from None
     return message
@@ -323,7 +321,7 @@ class KafkaSink(SinkModel):
     def payload(self) -> Payload:
         """The encoding of its values."""
         owner = self.name if self.format in BY_REGISTRY else ""
-        enveloped = self.enveloped or self.format == "debezium"
+        enveloped = self.enveloped or formats()[self.format].has_envelope
         return Payload(self.format, self.with_key, owner, self._schema, enveloped)
 
     @property

@@ -5,11 +5,11 @@ id.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tidegate.errors import SchemaRefused, SchemaUnknown
-from tidegate.formats.avro.write import avro_schema
-from tidegate.formats.protobuf.derived import numbers_of, protobuf_schema
-from tidegate.formats.schemas import RecordSchema, SchemaKind, Unwritable
+from tidegate.formats.registry import formats
+from tidegate.formats.schemas import RecordSchema, Unwritable
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
 from tidegate.spec import Payload, Pipeline, SinkSchema, message_columns
@@ -88,8 +88,9 @@ def _planned_schema(
     if previous is not None and (previous.text, previous.imports) == (schema.text, schema.imports):
         # An id never changes its meaning, so an unchanged schema needs no registry that is up.
         return replace(schema, id=previous.id)
-    kind: SchemaKind = "AVRO" if part.payload.format == "avro" else "PROTOBUF"
-    record = RecordSchema(kind, schema.text, dict(schema.imports))
+    language = formats()[part.payload.format].language
+    assert language is not None, "its schemas have a language"
+    record = RecordSchema(language.kind, schema.text, dict(schema.imports))
     schema_id = registry.lookup(part.subject, record)
     if schema_id is not None:
         return replace(schema, id=schema_id)
@@ -117,11 +118,9 @@ def _schema(pipeline: Pipeline, part: MessagePart, registry: SchemaRegistry) -> 
     elif part.sink.enveloped:
         name += "_envelope"
     try:
-        if part.payload.format == "avro":
-            return SinkSchema(None, avro_schema(name, namespace, columns))
-        # Protobuf identifies fields by number: a field must keep the one that consumers know.
-        earlier = part.previous.text if part.previous is not None else _latest(part.subject, registry)
-        return SinkSchema(None, protobuf_schema(name, namespace, columns, numbers_of(earlier)))
+        messages = formats()[part.payload.format].messages
+        assert messages is not None, "its messages have a schema"
+        return messages.derive(name, namespace, columns, partial(_previous_text, part, registry))
     except Unwritable as error:
         raise SchemaRefused(
             f"What goes to {part.sink.topic} cannot be {part.payload.format}: {error}",
@@ -129,10 +128,12 @@ def _schema(pipeline: Pipeline, part: MessagePart, registry: SchemaRegistry) -> 
         ) from None
 
 
-def _latest(subject: str, registry: SchemaRegistry) -> str:
-    """Return the newest text of the subject, whose field numbers are continued; empty if there is none."""
+def _previous_text(part: MessagePart, registry: SchemaRegistry) -> str:
+    """Return the text of the subject's previous schema; empty if there is none."""
+    if part.previous is not None:
+        return part.previous.text
     try:
-        return registry.version(subject).schema.text
+        return registry.version(part.subject).schema.text
     except SchemaUnknown:
         return ""
 

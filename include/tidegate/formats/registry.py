@@ -1,0 +1,129 @@
+"""The formats of records and messages. Each is declared beside its rules; everything else finds it here.
+
+To add a format, write a module in `formats/` whose `FORMATS` declares it, and name the module in `_MODULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from tidegate.formats.binary import Write
+    from tidegate.formats.decoded import Decoder
+    from tidegate.formats.protobuf.schema import ProtoSchema
+    from tidegate.formats.records import RecordLayout
+    from tidegate.formats.schemas import PinnedSchema, SchemaKind, SinkSchema, SourceSchemas
+
+_MODULES = ("json", "csv", "debezium", "avro", "protobuf", "text")
+
+
+@dataclass(frozen=True)
+class SchemaLanguage:
+    """The language of a format's schemas. Its functions raise SchemaFault for a schema that cannot be used.
+
+    Args:
+        endings: Of schema files; the first one is shown in examples.
+        pin: Text and imports of a registry's schema -> the schema as a plan stores it.
+        read: A schema file -> the same.
+        columns: A schema, and the message in it, -> a column for each field.
+        record_name: The full name of a schema's records, as subjects have it; None if it has none.
+        check: Raises SchemaFault if columns do not fit a schema and its message; None: columns always fit.
+        messages: The messages of a schema's text; None if a schema describes one record only.
+        encode: A schema and a value, as JSON, -> a record's bytes; None if JSON does not determine them.
+    """
+
+    kind: SchemaKind
+    endings: tuple[str, ...]
+    pin: Callable[[str, Mapping[str, str]], PinnedSchema]
+    read: Callable[[Path], PinnedSchema]
+    columns: Callable[[PinnedSchema, str], pa.Schema]
+    record_name: Callable[[PinnedSchema], str | None] = lambda _: None
+    check: Callable[[pa.Schema, PinnedSchema, str | None], object] | None = None
+    messages: Callable[[str], ProtoSchema] | None = None
+    encode: Callable[[PinnedSchema, Any], bytes] | None = None
+
+
+@dataclass(frozen=True)
+class MessageSchemas:
+    """The functions by which a sink writes messages with a schema.
+
+    Args:
+        endings: Of schema files.
+        read: A schema file -> the schema of messages.
+        derive: Name, namespace, columns and the previous text of the subject -> the schema of the columns.
+            Raises Unwritable.
+        writer: A schema and columns -> the bytes behind the schema's id, and what writes the rest. Raises
+            SchemaFault if the columns do not fit.
+    """
+
+    endings: tuple[str, ...]
+    read: Callable[[Path], SinkSchema]
+    derive: Callable[[str, str, pa.Schema, Callable[[], str]], SinkSchema]
+    writer: Callable[[SinkSchema, pa.Schema], tuple[bytes, Write]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of values; some are also a format of keys.
+
+    Args:
+        decoder: The layout of records -> what decodes their values.
+        key_decoder: Columns and schemas -> what decodes records' own keys; None: keys are not in the format.
+        null_key_decoder: Columns and older names -> what decodes the key of a null value; None: JSON, or the
+            text of one column.
+        columns: The fixed columns of values; None if the pipeline declares them.
+        language: The language of its schemas; None if it has none.
+        needs_schema: Whether records cannot be read without a schema.
+        is_json: Whether values are JSON, whose fields have names, also older ones (`aliases`).
+        is_flat: Whether a column is a single value.
+        has_envelope: Whether a value is a change in an envelope, which has its own order and deletions.
+        renaming: How a user renames a column without `aliases`.
+        is_sent: Whether sinks send values in the format.
+        messages: How sinks write by a schema; None: messages have no schema.
+    """
+
+    name: str
+    decoder: Callable[[RecordLayout], Decoder]
+    key_decoder: Callable[[pa.Schema, SourceSchemas], Decoder] | None = None
+    null_key_decoder: Callable[[pa.Schema, Mapping[str, Sequence[str]]], Decoder] | None = None
+    columns: pa.Schema | None = None
+    language: SchemaLanguage | None = None
+    needs_schema: bool = False
+    is_json: bool = False
+    is_flat: bool = False
+    has_envelope: bool = False
+    renaming: str = ""
+    is_sent: bool = False
+    messages: MessageSchemas | None = None
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Return all formats by their name in pipeline files.
+
+    Example: `formats()["csv"].is_flat` is True.
+    """
+    # late: the modules import this one
+    modules = (import_module(f"tidegate.formats.{name}") for name in _MODULES)
+    return {format_.name: format_ for module in modules for format_ in module.FORMATS}
+
+
+def names_of_formats(has: Callable[[Format], object] = lambda _: True) -> tuple[str, ...]:
+    """Return the names of the formats that `has` is true of.
+
+    Example: `names_of_formats(lambda f: f.needs_schema)` is `("avro", "protobuf")`.
+    """
+    return tuple(name for name, format_ in formats().items() if has(format_))
+
+
+def language_of(kind: str) -> SchemaLanguage:
+    """Return the language of schemas that registries call `kind`, such as `AVRO`."""
+    languages = (format_.language for format_ in formats().values())
+    return next(language for language in languages if language is not None and language.kind == kind)
