@@ -72,6 +72,13 @@ def test_avro_decimals_do_not_depend_on_neighbours(neighbour: bytes) -> None:
     assert values[0] == Decimal("1234567890123456789012345678.9012345678")
 
 
+@pytest.mark.parametrize("column", [(1, 0), (38, 0)])
+def test_the_least_128_bit_number_is_unusable(column: tuple[int, int]) -> None:
+    _, reasons = decode([encoded(-(2**127), 16), encoded(5, 16)], 0, pa.decimal128(*column))
+    text = f"decimal128({column[0]}, {column[1]})"
+    assert reasons == {0: f"malformed: A value does not fit into `{text}` - at `$.d`"}
+
+
 def test_decimals_without_bytes_are_unusable() -> None:
     assert decode([b"\0"], 2, pa.decimal128(38, 2))[1] == {0: "malformed: A decimal has no bytes - at `$.d`"}
 

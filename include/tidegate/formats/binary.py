@@ -101,6 +101,9 @@ def decimals(
         digits[:, at] = np.where(present, wire.data[ends - 1 - np.where(present, at, 0)], digits[:, at])
     widest = pa.decimal128(38, scale)
     values = pa.Array.from_buffers(widest, len(starts), [None, pa.py_buffer(digits)])
+    # Arrow takes -(2^127) to fit into any precision: in 128 bits, its absolute value is itself
+    if (digits[:, -1] == 0x80).any():
+        return _exact(wire, rows, unscaled(values), scale, type_, path)
     return fitting(wire, rows, values, type_, path)
 
 
