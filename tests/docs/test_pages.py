@@ -49,6 +49,12 @@ def test_the_full_pipeline_has_no_mistakes() -> None:
     assert [stage.name for stage in parse_pipeline(text, "page.yaml").stages] == ["revenue", "regions"]
 
 
+def test_the_pipeline_of_the_readme_has_no_mistakes() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(pipeline: .*?)^```$", readme, flags=re.DOTALL | re.MULTILINE)
+    assert parse_pipeline(text, "page.yaml").stages[0].name == "availability"
+
+
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if not path.endswith("*")])
 def test_a_page_has_every_field(path: str) -> None:
     name = path.rpartition(".")[2]
