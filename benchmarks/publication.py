@@ -33,7 +33,7 @@ from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.storage import Store
-from tidegate.storage.writer import ROW_GROUP_ROWS, RowWriter
+from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.topics import committed_records
 

@@ -28,8 +28,8 @@ from tidegate.quality import gate
 from tidegate.quality.audit import Audit
 from tidegate.quality.audited import AuditedRows, Origin
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.store import Store
-from tidegate.storage.writer import RowWriter
 
 BATCH_ROWS = 65_536
 SUITE: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from benchmarks.events import STORES
 from tidegate.kernel.keys import key_hashes
 from tidegate.storage.compaction import ROWS_PER_FILE
+from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
-from tidegate.storage.writer import ROW_GROUP_ROWS, RowWriter
 
 _CHUNK = 1_000_000
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tests.batch.committed import Committed
+from tidegate.storage.datafile import ROW_GROUP_ROWS
 from tidegate.storage.quarantine_files import QUARANTINE
-from tidegate.storage.writer import ROW_GROUP_ROWS
 
 REASONS = (
     *("malformed: Expected `int`, got `str` - at `$.id`", "malformed: it is cut off: here", "null_key"),

@@ -18,8 +18,8 @@ from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
 from tidegate.ledger.rows import attempt_out, manifest_out, plan_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
 from tidegate.storage import attempt_name
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, manifest_of
-from tidegate.storage.writer import RowWriter
 
 PIPELINES = REPOSITORY / "include" / "pipelines"
 MINUTE = 60.0

@@ -19,9 +19,9 @@ from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
 from tidegate.ledger.rows import manifest_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
-from tidegate.storage import writer as lake_writer
+from tidegate.storage import datafile
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, Kind, Manifest, manifest_of
-from tidegate.storage.writer import RowWriter
 
 PIPELINE = """\
 pipeline: visitors
@@ -130,7 +130,7 @@ class Committed:
         lake = self.app.lake(self.stream)
         writer = RowWriter(lake.store, f"{lake.files(kind, stage, name)}/{uuid4().hex}.parquet", kind, stage)
         with writer:
-            for batch in rows.combine_chunks().to_batches(lake_writer.ROW_GROUP_ROWS):
+            for batch in rows.combine_chunks().to_batches(datafile.ROW_GROUP_ROWS):
                 writer.write(batch)
         return [writer.file] if writer.file is not None else []
 

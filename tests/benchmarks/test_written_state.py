@@ -19,9 +19,9 @@ from tidegate import kernel
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, stored_schema, to_stored
+from tidegate.storage.datafile import ROW_GROUP_ROWS
 from tidegate.storage.state import StateReader
 from tidegate.storage.store import Store
-from tidegate.storage.writer import ROW_GROUP_ROWS
 
 KEYS = 2 * ROW_GROUP_ROWS + 1
 STRATEGY = STRATEGIES["change, exact"]

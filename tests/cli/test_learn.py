@@ -15,7 +15,7 @@ from tests.quality.test_builtin_suite import Promised
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect import learn
-from tidegate.storage import writer as lake_writer
+from tidegate.storage import datafile
 
 
 def run(made: Promised, *arguments: str) -> Result:
@@ -97,7 +97,7 @@ def test_failing_proposals_are_omitted_and_reported(made: Promised) -> None:
 
 
 def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 100)
     made = Promised(tmp_path)
     made.batch(1, [(f"k{at:04}", at) for at in range(1000)])
     manifest = made.app.manifest(made.stream, made.app.ledger.committed(made.stream)[0][1])

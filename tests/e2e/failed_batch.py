@@ -14,9 +14,9 @@ from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Attempt
 from tidegate.spec import load_pipeline, with_suites
 from tidegate.storage import attempt_name
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of
-from tidegate.storage.outbox import outbox_schema
-from tidegate.storage.writer import RowWriter
+from tidegate.storage.schema import outbox_schema
 
 NAME, SEQ = "prices", 13
 ALERTS = '''\

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tidegate.quality.audit import Audit, PagePlace
 from tidegate.quality.audited import AuditedRows, Origin
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.store import Store
-from tidegate.storage.writer import RowWriter
 
 POSITIVE, NEGATIVE = pa.table({"quantity": [1, 2]}), pa.table({"quantity": [1, -2]})
 NOT_NEGATIVE = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 0})

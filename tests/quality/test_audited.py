@@ -10,10 +10,9 @@ import pyarrow as pa
 from tests.spec.files import made
 from tidegate.quality.audited import AuditedRows, audited_rows
 from tidegate.spec import QualityCheck
-from tidegate.storage.outbox import outbox_schema
-from tidegate.storage.schema import state_schema
+from tidegate.storage.datafile import RowWriter
+from tidegate.storage.schema import outbox_schema, state_schema
 from tidegate.storage.store import Store
-from tidegate.storage.writer import RowWriter
 
 VALUE = pa.struct([("price", pa.float64()), ("name", pa.string())])
 OUTBOX = outbox_schema(VALUE, pa.struct([("id", pa.int64())]), {})

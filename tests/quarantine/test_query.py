@@ -22,7 +22,7 @@ from tidegate.formats.reasons import Reason
 from tidegate.quarantine import QuarantineFilter
 from tidegate.quarantine.export import EXPORTED
 from tidegate.quarantine.store import ALL
-from tidegate.storage import writer
+from tidegate.storage import datafile
 
 Rows = list[dict[str, Any]]
 
@@ -33,7 +33,7 @@ def random_quarantine(tmp_path_factory: pytest.TempPathFactory) -> Quarantined:
     made = Quarantined(tmp_path_factory.mktemp("quarantine"))
     chance = random.Random(5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "ROW_GROUP_ROWS", 7)
+        patch.setattr(datafile, "ROW_GROUP_ROWS", 7)
         for seq in range(1, 6):
             files = [] if seq == 3 else [random_rows(seq, count, chance) for count in (20, 3)]
             made.batch(seq, *files)
@@ -202,7 +202,7 @@ def test_limited_list_reads_one_row_group(
 def test_row_groups_outside_an_interval_are_skipped(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
-    first = 4 * writer.ROW_GROUP_ROWS
+    first = 4 * datafile.ROW_GROUP_ROWS
     where = QuarantineFilter(since_ms=first, until_ms=first + 2, last_batch=1)
     assert [row["offset"] for row in listed(large, where)] == [first, first + 1]
     assert {number for number, _ in read_groups} == {4}
@@ -212,7 +212,7 @@ def test_counting_reads_neither_keys_nor_values(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
     (count,) = quarantine.count_quarantine(large.app, large.stream)
-    assert (count.reason, count.records) == ("malformed", 12 * writer.ROW_GROUP_ROWS)
+    assert (count.reason, count.records) == ("malformed", 12 * datafile.ROW_GROUP_ROWS)
     assert (count.first_batch, count.last_batch, count.first_timestamp_ms) == (1, 2, 0)
     assert with_values(read_groups) == []
 

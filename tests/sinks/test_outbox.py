@@ -11,9 +11,8 @@ from tests.batch.committed import Committed
 from tidegate.errors import LakeDamaged
 from tidegate.sinks import outbox as module
 from tidegate.sinks.outbox import Outbox
-from tidegate.storage import DataFile
-from tidegate.storage import writer as lake_writer
-from tidegate.storage.writer import RowWriter
+from tidegate.storage import DataFile, datafile
+from tidegate.storage.datafile import RowWriter
 
 SQLITE = "sqlite://"
 
@@ -48,7 +47,7 @@ def test_rows_are_read_as_stored_from_any_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
-    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 2)
     stored = [
         [("c", 0), ("a", 0), ("a", 1), ("a", 2), ("b", 0)],
         [("b", 1), ("d", 0), ("e", 0)],
@@ -82,7 +81,7 @@ def test_an_emission_outside_of_two_instants_is_found(
     bounds: tuple[int | None, int | None],
     outside: tuple[str, int] | None,
 ) -> None:
-    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 2)
     stored_outbox = outbox(tmp_path, [("a", 0), ("b", 5), ("c", 6), ("d", 7)], [("e", 9)])
     assert stored_outbox.outside(*bounds) == outside
 

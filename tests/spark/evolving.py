@@ -16,13 +16,13 @@ from tidegate.spark.state import StateFiles, due_rows, stored_schema, to_stored
 from tidegate.spec import Pipeline, incompatible_changes, kernel_stage, parse_case_pipeline
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import parse_type
-from tidegate.storage.aliases import state_aliases
 from tidegate.storage.compaction import FoldRule, fold
+from tidegate.storage.datafile import RowWriter
+from tidegate.storage.evolution import state_aliases
 from tidegate.storage.layout import attempt_name, snapshot_name
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.state import live_rows
 from tidegate.storage.store import Store
-from tidegate.storage.writer import RowWriter
 
 Record = tuple[str, Mapping[str, Any] | None]
 """Key, and what the stage takes of the record; None: a tombstone."""

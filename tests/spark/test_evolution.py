@@ -16,7 +16,7 @@ from tests.spark.evolving import ALL, Evolving, pipeline_of
 from tidegate.errors import SchemaChanged
 from tidegate.spark.lookups import StateVersion
 from tidegate.spec import Pipeline, incompatible_changes
-from tidegate.storage.aliases import state_aliases
+from tidegate.storage.evolution import state_aliases
 
 CHANGE = {"on": "change"}
 FOLDED = {"on": "change", "heartbeat": "999d"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import attempt_name
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
-from tidegate.storage.writer import RowWriter
 
 SCHEMA = pa.schema(
     [

@@ -14,12 +14,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.storage.files_for_tests import SCHEMA, row
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import files_folder
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import STATE_COLUMNS
 from tidegate.storage.store import Store
 from tidegate.storage.tables import SharedTable, TableChange, TableVersion
-from tidegate.storage.writer import RowWriter
 
 APPLICATION, FOLDER = "availability/1", "availability/g1/s/state"
 WIDER_VALUE = pa.field("value", pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.storage.cleaning import Standing, remove, unread_files
+from tidegate.storage.compaction import Standing, remove, unread_files
 from tidegate.storage.manifest import DataFile, Kind, Manifest
 from tidegate.storage.store import Listed, Store
 

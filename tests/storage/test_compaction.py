@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.storage.files_for_tests import SCHEMA, row, write
 from tidegate.errors import LakeDamaged
-from tidegate.storage import compaction, writer
+from tidegate.storage import compaction, datafile
 from tidegate.storage.compaction import (
     MOST_CHANGELOGS,
     FoldRule,
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 6)
     monkeypatch.setattr(compaction, "ROW_GROUP_ROWS", 6)
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 15)
 

@@ -25,15 +25,13 @@ from tidegate.cli import cli
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
 from tidegate.spark.lookups import DeltaVersion
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
-from tidegate.storage.datafile import open_data
-from tidegate.storage.delta import open_table, storage_options
+from tidegate.storage.datafile import open_data, verify
+from tidegate.storage.delta import open_table, puts_if_absent, storage_options
 from tidegate.storage.layout import snapshot_name
 from tidegate.storage.manifest import DataFile, read_manifest, write_manifest
-from tidegate.storage.probe import puts_if_absent
 from tidegate.storage.state import StateReader
 from tidegate.storage.store import Store
 from tidegate.storage.tables import SharedTable, TableChange
-from tidegate.storage.verify import verify
 
 pytestmark = pytest.mark.process
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from tests.storage.files_for_tests import SCHEMA, row, write
 from tidegate.errors import LakeDamaged
 from tidegate.kernel.keys import GREATEST_HASH, key_hash
+from tidegate.storage import datafile
 from tidegate.storage import state as state_module
-from tidegate.storage import writer
-from tidegate.storage.cursor import Cursor, DueRows
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import newest_rows
-from tidegate.storage.state import StateReader, read_key
+from tidegate.storage.state import Cursor, DueRows, StateReader, read_key
 from tidegate.storage.store import Store
 
 
@@ -42,7 +41,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 6)
 
 
 def taken(rows: pa.Table) -> list[tuple[int, int]]:

@@ -15,9 +15,9 @@ from obstore.store import from_url
 
 from tests.disk import small_disk
 from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of, read_manifest, write_manifest
 from tidegate.storage.store import Store, Written
-from tidegate.storage.writer import RowWriter
 
 NAME = "0000000001-000001-0123abcd"
 

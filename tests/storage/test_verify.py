@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import LakeUnavailable
+from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
-from tidegate.storage.verify import verify
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.storage.aliases import NO_ALIASES, Aliases, state_aliases
+from tidegate.storage.evolution import NO_ALIASES, Aliases, state_aliases
 from tidegate.storage.manifest import DataFile, Manifest
 
 StateFiles = dict[str, tuple[DataFile, ...]]

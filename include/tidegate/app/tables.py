@@ -18,11 +18,10 @@ from tidegate.ledger import ManifestRef, Snapshot, Stream
 from tidegate.spec import Pipeline
 from tidegate.spec.kernel import state_stages
 from tidegate.storage import DataFile, Lake, Manifest
+from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import Kind
-from tidegate.storage.outbox import SHARED_COLUMNS
-from tidegate.storage.schema import STATE_COLUMNS
+from tidegate.storage.schema import SHARED_COLUMNS, STATE_COLUMNS
 from tidegate.storage.tables import SharedTable, TableChange, TableVersion
-from tidegate.storage.verify import verify
 
 MOST_WITHOUT_FILES = 16
 """After so many batches without files for a table, the table gets only the number of the last one. Without a

@@ -22,7 +22,7 @@ from tidegate.generations.outputs import (
 )
 from tidegate.ledger import Head, Offsets, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.storage.outbox import WINDOW
+from tidegate.storage.schema import WINDOW
 
 _OLD, _NEW = "old", "new"
 

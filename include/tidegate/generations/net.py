@@ -37,9 +37,12 @@ from tidegate.sinks.model import SinkModel
 from tidegate.spark.outbox import KeyColumns
 from tidegate.spec import Pipeline, Stage
 from tidegate.storage import DataFile, Lake, attempt_name
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of
-from tidegate.storage.outbox import (
+from tidegate.storage.schema import (
     AT,
+    HASH,
+    KEY,
     KEY_COLUMNS,
     ORDINAL,
     REASON,
@@ -49,8 +52,6 @@ from tidegate.storage.outbox import (
     VALUE,
     WINDOW,
 )
-from tidegate.storage.schema import HASH, KEY
-from tidegate.storage.writer import RowWriter
 
 PROMOTED = "promoted"
 """The reason of such an emission."""

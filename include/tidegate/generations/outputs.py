@@ -20,8 +20,7 @@ from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec import Pipeline
 from tidegate.storage.datafile import joined, read_files
-from tidegate.storage.outbox import AT, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.storage.schema import HASH, KEY
+from tidegate.storage.schema import AT, HASH, KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 ENTRY = (KEY, *WINDOW)
 """What tells apart what consumers hold. A window is never null here: NO_WINDOW stands for it."""

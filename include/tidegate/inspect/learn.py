@@ -30,8 +30,7 @@ from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.kernel import kernel_stage
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data
-from tidegate.storage.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
 
 _READ = (KEY, TIMESTAMP, *WINDOW, KEY_COLUMNS, VALUE)
 

@@ -12,7 +12,7 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import read_offsets
 from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.port import OpenSink
-from tidegate.storage.outbox import KEY_COLUMNS, VALUE
+from tidegate.storage.schema import KEY_COLUMNS, VALUE
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.manifest import Kind
-from tidegate.storage.outbox import ORDER
-from tidegate.storage.schema import HASH
+from tidegate.storage.schema import HASH, ORDER
 from tidegate.storage.state import live_rows
 
 

@@ -8,8 +8,8 @@ from tidegate.app.manifests import batch_named, state_named
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
+from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import DataFile, Manifest
-from tidegate.storage.verify import verify
 
 
 def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:

@@ -22,7 +22,7 @@ from tidegate.errors import LeaseHeld
 from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.storage import Manifest, Name
-from tidegate.storage.cleaning import Standing, remove, unread_files
+from tidegate.storage.compaction import Standing, remove, unread_files
 from tidegate.storage.layout import is_resolution
 from tidegate.storage.store import Listed
 

@@ -12,8 +12,18 @@ import pyarrow.compute as pc
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, stored_schema
 from tidegate.storage.evolution import conformed
-from tidegate.storage.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
-from tidegate.storage.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ
+from tidegate.storage.schema import (
+    DUE_AT,
+    KEY,
+    KEY_COLUMNS,
+    LIVE,
+    PENDING,
+    PLACE,
+    TIMESTAMP,
+    UPDATED_SEQ,
+    VALUE,
+    window_columns,
+)
 
 if TYPE_CHECKING:
     from tidegate.spec import Pipeline, QualityCheck, Stage

@@ -14,8 +14,7 @@ from tidegate.quality.frames import PART_ROWS, Parts
 from tidegate.quality.measure import Frame, Measurement
 from tidegate.quality.splitting import Split
 from tidegate.quality.suite import Suite
-from tidegate.storage.outbox import WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, WINDOW
 
 
 @dataclass(frozen=True)

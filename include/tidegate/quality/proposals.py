@@ -21,8 +21,7 @@ from tidegate import kernel
 from tidegate.quality.builtin import types
 from tidegate.quality.builtin.facts import BatchCounts
 from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
-from tidegate.storage.outbox import TIMESTAMP, WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, TIMESTAMP, WINDOW
 
 MOST_IN_SET = 20
 """A text column with more distinct values than this gets no set of values."""

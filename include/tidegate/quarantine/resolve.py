@@ -22,10 +22,10 @@ from tidegate.ledger import LeasedLedger, Resolution, Stream
 from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.quarantine.resolved import OPEN, ResolvedRecords
 from tidegate.quarantine.store import rows_at
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import resolution_name
 from tidegate.storage.manifest import manifest_of
 from tidegate.storage.quarantine_files import IDENTITY, QUARANTINE
-from tidegate.storage.writer import RowWriter
 
 _BLOCK_ROWS, _BLOCK_BYTES = 4_096, 16 * 1024 * 1024
 _SORTED = (

@@ -36,8 +36,7 @@ from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Situation
 from tidegate.sinks.port import OpenSink
 from tidegate.storage.datafile import read_files
-from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 _COLUMNS = (KEY, *WINDOW, TIMESTAMP, REASON, SOURCE)
 

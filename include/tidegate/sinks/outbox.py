@@ -15,8 +15,7 @@ from tidegate.ledger import Plan
 from tidegate.spec import Stage
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, read_files
-from tidegate.storage.outbox import TIMESTAMP
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, TIMESTAMP
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""

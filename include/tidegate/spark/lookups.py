@@ -21,9 +21,9 @@ from tidegate.spark.shuffle import HashRange, Slots
 from tidegate.spark.source import frame_of
 from tidegate.spec import Pipeline
 from tidegate.spec.lookup import KEY, Lookup
-from tidegate.storage.aliases import NO_ALIASES, Aliases
 from tidegate.storage.datafile import stored_schema
 from tidegate.storage.delta import delta_errors, file_system, open_table
+from tidegate.storage.evolution import NO_ALIASES, Aliases
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import HASH, LIVE, NEWNESS
 from tidegate.storage.state import StateReader

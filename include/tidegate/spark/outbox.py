@@ -23,7 +23,8 @@ from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
-from tidegate.storage.outbox import (
+from tidegate.storage.schema import (
+    KEY,
     KEY_COLUMNS,
     REASON,
     SEQ,
@@ -34,7 +35,6 @@ from tidegate.storage.outbox import (
     parts_of,
     window_columns,
 )
-from tidegate.storage.schema import KEY
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import Plan

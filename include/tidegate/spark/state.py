@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate import kernel
 from tidegate.spark.shuffle import HashRange
-from tidegate.storage.aliases import NO_ALIASES, Aliases
+from tidegate.storage.evolution import NO_ALIASES, Aliases
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import DUE_AT, PENDING, PLACE, TIMERS, UPDATED_SEQ, state_schema
 from tidegate.storage.state import DueRows, StateReader

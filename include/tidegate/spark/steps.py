@@ -42,8 +42,7 @@ from tidegate.spec.kernel import (
     with_types,
 )
 from tidegate.spec.keys import key_fault
-from tidegate.storage.aliases import NO_ALIASES, Aliases, state_aliases
-from tidegate.storage.evolution import column_changed
+from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 
 _SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}

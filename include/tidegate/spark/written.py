@@ -19,9 +19,9 @@ from tidegate.spark.kernel_task import Forwarding, forwarded, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.spark.shuffle import TaskReport
 from tidegate.spark.state import to_stored
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind
-from tidegate.storage.writer import RowWriter
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Files, manifests and state, and Delta tables for other engines. No JVM."""
 
-from tidegate.storage.layout import Lake, Name, attempt_name, snapshot_name
+from tidegate.storage.layout import Lake, LedgerMark, Marks, Name, attempt_name, snapshot_name
 from tidegate.storage.manifest import DataFile, Manifest, read_manifest, write_manifest
-from tidegate.storage.marks import LedgerMark, Marks
 from tidegate.storage.store import Store, Written
 
 __all__ = [

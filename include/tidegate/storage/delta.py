@@ -1,21 +1,29 @@
 """Open Delta tables: those of sinks, of lookups, and tables for other engines.
 
 `path` is a folder or a URI. Access to an object store uses the same settings as the lake: see `lake.store`.
+
+Columns of a table and of files to add are compared here, too: which the table lacks, and which are too
+narrow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 from pyarrow.fs import SubTreeFileSystem
 
-from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
+from tidegate.kernel.widening import widens
 from tidegate.storage.store import Store, unavailable
 
 
@@ -92,3 +100,150 @@ def file_system(path: str) -> SubTreeFileSystem:
     SettingsInvalid, LakeUnavailable.
     """
     return Store(path).file_system
+
+
+_PARTS = {"array": ("elementType",), "map": ("keyType", "valueType")}
+
+
+@dataclass(frozen=True)
+class MergedColumns:
+    """The changes that a table's columns need.
+
+    `missing`: columns that the table lacks, in whole or in part, with the table's own types where it has
+    them. `widened`: all of the table's columns with wider types; None if none is too narrow.
+    """
+
+    missing: list[Field]
+    widened: Schema | None
+
+
+def merged_columns(table: Schema, requested: Schema) -> MergedColumns:
+    """Return the changes that a table needs to take all values of files with the columns `requested`.
+
+    Readers read a file's narrower column as the table's type. Raises SchemaChanged if neither type is wider.
+    """
+    types = {column.name: _type(column) for column in table.fields}
+    missing, widened = [], {}
+    for column in requested.fields:
+        existing = types.get(column.name)
+        if existing is None:
+            missing.append(column)
+            continue
+        merged = _merged(existing, _type(column), column.name)
+        widened[column.name] = _reduced(merged, existing)
+        # New fields and wider types are two changes: delta-rs adds columns, and tidegate widens types itself.
+        if (complete := _narrowed(merged, existing)) != existing:
+            missing.append(Field.from_json(json.dumps({**_written(column), "type": complete})))
+    fields = [
+        {**_written(column), "type": widened.get(column.name, types[column.name])} for column in table.fields
+    ]
+    wider = json.dumps({"type": "struct", "fields": fields})
+    is_wider = any(types[name] != type_ for name, type_ in widened.items())
+    return MergedColumns(missing, Schema.from_json(wider) if is_wider else None)
+
+
+def _written(column: Field) -> dict[str, Any]:
+    """Return a column as Delta's protocol writes it."""
+    written: dict[str, Any] = json.loads(column.to_json())
+    return written
+
+
+def _type(column: Field) -> Any:
+    return _written(column)["type"]
+
+
+def _kind(type_: Any) -> str:
+    kind: str = type_ if isinstance(type_, str) else type_["type"]
+    return kind
+
+
+def _merged(existing: Any, requested: Any, column: str) -> Any:
+    """Return the type with all fields, and for all values, of both. Types are as Delta's protocol writes
+    them.
+    """
+    kind = _kind(existing)
+    if kind != _kind(requested):
+        return _wider(existing, requested, column)
+    if kind == "struct":
+        fields, added = _fields(existing), _fields(requested)
+        merged = [
+            {**field, "type": _merged(field["type"], added[name]["type"], f"{column}.{name}")}
+            if name in added
+            else field
+            for name, field in fields.items()
+        ]
+        return {**existing, "fields": [*merged, *(added[name] for name in added if name not in fields)]}
+    parts = {part: _merged(existing[part], requested[part], column) for part in _PARTS.get(kind, ())}
+    return {**existing, **parts} if parts else existing
+
+
+def _wider(existing: Any, requested: Any, column: str) -> Any:
+    if isinstance(existing, str) and isinstance(requested, str):
+        arrow = _arrow(existing), _arrow(requested)
+        if widens(*arrow):
+            return requested
+        if widens(*reversed(arrow)):
+            return existing
+    was, now = _kind(existing), _kind(requested)
+    raise SchemaChanged(
+        f"The column {column} was {was} in the files of earlier batches, and is {now}",
+        "Raise `generation`, or undo the edit; a table for other engines has one type per column.",
+    )
+
+
+def _arrow(primitive: str) -> pa.DataType:
+    return pa.field(Field("x", PrimitiveType(primitive)).to_arrow()).type
+
+
+def _narrowed(merged: Any, existing: Any) -> Any:
+    """Return the merged type with the types of the existing one: new fields, and nothing wider."""
+    if isinstance(merged, str):
+        return existing
+    if merged["type"] == "struct":
+        existing_fields = _fields(existing)
+        fields: Sequence[Mapping[str, Any]] = [
+            {**field, "type": _narrowed(field["type"], existing_fields[field["name"]]["type"])}
+            if field["name"] in existing_fields
+            else field
+            for field in merged["fields"]
+        ]
+        return {**merged, "fields": fields}
+    return {
+        **merged,
+        **{part: _narrowed(merged[part], existing[part]) for part in _PARTS[merged["type"]]},
+    }
+
+
+def _reduced(merged: Any, existing: Any) -> Any:
+    """Return the merged type with the fields of the existing one: wider types, and nothing new."""
+    if isinstance(merged, str):
+        return merged
+    if merged["type"] == "struct":
+        types = {name: field["type"] for name, field in _fields(merged).items()}
+        fields = [
+            {**field, "type": _reduced(types[field["name"]], field["type"])} for field in existing["fields"]
+        ]
+        return {**existing, "fields": fields}
+    return {
+        **existing,
+        **{part: _reduced(merged[part], existing[part]) for part in _PARTS[merged["type"]]},
+    }
+
+
+def _fields(struct: Any) -> dict[str, dict[str, Any]]:
+    return {field["name"]: field for field in struct["fields"]}
+
+
+def puts_if_absent(store: Store) -> bool:
+    """Put a small file twice, both times only if it is absent, and remove it again.
+
+    Returns whether the store wrote the first one and refused the second. A disk always does. Raises
+    LakeUnavailable.
+    """
+    if not store.is_remote:
+        return True
+    name = f".tidegate-probe-{uuid4().hex}"
+    try:
+        return store.put_if_absent(name, b"") and not store.put_if_absent(name, b"")
+    finally:
+        store.delete(name)

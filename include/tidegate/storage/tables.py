@@ -30,11 +30,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
 from tidegate.storage.datafile import written_schema
-from tidegate.storage.delta import delta_errors, existing_table, flush_commits, table_unavailable
+from tidegate.storage.delta import (
+    delta_errors,
+    existing_table,
+    flush_commits,
+    merged_columns,
+    table_unavailable,
+)
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.storage.store import Store
-from tidegate.storage.table_columns import merged_columns
 
 FORMAT = "1"
 """The format of what a table's log says about a stream; raise it when the meaning changes."""

@@ -107,7 +107,7 @@ def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
 
 def _writable(lake: str) -> str:
     from tidegate.storage import Store
-    from tidegate.storage.probe import puts_if_absent
+    from tidegate.storage.delta import puts_if_absent
 
     if "://" in lake:
         if not puts_if_absent(Store(lake)):

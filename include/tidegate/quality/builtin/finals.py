@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.quality.builtin.observation import SAMPLE, Observation
-from tidegate.storage.outbox import REASON, WINDOW
-from tidegate.storage.schema import HASH, KEY
+from tidegate.storage.schema import HASH, KEY, REASON, WINDOW
 
 COLUMNS = (HASH, KEY, *WINDOW, REASON)
 _ENTRY = [KEY, *WINDOW]

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.quality.builtin.observation import SAMPLE, Observation
-from tidegate.storage.outbox import KEY_COLUMNS, parts_of
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, parts_of
 
 COLUMNS = (KEY, KEY_COLUMNS)
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.storage.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:

@@ -29,8 +29,7 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from tidegate.errors import SinkRefused
 from tidegate.kernel.json_text import encoder
-from tidegate.storage.outbox import KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
 """The columns of an outbox that rows are made of."""

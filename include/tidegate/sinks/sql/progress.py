@@ -29,8 +29,7 @@ from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Target
 from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
-from tidegate.storage.outbox import SOURCE
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, SOURCE
 
 
 @dataclass(frozen=True)

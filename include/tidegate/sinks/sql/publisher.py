@@ -20,7 +20,7 @@ from tidegate.sinks.sql.layout import Layout
 from tidegate.sinks.sql.progress import Shard, SqlProgress
 from tidegate.sinks.sql.schema import exists, lock_for_changes, make_or_extend, progress
 from tidegate.sinks.sql.write import write
-from tidegate.storage.outbox import VALUE
+from tidegate.storage.schema import VALUE
 
 
 class SqlPublisher:

@@ -24,8 +24,7 @@ from sqlalchemy import (
 from tidegate.errors import SinkRefused
 from tidegate.sinks.sql.layout import Layout, Target
 from tidegate.sinks.sql.room import require_room
-from tidegate.storage.outbox import SOURCE
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, SOURCE
 
 FORMAT = 1
 """The format version of a progress row; it is raised when the meaning of the row changes."""

@@ -20,8 +20,7 @@ from tidegate.sinks.sql.publisher import SqlPublisher
 from tidegate.sinks.sql.repair import restart_after, seal
 from tidegate.sinks.sql.schema import check_emissions, check_table
 from tidegate.spec import Connection
-from tidegate.storage.outbox import KEY_COLUMNS, SOURCE, VALUE
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
 
 class OpenSqlTable(OpenSink[SqlSink]):

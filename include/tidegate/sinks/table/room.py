@@ -11,8 +11,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from tidegate.errors import SchemaChanged, SinkRefused
-from tidegate.storage.delta import delta_errors, existing_table
-from tidegate.storage.table_columns import merged_columns
+from tidegate.storage.delta import delta_errors, existing_table, merged_columns
 
 
 def require_room(path: str, rows: pa.Schema) -> None:

@@ -17,8 +17,7 @@ from tidegate.sinks.table.append import Appender, append_batch, check_table
 from tidegate.sinks.table.model import TableSink
 from tidegate.sinks.table.repair import restart_after, seal
 from tidegate.sinks.table.room import require_room
-from tidegate.storage.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
 
 
 class OpenDeltaTable(OpenSink[TableSink]):
