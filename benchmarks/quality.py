@@ -25,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.quality import gate
-from tidegate.quality.audit import Audit
-from tidegate.quality.audited import AuditedRows, Origin
+from tidegate.quality.audit import Audit, AuditedRows, Origin
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.store import Store

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 
 from tests.conftest import REPOSITORY
 from tidegate.app import App, stream_of
-from tidegate.app.owner import claim_folder
+from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
 from tidegate.ledger.rows import attempt_out, manifest_out, plan_out

@@ -13,7 +13,7 @@ from tests.batch.aged import DAY, STAGE, Aged
 from tests.generations.two_generations import Beside
 from tidegate import inspect, maintenance
 from tidegate.app import App, leased
-from tidegate.app.owner import check_owner, claim_folder
+from tidegate.app.lease import check_owner, claim_folder
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch import Trigger, plan_batch
 from tidegate.errors import Halted, LakeDamaged, LedgerMismatch

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlalchemy import create_engine, text, update
 
 from tidegate.app import App
-from tidegate.app.owner import claim_folder
+from tidegate.app.lease import claim_folder
 from tidegate.batch import publish_batch
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema

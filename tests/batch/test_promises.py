@@ -11,8 +11,7 @@ import yaml
 from tests.world import NOW_MS, World
 from tidegate.batch.suites import stage_facts
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.builtin import BUILTIN_TYPES, needs_of, provide_facts
-from tidegate.quality.builtin.types import FINALS, NEIGHBOURS
+from tidegate.quality.facts import BUILTIN_TYPES, FINALS, NEIGHBOURS, needs_of, provide_facts
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -55,7 +54,7 @@ def events(chance: random.Random, start: int, count: int) -> list[dict[str, Any]
 
 def observed(world: World, stage: str) -> dict[tuple[int, str], Any]:
     """Return the results of each built-in expectation that fits the stage, by batch and type."""
-    import tidegate.quality.builtin.expectations as builtin
+    import tidegate.quality.builtin as builtin
 
     results = {}
     for seq in range(1, world.app.ledger.head(world.stream).seq + 1):

@@ -112,6 +112,6 @@ def test_plan_estimates_state_before_it_can_measure(world: World) -> None:
     assert (first["measured"], first["rows_at_most"]) == (False, 3)
     assert first["bytes_at_most"] == first["bytes"] + math.ceil(2 * first["bytes_per_row"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.inspect.estimate.MEASURED_ROWS", 1)
+        patch.setattr("tidegate.inspect.read.MEASURED_ROWS", 1)
         assert estimated()["bytes_per_row"] == first["bytes"] / 1
     assert "a default" in invoke(world, "plan", "availability", "--estimate").output

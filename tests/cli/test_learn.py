@@ -63,7 +63,7 @@ def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
 
 
 def test_great_expectations_reads_it(made: Promised) -> None:
-    import tidegate.quality.builtin.expectations  # noqa: F401
+    import tidegate.quality.builtin  # noqa: F401
     from tidegate.quality.expectations import gx
 
     run(made, "--suite", "learned")

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tidegate.quality.builtin import BUILTIN_TYPES, needs_of
+from tidegate.quality.facts import BUILTIN_TYPES, needs_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "checks.md").read_text()
 ROWS = dict(re.findall(r"^\| `(expect_\w+)` \|.*\|(.*)\|$", PAGE, re.MULTILINE))
@@ -25,7 +25,7 @@ def test_suite_of_the_page_uses_builtin_expectations() -> None:
 
 
 def test_option_table_equals_the_class_defaults() -> None:
-    import tidegate.quality.builtin.expectations as builtin
+    import tidegate.quality.builtin as builtin
 
     for type_, cell in ROWS.items():
         name = "".join(part.capitalize() for part in type_.split("_"))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.generations.two_generations import Beside
 from tests.storage.files_for_tests import SCHEMA, row
-from tidegate.app.manifests import state_after
+from tidegate.app.root import state_after
 from tidegate.errors import Halted, PipelineChanged
 from tidegate.generations import begin_from, compare_generations
 from tidegate.storage.datafile import read_files

@@ -15,8 +15,8 @@ from tests.world import World
 from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
-from tidegate.inspect import catalog as catalog_module
-from tidegate.inspect.lag import current_lags
+from tidegate.inspect import streams as catalog_module
+from tidegate.inspect.overview import current_lags
 from tidegate.ledger import Run, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.quarantine.page import MAX_CHARACTERS

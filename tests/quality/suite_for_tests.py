@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidegate.quality.audit import Audit, PagePlace
-from tidegate.quality.audited import AuditedRows, Origin
+from tidegate.quality.audit import Audit, AuditedRows, Origin, PagePlace
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.store import Store

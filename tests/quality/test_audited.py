@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.spec.files import made
-from tidegate.quality.audited import AuditedRows, audited_rows
+from tidegate.quality.audit import AuditedRows, audited_rows
 from tidegate.spec import QualityCheck
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.schema import outbox_schema, state_schema

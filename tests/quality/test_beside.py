@@ -14,13 +14,13 @@ import pytest
 
 from tests.quality.suite_for_tests import NEGATIVE, POSITIVE, audit_of
 from tidegate.errors import QualityLost, SettingsInvalid
-from tidegate.quality import CheckBeside
+from tidegate.quality.beside import CheckBeside
 
 pytestmark = pytest.mark.process
 
 _STARTED = """\
 import sys
-from tidegate.quality import CheckBeside
+from tidegate.quality.beside import CheckBeside
 beside = CheckBeside()
 beside.start()
 print(beside._process.pid, flush=True)

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from tidegate import kernel
 from tidegate.kernel.keys import key_hashes
-from tidegate.quality.builtin import finals, keys, neighbours, shares
-from tidegate.quality.builtin.facts import BatchCounts, batch_counts
-from tidegate.quality.builtin.types import Needs, needs_of
+from tidegate.quality import neighbours, observations
+from tidegate.quality.facts import BatchCounts, Needs, batch_counts, needs_of
 
 VALUE = pa.struct([("x", pa.float64()), ("name", pa.string()), ("ignored", pa.int64())])
 KEY_COLUMNS = pa.struct([("a", pa.string()), ("b", pa.int64())])
@@ -233,7 +232,7 @@ def test_finals_equal_a_plain_loop(emissions: list[Emitted], earlier: list[list[
     counts = Counter((emission.key, emission.window) for emission in looked_at)
     expected = sum(count - (entry not in before) for entry, count in counts.items())
     tables = [outbox(batch) for batch in earlier]
-    seen = finals.one_final_per_entry(
+    seen = observations.one_final_per_entry(
         parts(outbox(emissions), size),
         lambda *_: (table.filter(pa.compute.not_equal(table["reason"], "promoted")) for table in tables),
     )
@@ -248,7 +247,7 @@ def test_only_hashes_of_the_part_are_looked_up() -> None:
         return []
 
     rows = outbox([Emitted("a"), Emitted("b", window=0), Emitted("b", window=10)])
-    finals.one_final_per_entry(parts(rows, 2), before)
+    observations.one_final_per_entry(parts(rows, 2), before)
     a, b = key_hashes(pa.array(["a", "b"])).to_pylist()
     assert asked == [(a, a), (b, b)]
 
@@ -257,11 +256,11 @@ def test_null_in_a_key_is_reported() -> None:
     rows = outbox([Emitted("a"), Emitted("b"), Emitted("c")])
     place = rows.column_names.index("key_columns")
     columns = pa.array([{"a": "a", "b": 1}, {"a": None, "b": 1}, {"a": "c", "b": 2}], KEY_COLUMNS)
-    seen = keys.keys_not_null(parts(rows.set_column(place, "key_columns", columns), 2))
+    seen = observations.keys_not_null(parts(rows.set_column(place, "key_columns", columns), 2))
     assert (seen.passed, seen.elements, seen.unexpected, list(seen.sample)) == (False, 3, 1, ["b"])
-    assert keys.keys_not_null(parts(rows, 2)).passed
+    assert observations.keys_not_null(parts(rows, 2)).passed
     none = pa.array([None, "b", "c"], pa.string())
-    assert keys.keys_not_null([rows.set_column(1, "key", none)]).unexpected == 1
+    assert observations.keys_not_null([rows.set_column(1, "key", none)]).unexpected == 1
 
 
 counts = st.builds(
@@ -275,9 +274,9 @@ counts = st.builds(
 @given(counts, st.integers(-3, 3), st.integers(-3, 3))
 def test_counts_add_up_by_fate_and_emission(whole: BatchCounts, more: int, rows: int) -> None:
     fields = {**whole.__dict__, "came_in": whole.came_in + more}
-    seen = shares.counts_add_up(BatchCounts(**fields), whole.outgoing + rows)
+    seen = observations.counts_add_up(BatchCounts(**fields), whole.outgoing + rows)
     assert seen.passed == (more == 0 and rows == 0)
-    exploded = shares.counts_add_up(BatchCounts(**fields | {"explodes": True}), whole.outgoing + rows)
+    exploded = observations.counts_add_up(BatchCounts(**fields | {"explodes": True}), whole.outgoing + rows)
     assert exploded.passed == (more >= 0 and rows == 0)
 
 
@@ -294,7 +293,7 @@ def test_counts_cover_batch_first_stage_and_stage() -> None:
 @given(counts, st.floats(0, 1))
 def test_share_is_at_most_its_bound(whole: BatchCounts, most: float) -> None:
     share = whole.late / whole.came_in if whole.came_in else 0
-    assert shares.share_at_most(whole, whole.late, most).passed == (share <= most)
+    assert observations.share_at_most(whole, whole.late, most).passed == (share <= most)
 
 
 @given(st.lists(counts, max_size=12), counts, st.floats(0, 4), st.floats(0, 0.2))
@@ -302,7 +301,7 @@ def test_emitted_share_equals_the_standard_library_range(
     history: list[BatchCounts], now: BatchCounts, deviations: float, slack: float
 ) -> None:
     past = [past_batch.emitted / past_batch.came_in for past_batch in history if past_batch.came_in >= 100]
-    seen = shares.emitted_share_as_before(now, history, shares.UsualRange(deviations, slack))
+    seen = observations.emitted_share_as_before(now, history, observations.UsualRange(deviations, slack))
     if now.came_in < 100 or len(past) < 5:
         assert seen.passed
         return
@@ -316,7 +315,7 @@ def test_example_of_the_page_is_decided_so() -> None:
     history = [BatchCounts(1000, 1000, 0, 0, 0, emitted, emitted) for emitted in (200, 210, 190, 200, 205)]
     for emitted, passed in ((151, True), (149, False), (251, True), (252, False)):
         now = BatchCounts(1000, 1000, 0, 0, 0, emitted, emitted)
-        assert shares.emitted_share_as_before(now, history).passed == passed
+        assert observations.emitted_share_as_before(now, history).passed == passed
 
 
 def test_only_what_a_suite_asks_for_is_read() -> None:

@@ -17,8 +17,7 @@ from tidegate.batch.validate import validate_batch
 from tidegate.errors import QualityFailed
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import schema
-from tidegate.quality.builtin import BUILTIN_TYPES
-from tidegate.quality.builtin.facts import current_facts
+from tidegate.quality.facts import BUILTIN_TYPES, current_facts
 
 STATE = pa.schema(
     [
@@ -148,7 +147,7 @@ def test_emitted_share_is_compared_with_earlier_batches(promised: Promised) -> N
 
 
 def test_great_expectations_reads_writes_and_renders_it() -> None:
-    import tidegate.quality.builtin.expectations  # noqa: F401
+    import tidegate.quality.builtin  # noqa: F401
     from tidegate.quality.expectations import gx
 
     bounded = {name: {"max_share": 0.1} for name in BUILTIN_TYPES if "share_to_be_at_most" in name}
@@ -163,7 +162,7 @@ def test_great_expectations_reads_writes_and_renders_it() -> None:
 
 
 def test_outside_a_batch_it_says_what_it_needs() -> None:
-    import tidegate.quality.builtin.expectations as builtin
+    import tidegate.quality.builtin as builtin
 
     assert current_facts() is None
     with pytest.raises(ValueError, match="only the validate step and `tidegate check`"):
@@ -171,10 +170,9 @@ def test_outside_a_batch_it_says_what_it_needs() -> None:
 
 
 def test_suite_parameters_are_put_in() -> None:
-    import tidegate.quality.builtin.expectations as builtin
-    from tidegate.quality.builtin import StageFacts, provide_facts
-    from tidegate.quality.builtin.facts import BatchCounts
+    import tidegate.quality.builtin as builtin
     from tidegate.quality.expectations import gx
+    from tidegate.quality.facts import BatchCounts, StageFacts, provide_facts
 
     context = gx.get_context(mode="ephemeral")
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("rows")

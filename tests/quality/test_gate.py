@@ -14,8 +14,7 @@ from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audi
 from tidegate.quality import gate
 from tidegate.quality.pages import _view
 from tidegate.quality.suite import Severity
-from tidegate.quality.table import verdict_table
-from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict
+from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict, verdict_table
 
 UNIQUE = ("expect_column_values_to_be_unique", {"column": "key"})
 INCREASING = ("expect_column_values_to_be_decreasing", {"column": "quantity"})

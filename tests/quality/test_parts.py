@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tidegate.quality.audited import AuditedRows
-from tidegate.quality.evaluate import Evaluation, evaluate
+from tidegate.quality.audit import AuditedRows
 from tidegate.quality.expectations import gx
+from tidegate.quality.gate import Evaluation, evaluate
 from tidegate.quality.splitting import Split
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
 

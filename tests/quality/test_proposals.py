@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate import kernel
-from tidegate.quality.builtin.facts import BatchCounts
-from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
+from tidegate.quality.facts import BatchCounts
+from tidegate.quality.observations import UsualRange, emitted_share_as_before
 from tidegate.quality.proposals import PATTERNS, Proposal, propose_for_columns, propose_for_stage
 
 CHANGE = kernel.Stage(kernel.Latest(), kernel.Change(("x",)), name="out")

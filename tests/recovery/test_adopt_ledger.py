@@ -14,13 +14,13 @@ from tests.generations.two_generations import NEW, OLD, Beside
 from tests.recovery.commands import recover
 from tidegate import failpoints
 from tidegate.app import App
-from tidegate.app.owner import check_owner, claim_promotions
+from tidegate.app.lease import check_owner, claim_promotions
 from tidegate.errors import Fenced, LedgerMismatch
 from tidegate.failpoints import FailpointRaised
 from tidegate.generations import Approval
 from tidegate.ledger import Stream, schema
 from tidegate.recovery import Situation, carry_out
-from tidegate.recovery.adopt_ledger import AdoptLedger
+from tidegate.recovery.ownership import AdoptLedger
 from tidegate.storage.store import Store
 
 

@@ -12,7 +12,7 @@ from tests.generations.two_generations import NEW, OLD, Beside
 from tests.recovery.commands import recover
 from tidegate import failpoints
 from tidegate.app import leased
-from tidegate.app.owner import is_marked_dropped
+from tidegate.app.lease import is_marked_dropped
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
 from tidegate.generations import open_generation
 from tidegate.ledger import Stream, schema

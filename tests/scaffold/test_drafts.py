@@ -10,8 +10,7 @@ import pytest
 
 from tests.sampling import sampled
 from tidegate.errors import PipelineInvalid, SettingsInvalid
-from tidegate.scaffold import WAYS, Draft, pipeline_texts
-from tidegate.scaffold.flow import flow
+from tidegate.scaffold import WAYS, Draft, flow, pipeline_texts
 from tidegate.sinks import KINDS
 from tidegate.spec import load_cases, load_pipeline
 from tidegate.spec.tree import read

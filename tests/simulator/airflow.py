@@ -47,8 +47,7 @@ from tidegate.ledger import Snapshot, Stream
 from tidegate.maintenance.cleaning import remove_history
 from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate.recovery import Situation
-from tidegate.recovery.accept_gap import accept_gap
-from tidegate.recovery.drop_plan import drop_plan
+from tidegate.recovery.next_batch import accept_gap, drop_plan
 from tidegate.spec import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))

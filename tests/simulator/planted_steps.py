@@ -15,7 +15,7 @@ from tests.simulator.ledger import Checks, SimLeased
 from tests.simulator.planted import planted
 from tidegate import batch
 from tidegate.app import lease
-from tidegate.app.manifests import state_after, state_files
+from tidegate.app.root import state_after, state_files
 from tidegate.batch import commit, compute, plan, publish, run, validate
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Clocks, Run

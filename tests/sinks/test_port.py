@@ -14,7 +14,7 @@ from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery import Situation
-from tidegate.recovery.restore_progress import RestoreProgress
+from tidegate.recovery.sinks import RestoreProgress
 from tidegate.sinks.dataset import Dataset
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.outbox import Outbox

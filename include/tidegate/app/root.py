@@ -1,19 +1,21 @@
 """The composition root: it builds from the settings everything that the batch steps use.
 
-A step reaches Kafka, the ledger, the lake, sinks and Spark only through `App`.
+A step reaches Kafka, the ledger, the lake, sinks and Spark only through `App`. The files of a stream's
+batches and snapshots are found by the manifests in the ledger; a damaged file is reported with who needs it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate import kernel
-from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
+from tidegate.errors import Fenced, Halted, LakeDamaged, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.kafka.clusters import KafkaClusters
 from tidegate.kafka.log import KafkaLog
@@ -31,7 +33,9 @@ from tidegate.spec import (
     python_functions,
     require_trusted,
 )
-from tidegate.storage import Lake, Manifest, Marks, Store, Written, read_manifest, write_manifest
+from tidegate.storage import Lake, Marks, Store, Written, read_manifest, write_manifest
+from tidegate.storage.evolution import NO_ALIASES, Aliases, state_aliases
+from tidegate.storage.manifest import DataFile, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
 """A function that opens a Spark session; its argument is the largest number of records of the batch."""
+LONG_DONE = "its batch was committed and published so long ago that the ledger keeps no more of it than that"
+"""The reason why a run has nothing to do."""
+StateFiles = dict[str, tuple[DataFile, ...]]
+"""Stage -> the files of its state, oldest first. A later file's row of an entry replaces an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +218,6 @@ def stream_of(pipeline: Pipeline) -> Stream:
     return Stream(pipeline.pipeline, pipeline.generation)
 
 
-LONG_DONE = "its batch was committed and published so long ago that the ledger keeps no more of it than that"
-"""The reason why a run has nothing to do."""
-
-
 def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan | None:
     """Return the plan of the batch that a run works on; None if there is nothing left to do: see `LONG_DONE`.
 
@@ -256,3 +260,73 @@ def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -
         f"The ledger does not have the {what} of batch {seq} of {stream}, which is the head",
         "Restore the ledger from a backup, or raise `generation` to begin anew.",
     )
+
+
+def batch_named(stream: Stream, seq: int) -> str:
+    """Return the name of a batch as the reader of its own files: of a step, or of a person who views its
+    emissions.
+    """
+    return f"Batch {seq} of {stream}"
+
+
+def state_named(stream: Stream, seq: int) -> str:
+    """Return the name of the state after a batch as the reader of files, which belong to many batches."""
+    return f"The state after batch {seq} of {stream}"
+
+
+@contextmanager
+def needed_by(reader: str) -> Iterator[None]:
+    """Let a LakeDamaged from inside of the block say that `reader` needs the file.
+
+    If blocks are nested, the innermost one is named. Raises LakeDamaged.
+
+    Example:
+        with needed_by(batch_named(stream, seq)):
+            manifest = app.manifest(stream, reference)
+    """
+    try:
+        yield
+    except LakeDamaged as error:
+        named = error.needed_by(reader)
+        if named is error:
+            raise
+        raise named from error
+
+
+def read_manifests(app: App, stream: Stream, references: Iterable[ManifestRef]) -> list[Manifest]:
+    """Return the manifests, in the order of `references`.
+
+    Raises LakeDamaged if one is missing or changed, LakeUnavailable if the store does not answer.
+    """
+    return [app.manifest(stream, reference) for reference in references]
+
+
+def state_files(manifests: Sequence[Manifest]) -> StateFiles:
+    """Return the state files of all manifests, by stage and in the order of the manifests."""
+    files_by_stage: StateFiles = {}
+    for manifest in manifests:
+        for file in manifest.files:
+            if file.kind == "state":
+                files_by_stage[file.stage] = (*files_by_stage.get(file.stage, ()), file)
+    return files_by_stage
+
+
+def state_after(app: App, stream: Stream, references: Iterable[ManifestRef]) -> StateFiles:
+    """Return the state files of the manifests, as `LedgerReader.state_manifests` names them.
+
+    Raises LakeDamaged if a manifest is missing or changed, LakeUnavailable if the store does not answer.
+
+    Example:
+        state_after(app, stream, app.ledger.state_manifests(stream, up_to=7))
+    """
+    return state_files(read_manifests(app, stream, references))
+
+
+def aliases_of(ledger: LedgerReader, stream: Stream, seq: int, stage: str) -> Aliases:
+    """Return the older names of a stage's columns by the plan of a batch; none if the ledger has no such plan
+    any more.
+    """
+    plan = ledger.plan(stream, seq)
+    stages = planned_pipeline(plan).stages if plan is not None else ()
+    # A stage that the plan no longer has keeps the names that its files have.
+    return next((state_aliases(candidate) for candidate in stages if candidate.name == stage), NO_ALIASES)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidegate.app.owner import claim_folder
+from tidegate.app.lease import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.ledger import ManifestRef, Snapshot, Stream

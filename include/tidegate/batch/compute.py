@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import kernel
 from tidegate.app.lease import leased_for, timed
-from tidegate.app.manifests import state_after
-from tidegate.app.root import App, OpenSession
+from tidegate.app.root import App, OpenSession, state_after
 from tidegate.app.tables import check_tables
 from tidegate.batch.lookups import check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidegate.app.manifests import aliases_of, state_after
-from tidegate.app.root import App
+from tidegate.app.root import App, aliases_of, state_after
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LedgerReader, Plan, Stream

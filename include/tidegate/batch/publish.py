@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from tidegate.app.lease import failures_noted, leased, timed
-from tidegate.app.owner import claim_promotions
+from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
 from tidegate.app.root import App, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError

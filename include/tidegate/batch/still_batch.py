@@ -12,8 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from tidegate import kernel
-from tidegate.app.manifests import needed_by, state_after, state_named
-from tidegate.app.root import App
+from tidegate.app.root import App, needed_by, state_after, state_named
 from tidegate.batch.offsets import standing_still
 from tidegate.ledger import Attempt, Head, LeasedLedger, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipelines

@@ -16,12 +16,10 @@ from pathlib import Path
 from statistics import fmean
 
 from tidegate import kernel
-from tidegate.app.manifests import batch_named, needed_by, state_after, state_named
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by, state_after, state_named
 from tidegate.errors import StateGivenUp
 from tidegate.ledger import Attempt, Plan, QualityResult
-from tidegate.quality.builtin.facts import BatchCounts, StageFacts, batch_counts
-from tidegate.quality.builtin.types import BUILTIN_TYPES, Needs
+from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, Needs, StageFacts, batch_counts
 from tidegate.quality.suite import Severity, Suite, parse_suite
 from tidegate.spec import (
     Pipeline,

@@ -16,7 +16,7 @@ from tidegate.batch import (
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
 from tidegate.ledger.report import STEPS
-from tidegate.quality import CheckBeside
+from tidegate.quality.beside import CheckBeside
 from tidegate.spec import Pipeline
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.errors import Problem, SettingsInvalid, UserFunctionFailed
-from tidegate.quality.builtin.types import BUILTIN_TYPES
+from tidegate.quality.facts import BUILTIN_TYPES
 from tidegate.quality.suite import parse_suite
 from tidegate.settings import Settings
 from tidegate.spec import (

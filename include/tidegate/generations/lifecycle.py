@@ -6,10 +6,8 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
-from tidegate.app.lease import leased
-from tidegate.app.manifests import needed_by, state_after, state_named
-from tidegate.app.owner import mark_dropped
-from tidegate.app.root import App, missing_of_head, stream_of
+from tidegate.app.lease import leased, mark_dropped
+from tidegate.app.root import App, missing_of_head, needed_by, state_after, state_named, stream_of
 from tidegate.batch.offsets import standing_still
 from tidegate.batch.pipeline_files import head_plan, streams_without_file
 from tidegate.batch.still_batch import running_counts

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.manifests import batch_named, needed_by
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import Halted
 from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Charge, Stream

@@ -2,14 +2,21 @@
 wrong.
 """
 
-from tidegate.inspect.bisect import Bisection, first_broken, first_failing
-from tidegate.inspect.catalog import CatalogEntry, catalog_entries
-from tidegate.inspect.check import Checked, Checker, committed_seqs, kept_states, requested_checks
-from tidegate.inspect.conditions import Tried, stream_condition, troubled_streams
-from tidegate.inspect.lag import Lags
+from tidegate.inspect.check import (
+    Bisection,
+    Checked,
+    Checker,
+    committed_seqs,
+    first_broken,
+    first_failing,
+    kept_states,
+    requested_checks,
+)
+from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
 from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
+    Lags,
     StreamDetails,
     StreamOverview,
     condition_metric,
@@ -19,8 +26,7 @@ from tidegate.inspect.overview import (
     standing_metrics,
 )
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
-from tidegate.inspect.sinks import check_sinks, sink_warnings
-from tidegate.inspect.verify import damaged_files
+from tidegate.inspect.streams import CatalogEntry, Tried, catalog_entries, stream_condition, troubled_streams
 from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
 
 __all__ = [

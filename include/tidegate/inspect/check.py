@@ -1,5 +1,5 @@
-"""Evaluate suites over committed data: the emissions of any batch, or the state as of a batch. Writes
-nothing.
+"""Evaluate suites over committed data: the emissions of any batch, or the state as of a batch; and find the
+first batch that breaks one. Writes nothing.
 """
 
 from __future__ import annotations
@@ -7,16 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tidegate.app.manifests import StateFiles, batch_named, needed_by, state_after, state_named
-from tidegate.app.root import App
+from tidegate.app.root import App, StateFiles, batch_named, needed_by, state_after, state_named
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.audit import Audit
-from tidegate.quality.audited import audited_rows
-from tidegate.quality.builtin import BUILTIN_TYPES, StageFacts, needs_of
-from tidegate.quality.rows import StateRows
+from tidegate.quality.audit import Audit, StateRows, audited_rows
+from tidegate.quality.facts import BUILTIN_TYPES, StageFacts, needs_of
 from tidegate.quality.suite import ExpectationSpec, Suite
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
@@ -25,6 +22,7 @@ from tidegate.storage import Manifest, Store
 
 Evaluate = Callable[[Audit], Verdict]
 """`quality.gate.check`, in this process or another."""
+Fails = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
@@ -259,3 +257,60 @@ def _title(spec: ExpectationSpec) -> str:
 
 def _some(suite: Suite, is_chosen: Callable[[ExpectationSpec], bool]) -> Suite:
     return replace(suite, expectations=tuple(filter(is_chosen, suite.expectations)))
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The result of a search.
+
+    Args:
+        first: The first batch that fails; None if none does.
+        looked_at: The number of batches that were evaluated.
+    """
+
+    first: int | None
+    looked_at: int
+
+
+def first_failing(seqs: Sequence[int], fails: Fails) -> Bisection:
+    """Return the first of `seqs` that fails, evaluating one after the other.
+
+    Use it if a batch that fails says nothing about the next one.
+
+    Args:
+        seqs: The batches to evaluate, in the order in which they are evaluated.
+        fails: Evaluates one batch, which can take long.
+    """
+    for number, seq in enumerate(seqs, start=1):
+        if fails(seq):
+            return Bisection(seq, number)
+    return Bisection(None, len(seqs))
+
+
+def first_broken(seqs: Sequence[int], fails: Fails) -> Bisection:
+    """Return the first of `seqs` that fails by bisection, if all batches after it fail, too.
+
+    The result has no batch if the last one does not fail. If the defect was repaired in between and came
+    back, the result is the first batch of one of these times: the batch before it does not fail, unless it is
+    the first of all.
+
+    Args:
+        seqs: In rising order.
+
+    Example::
+
+        first_broken(range(1, 100), lambda seq: seq >= 42).first  # 42
+    """
+    # One evaluation of the last batch saves the search if nothing is broken.
+    if not seqs or not fails(seqs[-1]):
+        return Bisection(None, min(len(seqs), 1))
+    # invariant: `high` fails, and no batch before `low` is known to fail
+    low, high, looked_at = 0, len(seqs) - 1, 1
+    while low < high:
+        middle = (low + high) // 2
+        looked_at += 1
+        if fails(seqs[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return Bisection(seqs[high], looked_at)

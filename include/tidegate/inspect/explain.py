@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.app.manifests import batch_named, needed_by, read_manifests, state_after
-from tidegate.app.root import App, OpenSession
+from tidegate.app.root import App, OpenSession, batch_named, needed_by, read_manifests, state_after
 from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
 from tidegate.batch.offsets import is_truncated, planned_epochs

@@ -11,19 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.manifests import batch_named, needed_by
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.audit import Audit
-from tidegate.quality.audited import audited_rows
-from tidegate.quality.builtin import BUILTIN_TYPES, BatchCounts, needs_of
-from tidegate.quality.builtin.facts import batch_counts
+from tidegate.quality.audit import Audit, TableRows, audited_rows
+from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, batch_counts, needs_of
 from tidegate.quality.proposals import Proposal, propose_for_columns, propose_for_stage
-from tidegate.quality.rows import TableRows
 from tidegate.quality.suite import parse_suite
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.deduplicate import DeduplicateColumns

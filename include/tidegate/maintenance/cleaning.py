@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from tidegate.app.lease import leased
-from tidegate.app.manifests import read_manifests
-from tidegate.app.owner import check_owner
-from tidegate.app.root import App
+from tidegate.app.lease import check_owner, leased
+from tidegate.app.root import App, read_manifests
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import LeaseHeld
 from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream

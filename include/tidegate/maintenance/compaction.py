@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from tidegate.app.manifests import needed_by, read_manifests, state_named
-from tidegate.app.owner import check_owner
-from tidegate.app.root import App
+from tidegate.app.lease import check_owner
+from tidegate.app.root import App, needed_by, read_manifests, state_named
 from tidegate.errors import Permanent, TidegateError, Transient
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.planned import planned_pipelines

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
@@ -21,7 +21,6 @@ from great_expectations.render.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, DictLoader
 
 from tidegate.quality.audit import Audit, PagePlace
-from tidegate.quality.evaluate import Evaluation
 from tidegate.quality.expectations import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
@@ -29,6 +28,9 @@ from tidegate.quality.expectations import (
 )
 from tidegate.quality.site import CSP, STYLE, outcome_of
 from tidegate.quality.verdict import ExpectationResult, Verdict
+
+if TYPE_CHECKING:
+    from tidegate.quality.gate import Evaluation
 
 _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
 """The link to the suite's page. There is no such page: the suite is a file of the project."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import kernel
-from tidegate.quality.builtin import types
-from tidegate.quality.builtin.facts import BatchCounts
-from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
+from tidegate.quality import facts
+from tidegate.quality.facts import BatchCounts
+from tidegate.quality.observations import UsualRange, emitted_share_as_before
 from tidegate.storage.schema import KEY, TIMESTAMP, WINDOW
 
 MOST_IN_SET = 20
@@ -78,16 +78,16 @@ def propose_for_stage(
     """
     promised = f"the stage {logic.name} emits in this way"
     proposals = [
-        Proposal(types.KEYS, {}, "emissions have keys"),
-        Proposal(types.COUNTS, {}, "each record that is read is accounted for"),
+        Proposal(facts.KEYS, {}, "emissions have keys"),
+        Proposal(facts.COUNTS, {}, "each record that is read is accounted for"),
     ]
     if logic.emit.is_change:
-        proposals.append(Proposal(types.NEIGHBOURS, {}, promised))
+        proposals.append(Proposal(facts.NEIGHBOURS, {}, promised))
     if logic.emit.is_final:
-        proposals.append(Proposal(types.FINALS, {}, promised))
-    proposals.append(_share(types.QUARANTINED, [past.share(past.quarantined) for past in history]))
+        proposals.append(Proposal(facts.FINALS, {}, promised))
+    proposals.append(_share(facts.QUARANTINED, [past.share(past.quarantined) for past in history]))
     if drops_late:
-        proposals.append(_share(types.LATE, [past.share(past.late) for past in history]))
+        proposals.append(_share(facts.LATE, [past.share(past.late) for past in history]))
     return [*proposals, *_emitted_share(history)]
 
 
@@ -121,13 +121,13 @@ def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
     for slack in _SLACKS:
         if all(
             emitted_share_as_before(
-                now, history[max(0, at - types.HISTORY_BATCHES) : at][::-1], UsualRange(slack=slack)
+                now, history[max(0, at - facts.HISTORY_BATCHES) : at][::-1], UsualRange(slack=slack)
             ).passed
             for at, now in enumerate(history)
         ):
             shares = [past.share(past.emitted) for past in judged]
             source = f"{min(shares):.2%} to {max(shares):.2%} of what came in, in {len(judged)} batches"
-            yield Proposal(types.EMITTED, {"slack": slack}, source, "warning")
+            yield Proposal(facts.EMITTED, {"slack": slack}, source, "warning")
             return
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.app.manifests import batch_named, needed_by
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
 from tidegate.ledger import Stream
 from tidegate.ledger.report import HistoryEntry

@@ -9,8 +9,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.manifests import batch_named, needed_by
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
 from tidegate.quarantine.database import DuckDatabase, open_database

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.manifests import batch_named, needed_by
-from tidegate.app.root import App
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.reasons import Reason
 from tidegate.ledger import Stream

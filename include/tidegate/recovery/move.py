@@ -13,7 +13,7 @@ from tidegate import kernel
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
 from tidegate.errors import Halted, SettingsInvalid
-from tidegate.inspect.catalog import catalog_entries
+from tidegate.inspect.streams import catalog_entries
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.mirrored import (
     MOST_SCANNED,

@@ -1,4 +1,5 @@
-"""Find a decided batch that cannot be published, the sinks that lack it, and the cause.
+"""Remedies for a decided batch that cannot be published: continue after it (`give-up`), or put another
+generation in charge (`promote`).
 
 What a sink never gets of it is exported as JSON lines.
 """
@@ -11,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from tidegate import errors
-from tidegate.app import App
-from tidegate.batch.publish import lacking_batches
+from tidegate.app import App, leased
+from tidegate.batch.publish import lacking_batches, publish_decided
 from tidegate.errors import (
     LakeDamaged,
     LakeUnavailable,
@@ -29,16 +31,20 @@ from tidegate.errors import (
     TidegateError,
     TopicRecreated,
 )
+from tidegate.generations import Approval, promote, rollback
+from tidegate.generations.promotion import require_approval, require_ready
 from tidegate.kernel.counts import outgoing
 from tidegate.kernel.json_text import json_texts
-from tidegate.ledger import Attempt, Failure, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger import Attempt, Failure, GivenUp, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
-from tidegate.recovery.remedy import Situation
+from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.sinks.port import OpenSink
 from tidegate.storage.datafile import read_files
 from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 _COLUMNS = (KEY, *WINDOW, TIMESTAMP, REASON, SOURCE)
+FOLDER = "given-up"
+"""The folder of exported records, below TIDEGATE_HOME."""
 
 
 @dataclass(frozen=True)
@@ -212,3 +218,156 @@ def _header(batch: UnsentBatch, sink: OpenSink[Any], unreadable: list[str]) -> d
     ]
     stream = {"pipeline": plan.stream.pipeline, "generation": plan.stream.generation, "batch": plan.seq}
     return stream | {"sink": sink.name, "read": ranges, "unreadable_files": unreadable}
+
+
+class GiveUp:
+    """Export the records of the oldest unpublished batch that a sink refuses, and continue after the
+    batch.
+    """
+
+    name = "give-up"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Propose the remedy if a decided batch cannot be published; for any unpublished batch, if the remedy
+        is chosen.
+        """
+        batch = first_unsent(situation.app, situation.ledger, situation.stream)
+        if batch is None or not (batch.is_refused or situation.is_chosen(self.name)):
+            return None
+        require_sinks(situation, [sink.name for sink in batch.sinks])
+        folder = situation.app.settings.home / FOLDER / str(batch.plan.stream)
+        counts = ", ".join(f"{records_of(batch, sink)} for {sink.name}" for sink in batch.sinks)
+        effects = (
+            f"Batch {batch.seq} is offered once more to each sink that lacks it (records: {counts}).",
+            "A sink that refuses it never gets what it lacks of it.",
+            "Where a retry could help, nothing is given up, unless you name the sink with --sink.",
+            f"First all records of it that can still be read are exported to {folder}.",
+            f"The ledger records what was given up, and the stream continues after batch {batch.seq}.",
+        )
+        return Proposal(self.name, batch.cause, effects, lambda: _give_up(situation, batch.seq))
+
+
+def _give_up(situation: Situation, seq: int) -> tuple[str, ...]:
+    app, stream = situation.app, situation.stream
+    with situation.leased() as lease, app.clusters:
+        batch = first_unsent(app, lease, stream)
+        # A run may have published it since the proposal; the next batch was not shown to the person.
+        if batch is None or batch.seq != seq:
+            return (f"Batch {seq} is published now; nothing was given up.",)
+        done = list(give_up_batch(app, lease, batch, situation.options.sinks))
+        # The batches after it have waited for it, and need no decision of a person.
+        publish_decided(app, lease)
+    return (*done, f"{stream} is published up to batch {lease.head(stream).seq}.")
+
+
+def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
+    """Publish all decided batches of a stream, and give up what a sink refuses. Returns a sentence for each
+    refusal.
+
+    Raises what `give_up_batch` raises; then the batches before that one are done.
+    """
+    done: list[str] = []
+    while (batch := first_unsent(app, lease, lease.stream)) is not None:
+        done += give_up_batch(app, lease, batch, ())
+    return done
+
+
+def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tuple[str, ...]) -> list[str]:
+    """Publish a batch to the sinks that accept it, and give it up for those that do not: see `refusals`.
+
+    Returns a sentence for each sink that does not. Raises LakeUnavailable if its records cannot be exported,
+    and what `refusals` raises.
+
+    Args:
+        app: the settings: the export is below TIDEGATE_HOME.
+        lease: the stream's lease.
+        batch: the batch and the sinks that lack it.
+        named: sinks that a person has named: they are given up even if a retry could help.
+    """
+    done = []
+    for sink, error in refusals(lease, batch, named):
+        # The order guards the records: export, then seal the sink, then the note that lets the stream go on.
+        path, exported = export_records(app.settings.home / FOLDER, batch, sink)
+        sent, note = _sealed(lease, sink, batch.seq)
+        records = records_of(batch, sink)
+        lease.give_up_publication(GivenUp(batch.seq, sink.name, sent, records, str(path)))
+        done.append(
+            f"{sink.name}: batch {batch.seq} of {batch.plan.stream} is given up ({type(error).__name__}: "
+            f"{error.what.rstrip('.')}). It had {records} records, of which the sink has {sent}; {exported} "
+            f"are in {path}.{note}"
+        )
+    return done
+
+
+def _sealed(lease: LeasedLedger, sink: OpenSink[Any], seq: int) -> tuple[int, str]:
+    """Make sure that nobody can send the batch to the sink any more. Return how many records the sink has,
+    and a note.
+    """
+    try:
+        return sink.seal(lease, seq), ""
+    # A sink that does not answer cannot be sealed (decision 65); the note says what is not known.
+    except TidegateError as error:
+        return 0, f" What it has of it is not known: {type(error).__name__}: {error.what.rstrip('.')}."
+
+
+class Promote:
+    """Give up what the generation in charge cannot publish, and put another one in charge.
+
+    The other one is that of `--generation`. If that one is in charge, it is the generation that was in charge
+    before, or else the newest.
+    """
+
+    name = "promote"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Propose the remedy if the generation in charge has a decided batch that cannot be published."""
+        app, pipeline = situation.app, situation.stream.pipeline
+        charge = situation.ledger.charge(pipeline)
+        if charge.generation is None:
+            return None
+        replaced = Stream(pipeline, charge.generation)
+        other = _other(situation, replaced, charge.previous)
+        batch = first_unsent(app, situation.ledger, replaced)
+        if other is None or batch is None or not (batch.failure or situation.is_chosen(self.name)):
+            return None
+        is_back = other.generation == charge.previous
+        effects = (
+            f"What {replaced} has decided is offered once more to its sinks.",
+            "What they refuse is exported, and given up.",
+            f"{other} is in charge from then on, and publishes what it has withheld.",
+            *(("It goes on where it stopped, as after a rollback.",) if is_back else ()),
+        )
+
+        def put_in_charge() -> tuple[str, ...]:
+            by, run_id = situation.options.by, f"recover__{uuid4().hex[:8]}"
+            approval = Approval(by, replaced.generation) if by is not None else None
+            # A rollback needs no approval: that generation was in charge before.
+            if not is_back:
+                require_approval(app, other, charge, approval)
+            # Before anything is given up: no record may be lost for a promotion that is then refused.
+            require_ready(app, app.ledger.head(other), app.ledger.head(replaced), may_be_behind=is_back)
+            done = _give_up_replaced(app, replaced)
+            if is_back:
+                rollback(app, pipeline, run_id)
+            else:
+                promote(app, other, run_id, approval=approval)
+            return (*done, f"{other} is in charge.")
+
+        return Proposal(self.name, f"{replaced}: {batch.cause}", effects, put_in_charge, other)
+
+
+def _give_up_replaced(app: App, replaced: Stream) -> list[str]:
+    with leased(app, replaced, f"recover__{uuid4().hex[:8]}") as lease, app.clusters:
+        done = give_up_unsent(app, lease)
+        lease.release()
+    return done
+
+
+def _other(situation: Situation, replaced: Stream, previous: int | None) -> Stream | None:
+    """Return the generation that would take charge; None if there is none."""
+    if situation.stream != replaced:
+        return situation.stream
+    streams = [stream for stream in situation.ledger.streams() if stream.pipeline == replaced.pipeline]
+    candidates = [stream for stream in streams if stream != replaced and situation.ledger.head(stream).seq]
+    earlier = [stream for stream in candidates if stream.generation == previous]
+    return next(iter(earlier or candidates[-1:]), None)

@@ -21,7 +21,7 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
     """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing."""
     from tidegate.app import App
     from tidegate.cli.batch import report_object, run_trigger, trigger_now
-    from tidegate.quality import CheckBeside
+    from tidegate.quality.beside import CheckBeside
 
     app = App.from_environment()
     loaded = app.pipeline(pipeline)

@@ -11,7 +11,7 @@ from tidegate.cli.options import RunOptions, as_json, from_start, pipeline_argum
 from tidegate.cli.output import out, show, warn
 
 if TYPE_CHECKING:
-    from tidegate.inspect.estimate import StateEstimate
+    from tidegate.inspect.read import StateEstimate
 
 
 @click.command()
@@ -25,7 +25,7 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     from tidegate.app import App, stream_of
     from tidegate.batch import draft, old_record_warnings, stalled_transactions
     from tidegate.cli.batch import trigger_now
-    from tidegate.inspect.estimate import estimate_state
+    from tidegate.inspect.read import estimate_state
 
     app = App.for_reading()
     loaded = app.pipeline(pipeline)
@@ -59,7 +59,7 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
 
 
 def _estimate_row(state: StateEstimate) -> dict[str, Any]:
-    from tidegate.inspect.estimate import MEASURED_ROWS
+    from tidegate.inspect.read import MEASURED_ROWS
 
     how = "measured" if state.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
     return {

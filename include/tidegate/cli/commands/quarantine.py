@@ -244,7 +244,7 @@ def replay(
     """
     from tidegate.app import App, stream_of
     from tidegate.cli.batch import report_object, run_trigger, trigger_now
-    from tidegate.quality import CheckBeside
+    from tidegate.quality.beside import CheckBeside
     from tidegate.quarantine import RecordEdit, ReplayedRecords
 
     app = App.from_environment()

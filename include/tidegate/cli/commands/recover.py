@@ -14,7 +14,8 @@ from tidegate.cli.output import say, show_object
 
 if TYPE_CHECKING:
     from tidegate.ledger import Recovery
-    from tidegate.recovery import Proposal, Situation, UnknownCause
+    from tidegate.recovery import UnknownCause
+    from tidegate.recovery.remedy import Proposal, Situation
 
     Finding = Proposal | UnknownCause
 
@@ -88,7 +89,8 @@ def recover(
     if yes and choose is None:
         raise click.UsageError("--yes goes with --choose.")
     from tidegate.app import App
-    from tidegate.recovery import Options, Proposal, Situation, carry_out, find_proposals, stream_to_recover
+    from tidegate.recovery import carry_out, find_proposals, stream_to_recover
+    from tidegate.recovery.remedy import Options, Proposal, Situation
 
     options = Options(choose, from_batch, progress, sinks, by, checkpoints, old_connection)
     app = App.from_environment() if yes else App.for_reading()

@@ -27,7 +27,7 @@ _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 @as_json
 def run(pipeline: str, as_json: bool, **options: Any) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
-    from tidegate.quality import CheckBeside
+    from tidegate.quality.beside import CheckBeside
 
     with CheckBeside() as quality:
         if _seems_to_have_suite(pipeline):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate import kernel
 from tidegate.kernel.equality import any_differs, differs
-from tidegate.quality.builtin.observation import SAMPLE, Observation
+from tidegate.quality.observations import SAMPLE, Observation
 from tidegate.storage.schema import HASH, KEY, LIVE, ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW, Hashes
 
 COLUMNS = (HASH, KEY, *WINDOW, ORDINAL, REASON, TIMESTAMP, VALUE)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from tidegate.quality.builtin import finals, keys, neighbours, shares, types
-from tidegate.quality.builtin.facts import StageFacts, current_facts
-from tidegate.quality.builtin.observation import Observation
+from tidegate.quality import facts as batch_facts
+from tidegate.quality import neighbours, observations
 from tidegate.quality.expectations import gx
+from tidegate.quality.facts import StageFacts, current_facts
+from tidegate.quality.observations import Observation
 
 # by attributes of `gx`: an import by name would run before `expectations` hides the other engines
 BatchExpectation = gx.expectations.expectation.BatchExpectation
@@ -77,8 +78,8 @@ class ExpectKeysToNotBeNull(BuiltinExpectation):
     promise: ClassVar[str] = "Emissions have no null in their key."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """Observe keys. Raises as `BuiltinExpectation.observe`; the rule is `keys.keys_not_null`."""
-        return keys.keys_not_null(facts.emissions(keys.COLUMNS))
+        """Observe keys. Raises as `BuiltinExpectation.observe`; the rule is `keys_not_null`."""
+        return observations.keys_not_null(facts.emissions(observations.KEY_TEXT_AND_COLUMNS))
 
 
 class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
@@ -113,20 +114,22 @@ class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
         batches: Also search so many earlier batches; 0 searches only the batch itself.
     """
 
-    batches: Number = types.OUTBOXES_BEFORE
+    batches: Number = batch_facts.OUTBOXES_BEFORE
     success_keys: ClassVar[tuple[str, ...]] = ("batches",)
     promise: ClassVar[str] = "A window of a key is final once."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
         """Observe finals. Raises ValueError if the stage has another `emit`; the rule is
-        `finals.one_final_per_entry`.
+        `observations.one_final_per_entry`.
         """
         if not facts.logic.emit.is_final:
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: window_close`")
         batches = int(options["batches"])
-        return finals.one_final_per_entry(
-            facts.emissions(finals.COLUMNS),
-            (lambda *hashes: facts.emissions_before(batches, finals.COLUMNS, hashes)) if batches else None,
+        return observations.one_final_per_entry(
+            facts.emissions(observations.FINAL_COLUMNS),
+            (lambda *hashes: facts.emissions_before(batches, observations.FINAL_COLUMNS, hashes))
+            if batches
+            else None,
         )
 
 
@@ -138,8 +141,8 @@ class ExpectCountsToAddUp(BuiltinExpectation):
     promise: ClassVar[str] = "What came in is accounted for, and the outbox has what goes out."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """Compare the counts with each other and with the outbox; the rule is `shares.counts_add_up`."""
-        return shares.counts_add_up(facts.counts, sum(file.rows for file in facts.outbox))
+        """Compare the counts with each other and with the outbox; the rule is `counts_add_up`."""
+        return observations.counts_add_up(facts.counts, sum(file.rows for file in facts.outbox))
 
 
 class ExpectLateShareToBeAtMost(BuiltinExpectation):
@@ -154,8 +157,8 @@ class ExpectLateShareToBeAtMost(BuiltinExpectation):
     promise: ClassVar[str] = "Few records are late."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """Compare the share of late records with `max_share`; the rule is `shares.share_at_most`."""
-        return shares.share_at_most(facts.counts, facts.counts.late, float(options["max_share"]))
+        """Compare the share of late records with `max_share`; the rule is `share_at_most`."""
+        return observations.share_at_most(facts.counts, facts.counts.late, float(options["max_share"]))
 
 
 class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
@@ -170,8 +173,8 @@ class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
     promise: ClassVar[str] = "Few records are in quarantine."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """Compare the share of quarantined records with `max_share`; the rule is `shares.share_at_most`."""
-        return shares.share_at_most(facts.counts, facts.counts.quarantined, float(options["max_share"]))
+        """Compare the share of quarantined records with `max_share`; the rule is `share_at_most`."""
+        return observations.share_at_most(facts.counts, facts.counts.quarantined, float(options["max_share"]))
 
 
 class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
@@ -188,7 +191,7 @@ class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
             is met.
     """
 
-    batches: Number = types.HISTORY_BATCHES
+    batches: Number = batch_facts.HISTORY_BATCHES
     deviations: Number = 3.0
     slack: Number = 0.05
     least_batches: Number = 5
@@ -199,11 +202,13 @@ class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
     promise: ClassVar[str] = "As much of what came in goes out as before."
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
-        """Compare the share with those of earlier batches; the rule is `shares.emitted_share_as_before`."""
-        usual = shares.UsualRange(
+        """Compare the share with those of earlier batches; the rule is `emitted_share_as_before`."""
+        usual = observations.UsualRange(
             float(options["deviations"]),
             float(options["slack"]),
             int(options["least_batches"]),
             int(options["least_records"]),
         )
-        return shares.emitted_share_as_before(facts.counts, facts.history[: int(options["batches"])], usual)
+        return observations.emitted_share_as_before(
+            facts.counts, facts.history[: int(options["batches"])], usual
+        )
