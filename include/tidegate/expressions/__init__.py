@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from tidegate.errors import ConditionFailed
+from tidegate.expressions.columns import column_of
 from tidegate.expressions.rows import Part, Tree, compiled
 from tidegate.expressions.values import Unfit
 
@@ -47,6 +50,15 @@ class Condition:
             return result
         what = f"`{self.text}` gives {result!r}, which is neither true nor false"
         raise ConditionFailed(what, "Write a comparison, such as `total > 0`.")
+
+    def of_rows(self, rows: pa.StructArray) -> list[bool | None] | None:
+        """Return the results for all rows, computed by Arrow; None if they must be evaluated one by one.
+
+        Args:
+            rows: One struct per row; the result for a null struct means nothing.
+        """
+        column = column_of(self.tree, rows)
+        return column.to_pylist() if column is not None and pa.types.is_boolean(column.type) else None
 
     def __reduce__(self) -> tuple[type[Condition], tuple[str, Tree]]:
         # pickle only the tree: the compiled lambdas cannot be pickled

@@ -186,6 +186,10 @@ class Gate:
         else:
             self.same = stage.emit.compare(values)
         self._where = stage.where
+        # A condition on values that are in Arrow is computed for all of them at once, if Arrow can.
+        self._verdicts: list[bool | None] | None = None
+        if stage.where is not None and values.pool is not None:
+            self._verdicts = stage.where.of_rows(values.pool)
         self._expectations = stage.expectations
         self._values = values
         self._names = [field.name for field in output]
@@ -212,6 +216,8 @@ class Gate:
         """
         if self._where is None or output is None:
             return True
+        if self._verdicts is not None:
+            return self._verdicts[output] is True
         return self._where.evaluate(_row(self._fields, entry, output)) is True
 
     def refusal(self, entry: Entry, output: Any) -> str | None:

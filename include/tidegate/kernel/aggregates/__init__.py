@@ -135,6 +135,8 @@ class AggregateValues:
     results.
     """
 
+    pool = None
+
     def __init__(self, aggregates: Aggregates, rows: pa.RecordBatch) -> None:
         value = rows.column("value")
         self._rows = rows

@@ -27,6 +27,9 @@ class Values(Protocol):
     null: Sequence[bool]
     """Per row, whether its value is null."""
 
+    pool: pa.StructArray | None
+    """The values in Arrow, if a reference is the place of a value in it; otherwise None."""
+
     def fold(self, accumulator: Any, row: int) -> Any:
         """Return the accumulator with the row's record folded in, in place or as a new one; None begins one.
 

@@ -59,6 +59,8 @@ def events_overhead(events: int) -> int:
 class CollectValues:
     """Values in a pool: row i's record is at i; the events of state rows come after all rows."""
 
+    pool = None  # a reference is a list of places
+
     def __init__(self, rows: pa.RecordBatch) -> None:
         values = rows.column("value")
         self.null = values.is_null().to_pylist()

@@ -55,13 +55,13 @@ class LatestValues:
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows = rows.num_rows
         state = pc.equal(rows.column("kind"), STATE)
-        self._pool = rows.column("value")
+        self.pool = rows.column("value")
         if pc.any(state).as_py():
             values = pc.if_else(state, rows.column("accumulator"), rows.column("value"))
-            self._pool = pa.concat_arrays([values, rows.column("emitted")])
-        self.null = self._pool.is_null().to_pylist()
+            self.pool = pa.concat_arrays([values, rows.column("emitted")])
+        self.null = self.pool.is_null().to_pylist()
         self._columns: dict[str, list[Any]] = {}
-        self._text = encoder(self._pool.type)
+        self._text = encoder(self.pool.type)
 
     def fold(self, accumulator: Any, row: int) -> Any:
         """Return the row's own value."""
@@ -92,16 +92,16 @@ class LatestValues:
         """Return a function that reads one column."""
         if name not in self._columns:
             # each column becomes Python objects at most once, and only if something compares or tests it
-            self._columns[name] = pc.struct_field(self._pool, name).to_pylist()
+            self._columns[name] = pc.struct_field(self.pool, name).to_pylist()
         return self._columns[name].__getitem__
 
     def type_of(self, name: str) -> pa.DataType:
         """Return the type of one column."""
-        return self._pool.type.field(name).type
+        return self.pool.type.field(name).type
 
     def size(self, accumulator: Any) -> int:
         """Return the bytes of the value's JSON text."""
-        return 0 if accumulator is None else len(self._text(self._pool[accumulator].as_py()).encode())
+        return 0 if accumulator is None else len(self._text(self.pool[accumulator].as_py()).encode())
 
     def event_size(self, row: int) -> int:
         """Return the bytes of the JSON text of the row's own value."""
@@ -109,11 +109,11 @@ class LatestValues:
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """Return accumulators as a column."""
-        return self._pool.take(pa.array(accumulators, pa.int64()))
+        return self.pool.take(pa.array(accumulators, pa.int64()))
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
         """Return outputs as a column."""
-        return self._pool.take(pa.array(outputs, pa.int64()))
+        return self.pool.take(pa.array(outputs, pa.int64()))
 
 
 class Newest:
