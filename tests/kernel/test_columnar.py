@@ -329,12 +329,12 @@ def test_only_keys_with_special_rows_take_the_loop(
 ) -> None:
     taken: list[set[str]] = []
 
-    class Watched(decision.Folding):
+    class Watched(decision.Loop):
         def __init__(self, *arguments: Any) -> None:
             taken.append(set(arguments[2].column("key").to_pylist()))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(decision, "Folding", Watched)
+    monkeypatch.setattr(decision, "Loop", Watched)
     loop = Recorded(Case({"name": "out", **stage}), arrow_rows=40)
     repeated = stage["reduce"] == "latest"  # of which a deletion is nothing special
     special = record("b", 2) if repeated else replace(record("b", 3), value=None)
@@ -354,12 +354,12 @@ def test_only_partitions_with_special_rows_take_the_loop(
 ) -> None:
     taken: list[set[int]] = []
 
-    class Watched(decision.Folding):
+    class Watched(decision.Loop):
         def __init__(self, *arguments: Any) -> None:
             taken.append(set(arguments[2].column("partition").to_pylist()))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(decision, "Folding", Watched)
+    monkeypatch.setattr(decision, "Loop", Watched)
     stage = {"name": "out", "reduce": "latest", "select": {"x": "x"}, "emit": LIMITED}
     loop = Recorded(Case(stage), arrow_rows=40, compacting=True)
     elsewhere = replace(record("a", 1), partition=1)

@@ -4,7 +4,7 @@ While a buffer has room, nothing depends on its bound, and sums tell how full it
 buffer overflows is traversed, not record by record, but from the begin of one holding to the next: records in
 between change neither the number of holdings nor which of them is emitted first.
 
-`max_bytes` is left to `folding`: there each record changes how full the buffer is.
+`max_bytes` is left to `loop`: there each record changes how full the buffer is.
 """
 
 from __future__ import annotations

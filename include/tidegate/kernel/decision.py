@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate.kernel import bounded
 from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
-from tidegate.kernel.folding import Folding
+from tidegate.kernel.loop import Loop
 from tidegate.kernel.ordering import changes, group_ends, in_order, merge_partitions, whole_groups
 from tidegate.kernel.rows import (
     BY_KEY,
@@ -151,7 +151,7 @@ def _decide_groups(
     if decide_columns is not None:
         yield from decide_columns(stage, batch, schema, rows, counts)
     else:
-        yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))
+        yield from Loop(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))
 
 
 ColumnKernel = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
@@ -196,7 +196,7 @@ def _parted(
         plain = stage.emit.decide(stage, batch, schema, keys, counts)
         decided += with_before(keys.rows, plain) if stage.tells_before else plain
     if special.num_rows:
-        decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
+        decided += Loop(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
     yield from _by_kind(decided) if keys is not None and special.num_rows else decided
 
 

@@ -35,7 +35,7 @@ class Buffering(Emit):
         return stage.window is None and stage.where is None
 
     def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
-        """Yield masks of the rows whose keys are left to `folding`.
+        """Yield masks of the rows whose keys are left to `loop`.
 
         Args:
             keys: All keys of the rows, each with its state.

@@ -124,7 +124,7 @@ class InSequence(Emit):
         return True
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Return masks of the rows whose keys are left to `folding`.
+        """Return masks of the rows whose keys are left to `loop`.
 
         If deletions are forgotten, these are keys with a deletion before their last row, and keys with
         records that may be too late to be compared with one.

@@ -54,7 +54,7 @@ class Update(Emit):
         return stage.window is None and stage.where is None and stage.reduce.runs_on_columns(value)
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Return masks of the rows whose keys are left to `folding`."""
+        """Return masks of the rows whose keys are left to `loop`."""
         has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("accumulator", "emitted"))
         # a value that was never emitted: the pipeline file was edited
         unsent = keys.is_state & (has_value != has_emitted)

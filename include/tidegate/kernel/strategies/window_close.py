@@ -88,7 +88,7 @@ class WindowClose(Emit):
         return stage.reduce.runs_on_columns(value)
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Return masks of the rows whose keys are left to `folding`.
+        """Return masks of the rows whose keys are left to `loop`.
 
         These have timestamps before 1970, are in partitions whose time goes back, have state of an edited
         stage, sums that may overflow, null values, or records that were applied before.
@@ -102,7 +102,7 @@ class WindowClose(Emit):
         ]
         if stage.deduplicate == "offset" and keys.is_state.any():
             offset = ints(keys.column("offset"))
-            # each window has its own fence: `folding` decides records below the key's newest
+            # each window has its own fence: `loop` decides records below the key's newest
             newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
             rows.append(~keys.is_state & (offset <= newest[keys.number]))
         return rows
