@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.spec.test_compatibility import COMPATIBLE, INCOMPATIBLE
-from tidegate.kernel.widening import widens
+from tidegate.kernel.equality import widens
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import SCALARS, parse_type
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tidegate.kernel.rows import Columns, Position, repeats
 
@@ -143,7 +143,8 @@ class Entries:
         self._values = values
         self._timers = timers
         self._buffer = buffer
-        self._fences = Fences(stage.deduplicate, columns, is_replay)
+        self._is_replay = is_replay
+        self._by_offset = stage.deduplicate == "offset"
         self._by_root = stage.deduplicate == "root"
         self._keys: dict[str, dict[Span | None, Entry]] = {}
         self._key: str | None = None
@@ -221,7 +222,7 @@ class Entries:
         if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
             entry.flushed_at = stored["flushed_at"][row]
         entry.stored_live = stored["live"][row]
-        self._fences.restore(entry, row)
+        self._restore_fence(entry, row)
         self._restore_timer(entry, stored["due_at"][row])
 
     def _restore_timer(self, entry: Entry, due: int | None) -> None:
@@ -232,20 +233,39 @@ class Entries:
             self._drop(entry)  # the row says that it has expired
         self.note_pending(entry)
 
+    def _restore_fence(self, entry: Entry, row: int) -> None:
+        entry.group = None  # all parts of an exploded record are in one batch
+        entry.fence_row = row if self._is_replay and self._by_root else None
+        if self._by_offset:
+            entry.fence = self._columns.position(row)
+        elif self._by_root:
+            entry.fence = self._columns.root(row)
+
     def repeats(self, entry: Entry, row: int) -> bool:
         """Return whether the entry has had the row's record already.
+
+        By offset, only an earlier batch can have had it: within a batch, no offset comes twice. In a replay
+        no record is a repetition, and fences stay where they are (`kernel.stage.Batch`).
 
         Args:
             entry: An entry with a fence, or without one: then nothing is repeated.
             row: A record.
         """
-        return entry.fence is not None and self._fences.repeats(entry, row)
+        if entry.fence is None or self._is_replay:
+            return False
+        if self._by_offset:
+            # the cheap test first: usually a record is past the fence
+            later = self._columns.offset[row] > entry.fence[2]
+            return not later and repeats(self._columns.position(row), entry.fence)
+        # parts that are exploded from one record have one root: they do not repeat each other
+        position = self._columns.position(row)
+        return repeats(self._columns.root(row), entry.fence) and entry.group != position
 
     def advance(self, entry: Entry, row: int) -> None:
         """Note the row's record as the last one that changed the entry."""
         entry.row = row
         if self._by_root:
-            self._fences.advance(entry, row)
+            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
         if not entry.changed:
             self.touch(entry)
 
@@ -330,57 +350,3 @@ class Entries:
         del self._keys[entry.key][entry.window]
         entry.due = NEVER
         self.empty(entry)
-
-
-class Fences:
-    """The fence of each entry, by the records' own positions (`offset`) or by those they came from (`root`).
-
-    By offset, only an earlier batch can have had a record: within a batch, no offset comes twice. In a replay
-    no record is a repetition, and fences stay where they are (`kernel.stage.Batch`).
-    """
-
-    def __init__(self, by: Literal["offset", "root", "none"], columns: Columns, is_replay: bool) -> None:
-        self._by = by
-        self._columns = columns
-        self._is_replay = is_replay
-
-    def restore(self, entry: Entry, row: int) -> None:
-        """Set the entry's fence to its state row.
-
-        Args:
-            entry: An entry that is restored.
-            row: Its state row.
-        """
-        entry.group = None  # all parts of an exploded record are in one batch
-        entry.fence_row = row if self._is_replay and self._by == "root" else None
-        if self._by == "offset":
-            entry.fence = self._columns.position(row)
-        elif self._by == "root":
-            entry.fence = self._columns.root(row)
-
-    def advance(self, entry: Entry, row: int) -> None:
-        """Move the entry's fence to a record of this batch.
-
-        Args:
-            row: The record that has changed the entry.
-        """
-        if self._by == "root":
-            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
-
-    def repeats(self, entry: Entry, row: int) -> bool:
-        """Return whether the entry has had the record.
-
-        Args:
-            entry: An entry with a fence.
-            row: A record of its key.
-        """
-        assert entry.fence is not None
-        if self._is_replay:
-            return False
-        if self._by == "offset":
-            # the cheap test first: usually a record is past the fence
-            later = self._columns.offset[row] > entry.fence[2]
-            return not later and repeats(self._columns.position(row), entry.fence)
-        # parts that are exploded from one record have one root: they do not repeat each other
-        position = self._columns.position(row)
-        return repeats(self._columns.root(row), entry.fence) and entry.group != position

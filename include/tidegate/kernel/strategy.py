@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -49,6 +50,29 @@ StateChange = tuple[str, Any, Any, str]
 """An option that state depends on: its name in the file, its values before and after, and the reason."""
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A stage with the strategy, with which a new pipeline can begin, and a case that it passes.
+
+    The case has records of one key: all have the first of two values, only the last one has the second.
+
+    Args:
+        stage: The stage's fields as a file has them, with `{select}` for its columns.
+        case: The name of the case.
+        emissions: Returns the expected emissions by the columns that the first and the last record emit.
+        times_ms: The timestamp of each record.
+        tick_ms: The clock at the end; None: only the records' timestamps count.
+        suppresses: Whether the case also expects that each other record is suppressed.
+    """
+
+    stage: str
+    case: str
+    emissions: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]
+    times_ms: tuple[int, ...] = (1000, 2000)
+    tick_ms: int | None = None
+    suppresses: bool = False
+
+
 class Emit(HasOptions):
     """A strategy: its options, and its rules. It has no state: all state of a key is in the `Entry`.
 
@@ -81,6 +105,8 @@ class Emit(HasOptions):
     """The reasons of its emissions, and the fates of its records -> their meaning, for people."""
     timer_reason: ClassVar[str] = ""
     """The reason of emissions when the timer fires."""
+    sample: ClassVar[Sample | None] = None
+    """What `tidegate init` offers; None: nothing."""
     clock: Clock = "stream"
     buffer: Bound | None = None
 
@@ -359,22 +385,3 @@ class Emit(HasOptions):
     def state_changes(self, after: Any) -> Iterator[StateChange]:
         """Yield the changed options that state does not survive; `after` is of the same class."""
         yield from ()
-
-
-FIRST_SEEN = {
-    "new": "the key's first value, or its first after a deletion",
-    "changed": "differs from what last went out",
-    "deleted": "a record without a value deletes the key",
-}
-"""The reasons of `first_seen` -> their meaning."""
-
-
-def first_seen(entry: Entry, now: Any) -> str | None:
-    """Return the reason for an emission without comparison; a deletion only if consumers have
-    seen the key.
-
-    Example: a value after no emission is `new`, a deletion after none is None.
-    """
-    if now is None:
-        return "deleted" if entry.emitted is not None else None
-    return "changed" if entry.emitted is not None else "new"

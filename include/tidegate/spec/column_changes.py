@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.kernel import Aggregate
-from tidegate.kernel.widening import fits, keeps_text
+from tidegate.kernel.equality import fits, keeps_text
 from tidegate.spec import lexis
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.change import Change, change_of

@@ -23,7 +23,7 @@ from deltalake.schema import PrimitiveType
 from pyarrow.fs import SubTreeFileSystem
 
 from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
-from tidegate.kernel.widening import widens
+from tidegate.kernel.equality import widens
 from tidegate.storage.store import Store, unavailable
 
 

@@ -25,7 +25,7 @@ import pyarrow.types as pt
 
 from tidegate.errors import LakeDamaged, SchemaChanged
 from tidegate.kernel.reduce.collect import EVENTS
-from tidegate.kernel.widening import widens
+from tidegate.kernel.equality import widens
 from tidegate.storage.layout import Name
 from tidegate.storage.manifest import DataFile
 

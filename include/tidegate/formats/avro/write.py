@@ -34,7 +34,7 @@ from tidegate.formats.binary import (
     zigzag,
 )
 from tidegate.formats.schemas import SchemaFault, Unwritable
-from tidegate.kernel.widening import widens
+from tidegate.kernel.equality import widens
 
 _END = b"\x00"
 _MILLIS = ("timestamp-millis", "local-timestamp-millis")

@@ -1,8 +1,12 @@
-"""`latest` with `update`, or with a `change` that is exact or `within`, on whole columns."""
+"""Strategies that emit with a record: their reasons, and their rule on whole columns for `latest`.
+
+It decides `update`, and a `change` that is exact or `within`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +16,25 @@ from tidegate.kernel.gate import without_refused
 from tidegate.kernel.ordering import after_first, already_applied, ends, last_where, row_numbers, starts
 from tidegate.kernel.rows import EMISSION, FIRST, RECORD, STATE, fill, least_times
 from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.state import Entry
+
+FIRST_SEEN = {
+    "new": "the key's first value, or its first after a deletion",
+    "changed": "differs from what last went out",
+    "deleted": "a record without a value deletes the key",
+}
+"""The reasons of `first_seen` -> their meaning."""
+
+
+def first_seen(entry: Entry, now: Any) -> str | None:
+    """Return the reason for an emission without comparison; a deletion only if consumers have
+    seen the key.
+
+    Example: a value after no emission is `new`, a deletion after none is None.
+    """
+    if now is None:
+        return "deleted" if entry.emitted is not None else None
+    return "changed" if entry.emitted is not None else "new"
 
 
 def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:

@@ -13,17 +13,8 @@ from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, 
 from tidegate.kernel.options import BadOption, Columns, Duration, Form, option
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategy import (
-    CLOCK,
-    FIRST_SEEN,
-    Clock,
-    Emit,
-    Marker,
-    Retype,
-    Sameness,
-    StateChange,
-    first_seen,
-)
+from tidegate.kernel.strategies.at_once import FIRST_SEEN, first_seen
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Marker, Retype, Sameness, Sample, StateChange
 from tidegate.kernel.windows import Window
 from tidegate.kernel.within import Within
 
@@ -53,6 +44,12 @@ def _has_the_value(clock: str, options: Mapping[str, Any]) -> None:
     if by_clock and options.get("state") == "hash":
         fix = "Use `state: value`, or `clock: stream`, whose heartbeats come with records."
         raise BadOption("the clock cannot repeat a value if the state has only its hash", fix)
+
+
+def _sample_emissions(first: Mapping[str, Any], last: Mapping[str, Any]) -> list[dict[str, Any]]:
+    emissions = [{"value": first, "timestamp": 1000}]
+    # the records are the same if all of their columns have a type without a certain text
+    return emissions if last == first else [*emissions, {"value": last, "timestamp": 3000}]
 
 
 @dataclass(frozen=True)
@@ -104,6 +101,18 @@ class Change(Emit):
     timer_reason: ClassVar[str] = "heartbeat"
     forgets_suppressed: ClassVar[bool] = True
     is_change: ClassVar[bool] = True
+    sample: ClassVar[Sample] = Sample(
+        """\
+    {select}
+    reduce: latest
+    # The stage emits a value only if it differs from the last emitted value of its key.
+    emit: {on: change, equal: exact}
+""",
+        "an unchanged value is not emitted again",
+        _sample_emissions,
+        times_ms=(1000, 2000, 3000),
+        suppresses=True,
+    )
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Return `new`, `changed` or `deleted` if the value differs from the last emitted one; `heartbeat` if

@@ -17,8 +17,9 @@ from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import Ints, Mask, mask
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.strategies.at_once import FIRST_SEEN
 from tidegate.kernel.strategies.buffering import batch_ends
-from tidegate.kernel.strategy import FIRST_SEEN, Emit, Marker, Sameness
+from tidegate.kernel.strategy import Emit, Marker, Sameness
 
 CHANGE, DELETION = "+", "-"
 """The first character of a mark; the change's sequence follows."""

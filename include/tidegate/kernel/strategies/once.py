@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidegate.kernel.state import NEVER, Entry
-from tidegate.kernel.strategy import FIRST_SEEN, Emit, Sameness
+from tidegate.kernel.strategies.at_once import FIRST_SEEN
+from tidegate.kernel.strategy import Emit, Sameness
 
 
 @dataclass(frozen=True)

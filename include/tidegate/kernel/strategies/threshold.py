@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 
 from tidegate.kernel.options import BadOption, Count, Duration, Form, option
-from tidegate.kernel.reduce.collect import events_overhead
+from tidegate.kernel.reduce.collect import EVENTS, events_overhead
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategies.buffering import Buffering
-from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, StateChange, Time
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, Sample, StateChange, Time
 from tidegate.kernel.windows import Span, Window
 
 _TIME_BYTES = len('"9999-12-31T23:59:59.999999Z"')
@@ -111,6 +111,17 @@ class Threshold(Buffering):
     }
     empties: ClassVar[bool] = True
     timer_reason: ClassVar[str] = "elapsed"
+    sample: ClassVar[Sample] = Sample(
+        """\
+    {select}
+    # The records of a key wait until there are 100 of them, or until the first has waited for a minute.
+    reduce: collect
+    emit: {on: threshold, count: 100, after: 60s}
+""",
+        "buffered records are emitted together after a minute",
+        lambda first, last: [{"value": {EVENTS: [first, last]}, "timestamp": 2000}],
+        tick_ms=61_000,
+    )
 
     @classmethod
     def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tidegate.kernel.bounded import Bound
 from tidegate.kernel.options import Duration, option
 from tidegate.kernel.strategies.buffering import BufferingNewest
-from tidegate.kernel.strategy import CLOCK, Clock, Time
+from tidegate.kernel.strategy import CLOCK, Clock, Sample, Time
 from tidegate.kernel.windows import Window
 
 
@@ -32,6 +32,17 @@ class TimeLimit(BufferingNewest):
     when: ClassVar[str] = "At most once in a time."
     reasons: ClassVar[Mapping[str, str]] = {"time_limit": "the time limit of what was held back has passed"}
     timer_reason: ClassVar[str] = "time_limit"
+    sample: ClassVar[Sample] = Sample(
+        """\
+    {select}
+    reduce: latest
+    # The stage emits the newest value, 30 seconds after the first value that waits.
+    emit: {on: time_limit, after: 30s}
+""",
+        "the newest value is emitted after 30 seconds",
+        lambda first, last: [{"value": last, "timestamp": 2000}],
+        tick_ms=31_000,
+    )
 
     def due_since(self, since: Time) -> Time:
         """Return `after_ms` past the first value held back.

@@ -17,7 +17,8 @@ from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, st
 from tidegate.kernel.rows import Mask, mask
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategy import CLOCK, FIRST_SEEN, Clock, Emit, Sameness, first_seen
+from tidegate.kernel.strategies.at_once import FIRST_SEEN, first_seen
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategies.buffering import batch_ends
-from tidegate.kernel.strategy import CLOCK, Clock, Emit
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sample
 from tidegate.kernel.windows import Window
 
 
@@ -62,6 +62,18 @@ class WindowClose(Emit):
     holds: ClassVar[bool] = True
     drains: ClassVar[bool] = False
     is_final: ClassVar[bool] = True
+    sample: ClassVar[Sample] = Sample(
+        """\
+    # Each window is one hour. Late records count until ten minutes after its end.
+    window: {tumbling: 1h, grace: 10m}
+    reduce: {n: "count(*)"}
+    emit: {on: window_close}
+""",
+        "the count of an hour is emitted ten minutes after its end",
+        lambda first, last: [{"value": {"n": 2}, "timestamp": 120_000, "window": [0, 3_600_000]}],
+        times_ms=(60_000, 120_000),
+        tick_ms=4_200_000,
+    )
 
     def on_time(self, entry: Entry, at: int) -> str | None:
         """Return the reason: the only timer is the window's end."""

@@ -14,7 +14,7 @@ from sqlalchemy import REAL, BigInteger, Dialect, Float, Integer, Numeric, Small
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
-from tidegate.kernel.widening import widens
+from tidegate.kernel.equality import widens
 from tidegate.sinks.sql.layout import Layout, Part
 from tidegate.spec.arrow import type_of
 
