@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidegate.errors import LakeDamaged, SchemaChanged
-from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.kernel.equality import widens
+from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.storage.layout import Name
 from tidegate.storage.manifest import DataFile
 

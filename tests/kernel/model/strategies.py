@@ -14,6 +14,7 @@ from tests.kernel.model import Batch, Model, Record
 from tests.kernel.model.equivalences import below, not_above, same_parity
 from tests.kernel.model.expected import Expected, all_of, at_least, greater, none_of, not_null
 from tests.kernel.model.grammar import Condition
+from tidegate.kernel import STRATEGIES
 
 Draw = st.DrawFn
 
@@ -45,7 +46,8 @@ WINDOWS: list[dict[str, str] | None] = [
     {"session": "5ms", "grace": "0ms"},
     {"session": "8ms", "grace": "6ms"},
 ]
-EMITS = ["update", "change", "window_close", "time_limit", "threshold", "interval"]
+EMITS = list(STRATEGIES)
+"""All that the registry has: a strategy without a rule in the model fails."""
 HEARTBEATS = ["1ms", "10ms", "20ms"]
 PARITY = "tests.kernel.model.equivalences:same_parity"
 
