@@ -16,7 +16,7 @@ from tests.kernel.model import Batch, Record
 from tests.kernel.model.strategies import WINDOWS, Case, cases, histories
 from tests.kernel.model.values import same
 from tests.kernel.test_against_model import filled
-from tests.kernel.test_columnar import FEEDING, HISTORIES, record_by_record
+from tests.kernel.test_columns import FEEDING, HISTORIES, record_by_record
 from tidegate import errors, kernel
 
 OVER_FOR_GOOD = [window for window in WINDOWS if window is None or "session" not in window]

@@ -22,7 +22,7 @@ from tests.kernel.test_against_model import (
     counted,
     filled,
 )
-from tests.kernel.test_columnar import FEEDING, HISTORIES, record_by_record
+from tests.kernel.test_columns import FEEDING, HISTORIES, record_by_record
 from tidegate import kernel
 from tidegate.kernel import decision
 
