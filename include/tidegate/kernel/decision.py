@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +23,7 @@ from tidegate.kernel.rows import (
     EMISSION,
     QUARANTINED,
     STATE,
+    Ints,
     fill,
     output_schema,
 )
@@ -32,8 +32,6 @@ from tidegate.kernel.strategies import at_once
 from tidegate.kernel.unusable import pass_through, without_unreadable
 
 _WHOLE_BATCH = Batch()
-
-Hashes = npt.NDArray[np.int64]
 
 
 class PriorState(Protocol):
@@ -48,7 +46,7 @@ class PriorState(Protocol):
             up_to: The largest hash that the caller needs now.
         """
 
-    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+    def take(self, hashes: Ints, up_to: int) -> pa.RecordBatch:
         """Return the newest state rows of entries up to the hash `up_to` that were not taken before, sorted.
 
         They have a hash of `hashes` (sorted, distinct), or a timer that the batch reaches.
@@ -63,7 +61,7 @@ class _NoState:
     def next_bound(self, up_to: int) -> int:
         return up_to
 
-    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+    def take(self, hashes: Ints, up_to: int) -> pa.RecordBatch:
         del hashes, up_to
         return pa.RecordBatch.from_pylist([], pa.schema([]))
 
@@ -333,7 +331,7 @@ def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Ar
     return emitted.take(pa.array(previous, mask=previous < 0))
 
 
-def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[Ints, Ints]:
     """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
     order.
     """
@@ -348,7 +346,7 @@ def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64],
     return order, np.flatnonzero(changed)
 
 
-def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
+def _numbers(values: pa.Array) -> Ints:
     """Return a number for each distinct value, null included."""
     codes = values.dictionary_encode().indices
     return np.asarray(pc.fill_null(codes.cast(pa.int64()), -1))

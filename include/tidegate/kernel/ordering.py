@@ -20,14 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import MemoryExhausted
-from tidegate.kernel.rows import LAST, RANK, RECORD
-
-Ints = npt.NDArray[np.int64]
+from tidegate.kernel.rows import LAST, RANK, RECORD, Ints, ints
 
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
@@ -139,7 +136,7 @@ def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, 
     if not by_record.any():
         return {"turn": pa.array(cause), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
     row = np.where(by_record, cause, 0)
-    turn, part = (_ints(values(name, row)) for name in ("turn", "part"))
+    turn, part = (ints(values(name, row)) for name in ("turn", "part"))
     return {
         "turn": pa.array(np.where(by_record, turn, cause)),
         "part": pa.array(np.where(by_record, part, 0)),
@@ -156,7 +153,7 @@ def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:
     Args:
         emissions: Rows of kind EMISSION, with `at`, `turn` and `part`.
     """
-    columns = [_ints(emissions.column(name)) for name in ("at", "turn", "part")]
+    columns = [ints(emissions.column(name)) for name in ("at", "turn", "part")]
     group = _group_numbers(emissions, ("key", "topic", "partition") if by_partition else ("key",))
     order = np.argsort(group, kind="stable")
     # ranks rarely fall, and finding that out needs no sort by value
@@ -200,12 +197,8 @@ def _group_numbers(rows: pa.RecordBatch, by: Sequence[str]) -> Ints:
     group = np.zeros(rows.num_rows, np.int64)
     for name in by:
         encoded = rows.column(name).dictionary_encode()
-        group = group * len(encoded.dictionary) + _ints(encoded.indices)
+        group = group * len(encoded.dictionary) + ints(encoded.indices)
     return group
-
-
-def _ints(column: pa.Array) -> Ints:
-    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
 
 
 _ENOUGH_ROWS = 32_768

@@ -13,15 +13,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.options import Form, HasOptions, option
 from tidegate.kernel.ordering import already_applied, last_where, starts
-from tidegate.kernel.rows import STATE
-
-Mask = npt.NDArray[np.bool_]
+from tidegate.kernel.rows import STATE, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ class _PreviousValues:
     is_state: pa.BooleanArray
     has_state: Mask
     is_value: Mask
-    begins: npt.NDArray[np.int64]
+    begins: Ints
 
     @classmethod
     def of_rows(cls, rows: pa.RecordBatch) -> _PreviousValues:
