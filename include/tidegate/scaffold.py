@@ -11,47 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import SettingsInvalid
+from tidegate.kernel import STRATEGIES
 from tidegate.sinks.registry import MODELS
 from tidegate.spec import parse_pipeline
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.names import RESERVED, quote
 
-WAYS = {
-    "change": "when the value has changed",
-    "threshold": "100 records at once, or those of a minute",
-    "time_limit": "the newest value, at most every 30 seconds",
-    "window_close": "a count per hour, when the hour is over",
-}
-"""Ways to emit that a new pipeline can begin with -> what each emits, as `tidegate init` shows it."""
+WAYS = {name: kind.sample for name, kind in sorted(STRATEGIES.items()) if kind.sample is not None}
+"""Ways to emit that a new pipeline can begin with -> its stage and its case."""
 _PLAIN = re.compile(r"(?!(?:true|false|null)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 SCHEMA_FILE = "pipeline.schema.json"
 """The name of the JSON Schema of the grammar, beside the pipeline files: editors complete and check by it."""
-_STAGES = {
-    "change": """\
-    {select}
-    reduce: latest
-    # The stage emits a value only if it differs from the last emitted value of its key.
-    emit: {{on: change, equal: exact}}
-""",
-    "threshold": """\
-    {select}
-    # The records of a key wait until there are 100 of them, or until the first has waited for a minute.
-    reduce: collect
-    emit: {{on: threshold, count: 100, after: 60s}}
-""",
-    "time_limit": """\
-    {select}
-    reduce: latest
-    # The stage emits the newest value, 30 seconds after the first value that waits.
-    emit: {{on: time_limit, after: 30s}}
-""",
-    "window_close": """\
-    # Each window is one hour. Late records count until ten minutes after its end.
-    window: {{tumbling: 1h, grace: 10m}}
-    reduce: {{n: "count(*)"}}
-    emit: {{on: window_close}}
-""",
-}
 _PIPELINE_TEXT = """\
 # yaml-language-server: $schema={schema}
 pipeline: {name}
@@ -96,14 +66,6 @@ cases:
     input:
 {input}    expect:
 {expected}"""
-_NAMES = {
-    "change": "an unchanged value is not emitted again",
-    "threshold": "buffered records are emitted together after a minute",
-    "time_limit": "the newest value is emitted after 30 seconds",
-    "window_close": "the count of an hour is emitted ten minutes after its end",
-}
-_TIMES_MS = {"change": (1000, 2000, 3000), "window_close": (60_000, 120_000)}
-_TICKS_MS = {"threshold": 61_000, "time_limit": 31_000, "window_close": 4_200_000}
 
 
 @dataclass(frozen=True)
@@ -226,7 +188,7 @@ def pipeline_text(draft: Draft) -> str:
         topic=flow(draft.topic),
         columns=flow(draft.columns),
         key=f"  key: {flow(draft.key)}\n" if draft.key else "",
-        stage=_STAGES[draft.way].format(select=f"select: {flow(_selection(draft))}"),
+        stage=WAYS[draft.way].stage.replace("{select}", f"select: {flow(_selection(draft))}"),
         sink=draft.sink,
         field=sink.target_field,
         target=flow(draft.target or sink.new_target(draft.name)),
@@ -244,7 +206,7 @@ def _selection(draft: Draft) -> dict[str, str]:
 def case_text(draft: Draft) -> str:
     """Return the text of a case file that the new pipeline passes."""
     return _CASE_TEXT.format(
-        name=_NAMES[draft.way],
+        name=WAYS[draft.way].case,
         pipeline=draft.name,
         input="".join(f"      - {flow(step)}\n" for step in _input(draft)),
         expected="".join(f"      {line}\n" for line in _expected(draft)),
@@ -256,14 +218,14 @@ def _input(draft: Draft) -> Iterator[dict[str, Any]]:
     for record, timestamp_ms in _records(draft):
         key = {} if draft.key else {"key": _RECORD_KEY}
         yield {**key, "value": record, "timestamp": timestamp_ms}
-    if draft.way in _TICKS_MS:
-        yield {"tick": _TICKS_MS[draft.way]}
+    if (tick_ms := WAYS[draft.way].tick_ms) is not None:
+        yield {"tick": tick_ms}
 
 
 def _records(draft: Draft) -> list[tuple[dict[str, Any], int]]:
     first, second = _record(draft, 0), _record(draft, 1)
-    records = [first, first, second] if draft.way == "change" else [first, second]
-    return list(zip(records, _TIMES_MS.get(draft.way, (1000, 2000)), strict=True))
+    *earlier_ms, last_ms = WAYS[draft.way].times_ms
+    return [*((first, time_ms) for time_ms in earlier_ms), (second, last_ms)]
 
 
 def _record(draft: Draft, variant: int) -> dict[str, Any]:
@@ -287,27 +249,12 @@ def _expected(draft: Draft) -> Iterator[str]:
         yield "# Run `tidegate simulate` to see the text of this key and what is emitted for it."
         yield "quarantined: 0"
         return
-    emissions = list(_emissions(draft))
+    emissions = WAYS[draft.way].emissions(*(_emitted(draft, _record(draft, variant)) for variant in (0, 1)))
     yield "emissions:"
     yield f"  {flow(_key(draft))}:"
     yield from (f"    - {flow(emission)}" for emission in emissions)
-    if draft.way == "change":
-        yield f"suppressed: {3 - len(emissions)}"
-
-
-def _emissions(draft: Draft) -> Iterator[dict[str, Any]]:
-    (first, begin_ms), *_, (last, end_ms) = _records(draft)
-    if draft.way == "change":
-        yield {"value": _emitted(draft, first), "timestamp": begin_ms}
-        if _emitted(draft, first) != _emitted(draft, last):
-            yield {"value": _emitted(draft, last), "timestamp": end_ms}
-    elif draft.way == "threshold":
-        events = [_emitted(draft, record) for record in (first, last)]
-        yield {"value": {"events": events}, "timestamp": end_ms}
-    elif draft.way == "time_limit":
-        yield {"value": _emitted(draft, last), "timestamp": end_ms}
-    else:
-        yield {"value": {"n": 2}, "timestamp": end_ms, "window": [0, 3_600_000]}
+    if WAYS[draft.way].suppresses:
+        yield f"suppressed: {len(WAYS[draft.way].times_ms) - len(emissions)}"
 
 
 def _emitted(draft: Draft, record: dict[str, Any]) -> dict[str, Any]:

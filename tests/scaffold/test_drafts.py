@@ -123,6 +123,8 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 def test_the_command_offers_all_of_them() -> None:
     from tidegate.cli.commands import init
 
-    (sink,) = (option for option in init.init.params if option.name == "sink")
-    assert isinstance(sink.type, click.Choice)
-    assert (set(init.WAYS), set(sink.type.choices)) == (set(WAYS), set(KINDS))
+    types = {option.name: option.type for option in init.init.params}
+    way, sink = types["way"], types["sink"]
+    assert isinstance(way, click.Choice)
+    assert isinstance(sink, click.Choice)
+    assert (set(way.choices), set(sink.choices)) == (set(WAYS), set(KINDS))

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    from importlib.util import find_spec
 
     if name.startswith("__") and name != "__all__":
         raise AttributeError(name)  # Python looks up names such as `__path__` in every module
+    # `from tidegate.spec import names` asks here before it imports the module; `public` would import, in a
+    # circle, what is just being imported
+    if find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
     return getattr(import_module("tidegate.spec.public"), name)

@@ -10,12 +10,19 @@ from typing import Any
 
 import click
 
+import tidegate
 from tidegate.cli.output import say
 from tidegate.errors import SettingsInvalid
 from tidegate.sinks import KINDS
 
-# those of `tidegate.scaffold`, which help does not wait for
-WAYS = ("change", "threshold", "time_limit", "window_close")
+
+def _ways() -> list[str]:
+    """Return the names of the strategies with which a new pipeline can begin: those with a `sample`.
+
+    Their files are read, since `--help` does not wait until they are imported, with Arrow.
+    """
+    files = (Path(tidegate.__file__).parent / "kernel" / "strategies").glob("*.py")
+    return sorted(file.stem for file in files if "    sample: ClassVar" in file.read_text(encoding="utf-8"))
 
 
 class _Asking(click.Command):
@@ -49,7 +56,7 @@ class _Asking(click.Command):
 @click.option(
     "--emit",
     "way",
-    type=click.Choice(WAYS),
+    type=click.Choice(_ways()),
     prompt="What goes out: on change, by threshold, at most every so often, or per hour",
     default="change",
     show_default=True,
