@@ -25,7 +25,7 @@ from tidegate.formats.avro.schema import (
     pin_avro,
     pinned_avro,
 )
-from tidegate.formats.avro.skip import Passage, PlainSteps, Skips, entry_skip, entry_step
+from tidegate.formats.avro.skip import Passages
 from tidegate.formats.avro.write import avro_schema, avro_writer, encoded_value
 from tidegate.formats.binary import Write
 from tidegate.formats.confluent import schemaful_decoder
@@ -118,8 +118,7 @@ def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.Struc
 
 class _Resolver:
     def __init__(self) -> None:
-        self._skips = Skips()
-        self._steps = PlainSteps()
+        self._passages = Passages()
 
     def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
         """Return what reads `writer` as `reader` into a column. Raises SchemaFault if that is impossible.
@@ -142,15 +141,10 @@ class _Resolver:
             return self.record(writer, reader, type_, path)
         if writer.kind == "array" and pt.is_list(type_):
             item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
-            passage = Passage(
-                self._skips.for_type(writer.items, f"{path}[...]"), self._steps.for_type(writer.items)
-            )
-            return reads.ReadArray(item, passage, type_, path)
+            return partial(reads.read_array, item, self._passages.of_items(writer, path), type_, path)
         if writer.kind == "map" and pt.is_map(type_):
             item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
-            skip = self._skips.for_type(writer.items, f"{path}[...]")
-            step = entry_step(self._steps.for_type(writer.items))
-            return reads.ReadMap(item, Passage(partial(entry_skip, skip, path), step), type_, path)
+            return partial(reads.read_map, item, self._passages.of_items(writer, path), type_, path)
         return _scalar(writer, reader, type_, path)
 
     def union(
@@ -173,8 +167,8 @@ class _Resolver:
                 fits = fits or branch.kind != "null"
             except SchemaFault as fault:
                 misfit = fault
-                skip = self._skips.for_type(branch, path)
-                branches.append(reads.Misfit(skip, type_, path, f"It is a `{branch.text}`"))
+                skip = self._passages.of(branch, path).skip
+                branches.append(partial(reads.read_misfit, skip, type_, path, f"It is a `{branch.text}`"))
         if misfit is not None and not fits:
             raise misfit
         return reads.ReadUnion(branches, type_, path)
@@ -218,7 +212,7 @@ class _Resolver:
                 places[writer_field.name] = (place, read)
         fields = [
             # also a field without a column must be read over: the next field begins behind it
-            places.get(field.name) or (None, self._skips.for_type(field.type, f"{path}.{field.name}"))
+            places.get(field.name) or (None, self._passages.of(field.type, f"{path}.{field.name}").skip)
             for field in writer.fields
         ]
         return reads.ReadRecord(fields, constants, type_)
@@ -306,34 +300,34 @@ def _scalar(writer: AvroType, reader: AvroType | None, type_: pa.DataType, path:
 def _number(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) -> reads.Read | None:
     kind, logical = writer.kind, meaning.logical or ""
     if kind == "boolean" and pt.is_boolean(type_):
-        return reads.ReadBoolean(path)
+        return partial(reads.read_boolean, path)
     if kind in ("int", "long"):
         if logical == "date" and pt.is_date(type_):
-            return reads.ReadDate(path)
+            return partial(reads.read_date, path)
         if logical in _FACTORS and pt.is_timestamp(type_) and (type_.tz is None) == logical.startswith("l"):
             # the writer's unit counts, since the numbers are the writer's
             factor = _FACTORS.get(writer.logical or "", _FACTORS[logical])
-            return reads.ReadTimestamp(factor, type_, path)
+            return partial(reads.read_timestamp, factor, type_, path)
         if pt.is_integer(type_) and meaning.kind in ("int", "long"):
-            return reads.ReadInteger(type_, kind == "int", path)
+            return partial(reads.read_integer, type_, kind == "int", path)
         if pt.is_floating(type_):
-            return reads.ReadFloat(kind, type_, path)
+            return partial(reads.read_float, kind, type_, path)
     if (kind == "float" and pt.is_floating(type_)) or (kind == "double" and pt.is_float64(type_)):
-        return reads.ReadFloat(kind, type_, path)
+        return partial(reads.read_float, kind, type_, path)
     return None
 
 
 def _text(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) -> reads.Read | None:
     size = writer.size or None
     if writer.logical == "decimal" and pt.is_decimal(type_):
-        return reads.ReadDecimal(size, writer.scale, type_, path)
+        return partial(reads.read_decimal, size, writer.scale, type_, path)
     if writer.kind == "fixed" and meaning.logical == "uuid" and pt.is_string(type_):
-        return reads.ReadUuid(path)
+        return partial(reads.read_uuid, path)
     is_text = pt.is_string(type_) and writer.kind != "fixed"
     if writer.kind in ("bytes", "string", "fixed") and (is_text or pt.is_binary(type_)):
-        return reads.ReadBytes(size, is_text, path)
+        return partial(reads.read_bytes, size, is_text, path)
     if writer.kind == "enum" and pt.is_string(type_):
-        return reads.ReadEnum(_symbols(writer, meaning), path)
+        return partial(reads.read_enum, _symbols(writer, meaning), path)
     return None
 
 

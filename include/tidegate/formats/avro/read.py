@@ -7,142 +7,97 @@ array.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.formats import binary
 from tidegate.formats.avro.skip import Passage, Skip, branch_places, item_places
-from tidegate.formats.wire import Cursor, Wire
+from tidegate.formats.wire import Cursor, Ints, Wire
 
 Read = Callable[[Wire, Cursor], pa.Array]
 
 
-@dataclass(frozen=True)
-class ReadBoolean:
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        values = wire.octets(cursor, self.path)
-        wrong = values > 1
-        if wrong.any():
-            wire.fault(cursor.rows[wrong], "Expected a boolean", self.path)
-        return pa.array(values == 1)
+def read_boolean(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read booleans, each of one byte. Faults are recorded in the wire, by the `path` of the values."""
+    values = wire.octets(cursor, path)
+    wrong = values > 1
+    if wrong.any():
+        wire.fault(cursor.rows[wrong], "Expected a boolean", path)
+    return pa.array(values == 1)
 
 
-@dataclass(frozen=True)
-class ReadInteger:
-    """Reads integers. `is_int`: whether the writer's type is `int`, which has 32 bits."""
-
-    type: pa.DataType
-    is_int: bool
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        values = wire.longs(cursor, self.path)
-        # an `int` beyond 32 bits is a fault, although the column has room for it
-        if self.is_int and self.type.bit_width > 32:
-            binary.integers(wire, cursor.rows, values, pa.int32(), self.path)
-        return binary.integers(wire, cursor.rows, values, self.type, self.path)
+def read_integer(type_: pa.DataType, is_int: bool, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read integers. `is_int`: whether the writer's type is `int`, which has 32 bits."""
+    values = wire.longs(cursor, path)
+    # an `int` beyond 32 bits is a fault, although the column has room for it
+    if is_int and type_.bit_width > 32:
+        binary.integers(wire, cursor.rows, values, pa.int32(), path)
+    return binary.integers(wire, cursor.rows, values, type_, path)
 
 
-@dataclass(frozen=True)
-class ReadFloat:
-    """Reads a number of any kind as a floating-point number."""
-
-    kind: str
-    type: pa.DataType
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        if self.kind == "float":
-            return pa.array(wire.halves(cursor, self.path).view(np.float32)).cast(self.type)
-        if self.kind == "double":
-            return pa.array(wire.words(cursor, self.path).view(np.float64))
-        return pa.array(wire.longs(cursor, self.path).astype(self.type.to_pandas_dtype()))
+def read_float(kind: str, type_: pa.DataType, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read numbers of any kind as floating-point numbers. `kind`: the writer's."""
+    if kind == "float":
+        return pa.array(wire.halves(cursor, path).view(np.float32)).cast(type_)
+    if kind == "double":
+        return pa.array(wire.words(cursor, path).view(np.float64))
+    return pa.array(wire.longs(cursor, path).astype(type_.to_pandas_dtype()))
 
 
-@dataclass(frozen=True)
-class ReadDate:
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        return binary.dates(wire, cursor.rows, wire.longs(cursor, self.path), self.path)
+def read_date(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read days since 1970."""
+    return binary.dates(wire, cursor.rows, wire.longs(cursor, path), path)
 
 
-@dataclass(frozen=True)
-class ReadTimestamp:
-    """Reads timestamps that count units of `factor` microseconds."""
-
-    factor: int
-    type: pa.TimestampType
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        values = wire.longs(cursor, self.path)
-        return binary.timestamps(wire, cursor.rows, values, self.factor, self.type, self.path)
+def read_timestamp(factor: int, type_: pa.TimestampType, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read timestamps that count units of `factor` microseconds."""
+    return binary.timestamps(wire, cursor.rows, wire.longs(cursor, path), factor, type_, path)
 
 
-@dataclass(frozen=True)
-class ReadBytes:
-    """Reads bytes or texts. `size` is the size of a `fixed` type; None if each value begins with its size."""
-
-    size: int | None
-    is_text: bool
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        sizes = wire.longs(cursor, self.path) if self.size is None else self.size
-        values = wire.binary(*wire.spans(cursor, sizes, self.path))
-        return wire.texts(cursor.rows, values, self.path) if self.is_text else values
+def _spans(size: int | None, path: str, wire: Wire, cursor: Cursor) -> tuple[Ints, Ints]:
+    """Return the spans of a `fixed` type of this size; None: each value begins with its size."""
+    return wire.spans(cursor, wire.longs(cursor, path) if size is None else size, path)
 
 
-@dataclass(frozen=True)
-class ReadDecimal:
-    """Reads decimals. `size` as in `ReadBytes`; `scale` is the writer's."""
+def read_bytes(size: int | None, is_text: bool, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read bytes or texts.
 
-    size: int | None
-    scale: int
-    type: pa.Decimal128Type
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        sizes = wire.longs(cursor, self.path) if self.size is None else self.size
-        spans = wire.spans(cursor, sizes, self.path)
-        return binary.decimals(wire, cursor.rows, spans, self.scale, self.type, self.path)
-
-
-@dataclass(frozen=True)
-class ReadUuid:
-    """Reads UUIDs of sixteen bytes."""
-
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        starts, _ = wire.spans(cursor, 16, self.path)
-        return binary.uuids(wire, starts)
-
-
-@dataclass(frozen=True)
-class ReadEnum:
-    """Reads symbols. `symbols` has the reader's symbol for each of the writer's; None where the reader has
-    none.
+    Args:
+        size: The size of a `fixed` type; None if each value begins with its size.
     """
+    values = wire.binary(*_spans(size, path, wire, cursor))
+    return wire.texts(cursor.rows, values, path) if is_text else values
 
-    symbols: Sequence[str | None]
-    path: str
 
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        numbers = wire.longs(cursor, self.path)
-        has_symbol = np.array([symbol is not None for symbol in self.symbols] + [False])
-        inside = (numbers >= 0) & (numbers < len(self.symbols))
-        # numbers outside of the enum point to the entry None at the end
-        numbers = np.where(inside, numbers, len(self.symbols))
-        wrong = ~has_symbol[numbers]
-        if wrong.any():
-            wire.fault(cursor.rows[wrong], "An enum has no such symbol", self.path)
-        return pa.array([*self.symbols, None], pa.string()).take(pa.array(numbers))
+def read_decimal(
+    size: int | None, scale: int, type_: pa.Decimal128Type, path: str, wire: Wire, cursor: Cursor
+) -> pa.Array:
+    """Read decimals. `size` as in `read_bytes`; `scale` is the writer's."""
+    return binary.decimals(wire, cursor.rows, _spans(size, path, wire, cursor), scale, type_, path)
+
+
+def read_uuid(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read UUIDs of sixteen bytes."""
+    return binary.uuids(wire, _spans(16, path, wire, cursor)[0])
+
+
+def read_enum(symbols: Sequence[str | None], path: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Read symbols.
+
+    Args:
+        symbols: The reader's symbol for each of the writer's; None where the reader has none.
+    """
+    numbers = wire.longs(cursor, path)
+    has_symbol = np.array([symbol is not None for symbol in symbols] + [False])
+    inside = (numbers >= 0) & (numbers < len(symbols))
+    # numbers outside of the enum point to the entry None at the end
+    numbers = np.where(inside, numbers, len(symbols))
+    wrong = ~has_symbol[numbers]
+    if wrong.any():
+        wire.fault(cursor.rows[wrong], "An enum has no such symbol", path)
+    return pa.array([*symbols, None], pa.string()).take(pa.array(numbers))
 
 
 @dataclass(frozen=True)
@@ -182,19 +137,11 @@ class ReadUnion:
         return binary.placed(len(cursor), places, parts, self.type)
 
 
-@dataclass(frozen=True)
-class Misfit:
-    """Skips values that cannot become the column's type, and records each of them as a fault."""
-
-    skip: Skip
-    type: pa.DataType
-    path: str
-    why: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        self.skip(wire, cursor)
-        wire.fault(cursor.rows, self.why, self.path)
-        return pa.nulls(len(cursor), self.type)
+def read_misfit(skip: Skip, type_: pa.DataType, path: str, why: str, wire: Wire, cursor: Cursor) -> pa.Array:
+    """Skip values that cannot become the column's type, and record each of them as a fault."""
+    skip(wire, cursor)
+    wire.fault(cursor.rows, why, path)
+    return pa.nulls(len(cursor), type_)
 
 
 @dataclass(frozen=True)
@@ -224,31 +171,19 @@ class ReadRecord:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-@dataclass(frozen=True)
-class ReadArray:
-    item: Read
-    passage: Passage
-    type: pa.ListType
-    path: str
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        counts, items = item_places(wire, cursor, self.passage, self.path)
-        return binary.lists(counts, self.item(wire, items), self.type)
+def read_array(
+    item: Read, passage: Passage, type_: pa.ListType, path: str, wire: Wire, cursor: Cursor
+) -> pa.Array:
+    """Read arrays. `passage` skips an item, to find where each begins."""
+    counts, items = item_places(wire, cursor, passage, path)
+    return binary.lists(counts, item(wire, items), type_)
 
 
-@dataclass(frozen=True)
-class ReadMap:
-    item: Read
-    passage: Passage
-    type: pa.MapType
-    path: str
-    key: Read = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ReadBytes(None, True, self.path))
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        counts, entries = item_places(wire, cursor, self.passage, self.path)
-        # a map's entry is its key and then its value: `entries` moves over both
-        keys = self.key(wire, entries)
-        return binary.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)
+def read_map(
+    item: Read, passage: Passage, type_: pa.MapType, path: str, wire: Wire, cursor: Cursor
+) -> pa.Array:
+    """Read maps. `passage` skips an entry, to find where each begins."""
+    counts, entries = item_places(wire, cursor, passage, path)
+    # a map's entry is its key and then its value: `entries` moves over both
+    keys = read_bytes(None, True, path, wire, entries)
+    return binary.maps(counts, keys.fill_null(""), item(wire, entries), type_)

@@ -29,6 +29,10 @@ Step = Callable[[memoryview, int, int], int]
 """(bytes, position of a value, end of its record) -> the position behind the value. Raises NotPlain."""
 
 
+class NotPlain(Exception):
+    """The value cannot be read, or is nested too deep."""
+
+
 @dataclass(frozen=True)
 class Passage:
     """The two ways to skip an item: for all records at once, or one by one."""
@@ -37,47 +41,70 @@ class Passage:
     step: Step
 
 
-class Skips:
-    """The ways to skip values of each type. Each type is visited once, so types can refer to themselves."""
+class Passages:
+    """The passages of each type of a writer. Each type is visited once, so types can contain themselves."""
 
     def __init__(self) -> None:
-        self._skips: dict[AvroType, Skip] = {}
+        self._made: dict[AvroType, Passage] = {}
+        self._depth = 0
 
-    def for_type(self, type_: AvroType, path: str) -> Skip:
-        """Return the way to skip values of a type. `path` names the first such value in faults.
+    def of(self, type_: AvroType, path: str) -> Passage:
+        """Return the passage of a type. `path` names the first value of the type in faults.
 
         Args:
-            type_: A type of the writer.
             path: Such as `$.items`.
         """
-        if type_ not in self._skips:
-            # first a forward reference, for types that contain themselves
-            self._skips[type_] = lambda wire, cursor: self._skips[type_](wire, cursor)
-            self._skips[type_] = self._made(type_, path)
-        return self._skips[type_]
+        if type_ not in self._made:
+            # a forward reference, for types that contain themselves; only these count their depth
+            self._made[type_] = Passage(
+                lambda wire, cursor: self._made[type_].skip(wire, cursor), partial(self._deeper, type_)
+            )
+            self._made[type_] = self._make(type_, path)
+        return self._made[type_]
 
-    def _made(self, type_: AvroType, path: str) -> Skip:
+    def of_items(self, type_: AvroType, path: str) -> Passage:
+        """Return the passage of an item of an array, or of an entry of a map: its key and its value."""
+        item = self.of(type_.items, f"{path}[...]")
+        if type_.kind == "array":
+            return item
+        return Passage(partial(_skip_entry, item.skip, path), partial(_step_record, [_step_sized, item.step]))
+
+    def _deeper(self, type_: AvroType, data: memoryview, at: int, end: int) -> int:
+        """Skip a value of a type inside of itself, which can be nested without end."""
+        self._depth += 1
+        try:
+            if self._depth > MOST_NESTED:
+                raise NotPlain
+            return self._made[type_].step(data, at, end)
+        finally:
+            self._depth -= 1
+
+    def _make(self, type_: AvroType, path: str) -> Passage:
         if type_.kind == "record":
-            fields = [self.for_type(field.type, f"{path}.{field.name}") for field in type_.fields]
-            return partial(_skip_record, fields, path)
+            fields = [self.of(field.type, f"{path}.{field.name}") for field in type_.fields]
+            skips, steps = [field.skip for field in fields], [field.step for field in fields]
+            return Passage(partial(_skip_record, skips, path), partial(_step_record, steps))
         if type_.kind == "union":
-            return partial(_skip_union, [self.for_type(branch, path) for branch in type_.types], path)
+            branches = [self.of(branch, path) for branch in type_.types]
+            skips, steps = [branch.skip for branch in branches], [branch.step for branch in branches]
+            return Passage(partial(_skip_union, skips, path), partial(_step_union, steps))
         if type_.kind in ("array", "map"):
-            item = self.for_type(type_.items, f"{path}[...]")
-            if type_.kind == "map":
-                return partial(_skip_items, partial(entry_skip, item, path), path)
+            item = self.of_items(type_, path)
             # items without bytes are not visited: a block of 2^60 nulls takes a few bytes only
-            return partial(_skip_items, item if takes_bytes(type_.items) else None, path)
-        return _scalar_skip(type_, path)
+            visited = item.skip if type_.kind == "map" or _takes_bytes(type_.items) else None
+            return Passage(partial(_skip_items, visited, path), partial(_step_items, item.step))
+        return _scalar_passage(type_, path)
 
 
-def _scalar_skip(type_: AvroType, path: str) -> Skip:
+def _scalar_passage(type_: AvroType, path: str) -> Passage:
     size = {"null": 0, "boolean": 1, "float": 4, "double": 8, "fixed": type_.size}.get(type_.kind)
     if size is not None:
-        return lambda wire, cursor: _none(wire.spans(cursor, size, path))
+        return Passage(lambda wire, cursor: _none(wire.spans(cursor, size, path)), partial(_step_over, size))
     if type_.kind in ("bytes", "string"):
-        return lambda wire, cursor: _none(wire.spans(cursor, wire.longs(cursor, path), path))
-    return lambda wire, cursor: _none(wire.varints(cursor, path))
+        return Passage(
+            lambda wire, cursor: _none(wire.spans(cursor, wire.longs(cursor, path), path)), _step_sized
+        )
+    return Passage(lambda wire, cursor: _none(wire.varints(cursor, path)), _step_number)
 
 
 def _none(value: object) -> None:
@@ -103,13 +130,7 @@ def _skip_union(branches: list[Skip], path: str, wire: Wire, cursor: Cursor) -> 
         cursor.put(places, part)
 
 
-def entry_skip(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
-    """Skip an entry of a map: its key and its value.
-
-    Args:
-        item: Skips the value.
-        cursor: It is moved behind the entry.
-    """
+def _skip_entry(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
     wire.spans(cursor, wire.longs(cursor, path), path)
     item(wire, cursor)
 
@@ -131,13 +152,10 @@ def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[
     return [(number, np.flatnonzero(numbers == number)) for number in range(branches) if number in numbers]
 
 
-def takes_bytes(type_: AvroType) -> bool:
-    """Return whether each value of a type has at least one byte: all but null, and records of only nulls.
-
-    Example: it is False for `null`, and for a record whose only field is null.
-    """
+def _takes_bytes(type_: AvroType) -> bool:
+    """Return whether each value of a type has at least one byte: all but null, and records of only nulls."""
     if type_.kind == "record":
-        return any(takes_bytes(field.type) for field in type_.fields)
+        return any(_takes_bytes(field.type) for field in type_.fields)
     return type_.kind != "null"
 
 
@@ -260,60 +278,7 @@ class _Walk:
         return left
 
 
-class NotPlain(Exception):
-    """The value cannot be read, or is nested too deep."""
-
-
-class PlainSteps:
-    """The ways to skip one value of each type."""
-
-    def __init__(self) -> None:
-        self._steps: dict[AvroType, Step] = {}
-        self._depth = 0
-
-    def for_type(self, type_: AvroType) -> Step:
-        """Return the way to skip one value of a type, which can contain itself."""
-        if type_ not in self._steps:
-            # a forward reference, for types that contain themselves; only these count their depth
-            self._steps[type_] = partial(self._deeper, type_)
-            self._steps[type_] = self._made(type_)
-        return self._steps[type_]
-
-    def _deeper(self, type_: AvroType, data: memoryview, at: int, end: int) -> int:
-        """Skip a value of a type inside of itself, which can be nested without end."""
-        self._depth += 1
-        try:
-            if self._depth > MOST_NESTED:
-                raise NotPlain
-            return self._steps[type_](data, at, end)
-        finally:
-            self._depth -= 1
-
-    def _made(self, type_: AvroType) -> Step:
-        if type_.kind == "record":
-            return partial(_record, [self.for_type(field.type) for field in type_.fields])
-        if type_.kind == "union":
-            return partial(_union, [self.for_type(branch) for branch in type_.types])
-        if type_.kind == "array":
-            return partial(_items, self.for_type(type_.items))
-        if type_.kind == "map":
-            return partial(_items, entry_step(self.for_type(type_.items)))
-        size = {"null": 0, "boolean": 1, "float": 4, "double": 8, "fixed": type_.size}.get(type_.kind)
-        if size is not None:
-            return partial(_fixed, size)
-        return _sized if type_.kind in ("bytes", "string") else _number
-
-
-def entry_step(item: Step) -> Step:
-    """Return the way to skip an entry of a map: its key and its value.
-
-    Args:
-        item: Skips the value.
-    """
-    return partial(_record, [_sized, item])
-
-
-def _number(data: memoryview, at: int, end: int) -> int:
+def _step_number(data: memoryview, at: int, end: int) -> int:
     while at < end:
         at += 1
         if data[at - 1] < 0x80:
@@ -322,7 +287,7 @@ def _number(data: memoryview, at: int, end: int) -> int:
 
 
 def _long(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    behind = _number(data, at, end)
+    behind = _step_number(data, at, end)
     if behind - at > 9:
         raise NotPlain
     value = 0
@@ -331,33 +296,33 @@ def _long(data: memoryview, at: int, end: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), behind
 
 
-def _fixed(size: int, data: memoryview, at: int, end: int) -> int:
+def _step_over(size: int, data: memoryview, at: int, end: int) -> int:
     if at + size > end:
         raise NotPlain
     return at + size
 
 
-def _sized(data: memoryview, at: int, end: int) -> int:
+def _step_sized(data: memoryview, at: int, end: int) -> int:
     size, at = _long(data, at, end)
     if not 0 <= size <= end - at:
         raise NotPlain
     return at + size
 
 
-def _record(fields: Sequence[Step], data: memoryview, at: int, end: int) -> int:
+def _step_record(fields: Sequence[Step], data: memoryview, at: int, end: int) -> int:
     for step in fields:
         at = step(data, at, end)
     return at
 
 
-def _union(branches: Sequence[Step], data: memoryview, at: int, end: int) -> int:
+def _step_union(branches: Sequence[Step], data: memoryview, at: int, end: int) -> int:
     number, at = _long(data, at, end)
     if not 0 <= number < len(branches):
         raise NotPlain
     return branches[number](data, at, end)
 
 
-def _items(item: Step, data: memoryview, at: int, end: int) -> int:
+def _step_items(item: Step, data: memoryview, at: int, end: int) -> int:
     while True:
         count, at = _long(data, at, end)
         # after a negative count, a block has its size in bytes
