@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from benchmarks import naive
 from benchmarks.rows import Shape
 from tidegate import kernel
-from tidegate.formats.rows import sequence_texts
+from tidegate.formats.records import sequence_texts
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Reason
 
 if TYPE_CHECKING:
     from pyarrow import Table

@@ -224,7 +224,7 @@ def test_record_without_elements_needs_no_key_or_time() -> None:
 
 
 def test_large_exploded_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.formats.rows._MOST_BYTES", 5_000)
+    monkeypatch.setattr("tidegate.formats.records._MOST_BYTES", 5_000)
     large = body(s="x" * 1_000, l=list(range(12)))
     decoder = FrameDecoder(layout(explode="l"), 0, False)
     batches = list(decoder.decode(records({"value": large}, {"value": body(l=[1])}, {"value": large})))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.formats import FrameDecoder, RecordLayout, Records, SequenceParts
-from tidegate.formats.rows import sequence_texts
+from tidegate.formats.records import sequence_texts
 
 NUMBERS = st.one_of(st.integers(-3, 12), st.integers(-(2**63), 2**63 - 1))
 TEXTS = st.text(st.sampled_from("\x00\x01\x02 a,é0"), max_size=3)

@@ -17,7 +17,7 @@ from tests.kernel.model import Batch
 from tests.kernel.model.records import Record
 from tests.kernel.model.strategies import Case, cases, logs
 from tests.kernel.test_against_model import by_key, counted, filled
-from tidegate.formats.rows import replayed_topic
+from tidegate.formats.records import replayed_topic
 
 FAR = 1_000
 

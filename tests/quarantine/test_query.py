@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.quarantines import HEADERS, Quarantined, quarantined, random_rows
 from tidegate import inspect, quarantine
 from tidegate.errors import LakeDamaged, SettingsInvalid
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Reason
 from tidegate.quarantine import QuarantineFilter
 from tidegate.quarantine.export import EXPORTED
 from tidegate.quarantine.store import ALL

@@ -16,9 +16,9 @@ from tests.formats.test_writing import message_class
 from tidegate.errors import RecordTooLarge, SchemaRefused
 from tidegate.formats.avro.write import avro_schema
 from tidegate.formats.debezium import envelope_columns
+from tidegate.formats.decoded import Reason
 from tidegate.formats.protobuf.derived import protobuf_schema
 from tidegate.formats.protobuf.schema import proto_schema, proto_to_json
-from tidegate.formats.reasons import Reason
 from tidegate.spark.outbox import KeyColumns, Limits, MessageValues, OutboxFormat
 from tidegate.spec import Payload, SinkSchema
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tidegate.formats.csv import CsvDecoder, CsvDialect
 from tidegate.formats.debezium import DebeziumDecoder
-from tidegate.formats.decoded import Decoded, Decoder
+from tidegate.formats.decoded import Decoded, Decoder, Reason
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
-from tidegate.formats.reasons import Reason
 from tidegate.formats.records import (
     EMISSION,
     INPUT,

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.formats import binary
-from tidegate.formats.decoded import Decoded, Decoder, malformed
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Decoded, Decoder, Reason, malformed
 from tidegate.formats.schemas import PinnedSchema, SchemaFault, SourceSchemas
 from tidegate.formats.wire import Cursor, Ints, Wire
 

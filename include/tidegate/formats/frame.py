@@ -8,20 +8,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.formats.decoded import Decoded, Decoder, WatchedDecoder
+from tidegate.formats.decoded import Decoded, Decoder, Reason, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
-from tidegate.formats.reasons import Reason
 from tidegate.formats.records import (
+    EMPTY,
     INPUT,
+    PART,
     SOURCE_HEADER,
     Header,
     RecordLayout,
     Records,
     SequenceParts,
+    explode,
+    meant_rows,
     pack_headers,
+    sequence_texts,
+    with_replayed_root,
 )
 from tidegate.formats.registry import formats
-from tidegate.formats.rows import EMPTY, PART, explode, meant_rows, sequence_texts, with_replayed_root
 from tidegate.formats.text import texts_of
 from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
 

@@ -1,17 +1,20 @@
-"""Records of Kafka as they are consumed, the layout that a source declares for them, and their way into
-quarantine.
-"""
+"""Records of Kafka as they are consumed, the layout that a source declares, and the rows that they become."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from tidegate.formats.csv import DEFAULT_DIALECT, CsvDialect
 from tidegate.formats.schemas import SourceSchemas
+from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
 Header = tuple[str, bytes | None]
 SOURCE_HEADER = "tidegate-source"
@@ -39,6 +42,15 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Headers as quarantine stores them."""
 _PACKER = msgspec.msgpack.Encoder()
 _UNPACKER = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
+PART, EMPTY = "__part", "__empty"
+_MOST_BYTES = 64 * 1024 * 1024
+"""The bytes of rows in one piece. Each row counts as its whole record, since that is what a row copies at
+most.
+"""
+_DIGITS = 19
+"""The digits of the largest bigint; days and microseconds have no more."""
+_ESCAPE = "\x01"
+"""Escapes itself and SEPARATOR in texts, which would sort in another order."""
 
 
 @dataclass(frozen=True)
@@ -141,3 +153,128 @@ def unpack_headers(packed: pa.BinaryArray) -> pa.ListArray:
     return pa.array(
         [None if value is None else _UNPACKER.decode(value) for value in packed.to_pylist()], HEADERS
     )
+
+
+def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[pa.RecordBatch]:
+    """Yield rows with the elements of the column `name` in place of the list, and PART, the index in the
+    list.
+
+    A list that is null or empty gives one row, with a null element and EMPTY.
+
+    Args:
+        sizes: The bytes of each row's record, which limit the size of a piece: a record of a megabyte with
+            ten thousand elements would take 10 GB in one piece.
+    """
+    lists = rows.column(name)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    repeats = np.maximum(lengths, 1)
+    parents = np.repeat(np.arange(rows.num_rows), repeats)
+    parts = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    empty = lengths[parents] == 0
+    # `flatten` leaves out empty and null lists, whose rows get a null element
+    places = pa.array(np.cumsum(~empty) - 1, mask=empty)
+    elements = lists.flatten()
+    for piece in _pieces(sizes.to_numpy()[parents]):
+        # a piece at a time: each element's row copies its whole record
+        columns = dict(zip(rows.schema.names, rows.take(pa.array(parents[piece])).columns, strict=True))
+        columns[name] = elements.take(places[piece])
+        columns |= {PART: pa.array(parts[piece].astype(np.int32)), EMPTY: pa.array(empty[piece])}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
+    """Yield slices of consecutive rows with at most `_MOST_BYTES`; a larger row is alone."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = ends[start] - sizes[start]
+        end = max(int(np.searchsorted(ends, before + _MOST_BYTES, side="right")), start + 1)
+        yield slice(start, end)
+        start = end
+
+
+def sequence_texts(parts: Sequence[pa.Array]) -> pa.StringArray:
+    """Return the parts of each row's sequence as one text; null if one of the parts is null.
+
+    Args:
+        parts: The most significant first: integers, decimals without a fraction, texts, dates or timestamps.
+
+    For parts of the same types, texts compare as the sequences do; all integers are one type.
+
+    Example: the bigint 7 is `0000000000000000007`.
+    """
+    texts = [_text(part) for part in parts]
+    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, SEPARATOR)
+
+
+def _text(part: pa.Array) -> pa.StringArray:
+    if pt.is_string(part.type):
+        return _escaped(part)
+    if pt.is_decimal(part.type):
+        return _number_texts(part, 38)
+    if pt.is_date(part.type):
+        part = part.cast(pa.int32())
+    return _number_texts(part.cast(pa.int64()), _DIGITS)
+
+
+def _escaped(text: pa.StringArray) -> pa.StringArray:
+    """Escape a text so that it sorts by code points, also if other parts follow."""
+    escaped = pc.replace_substring(text, _ESCAPE, _ESCAPE + "\x02")
+    return pc.replace_substring(escaped, SEPARATOR, _ESCAPE + _ESCAPE)
+
+
+def _number_texts(number: pa.Array, digits: int) -> pa.StringArray:
+    """Return numbers with leading zeros.
+
+    A number below 0, which is rare, is written as its distance from the least number, behind a sign that
+    sorts before digits.
+    """
+    if not pc.any(pc.less(number, 0)).as_py():
+        # with equal lengths, numbers sort as texts do
+        return pc.utf8_lpad(number.cast(pa.string()), digits, "0")
+    wide = number.cast(pa.decimal256(digits + 2, 0))
+    below = pc.less(wide, pa.scalar(0, wide.type))
+    # the smaller a number, the smaller its distance from the least one
+    above_least = pc.add(wide, pa.scalar(10**digits, wide.type))
+    text = pc.utf8_lpad(pc.if_else(below, above_least.cast(wide.type), wide).cast(pa.string()), digits, "0")
+    return pc.binary_join_element_wise(pc.if_else(below, "-", ""), text, "")
+
+
+def replayed_topic(topic: str, seq: int) -> str:
+    """Return the topic that comes first in the source chains of what batch `seq` replays of `topic`.
+
+    A consumer with `deduplicate: root` drops records by the first entry of their chain. It accepts these as
+    new: no other record comes from such a topic, and within one replay offsets still rise.
+
+    Example::
+
+        replayed_topic("stock", 7)  # "stock.replay-7"
+    """
+    return f"{topic}.replay-{seq}"
+
+
+def with_replayed_root(
+    topic: str, partition: pa.Int32Array, offset: pa.Int64Array, chain: pa.StringArray
+) -> pa.StringArray:
+    """Return chains with a position in `topic` before the hops that they have.
+
+    Example: `stock.replay-7`, partition 0 and offset 3 without a chain give `stock.replay-7/0/3`.
+    """
+    numbers = [number.cast(pa.string()) for number in (partition, offset)]
+    root = pc.binary_join_element_wise(pa.scalar(topic), *numbers, "/")
+    return pc.if_else(chain.is_null(), root, pc.binary_join_element_wise(root, chain, ";"))
+
+
+def meant_rows(
+    wanted_parts: Sequence[int | None], record: pa.Int64Array, part: pa.Int32Array, whole: pa.BooleanArray
+) -> pa.BooleanArray:
+    """Return which of the exploded rows are replayed.
+
+    Args:
+        wanted_parts: Per record, the index of the element that is replayed; None for all elements.
+        record: Per row, the index of its record.
+        part: Per row, its index in the exploded list.
+        whole: Per row, whether it stands for the whole record.
+    """
+    place = pa.array(wanted_parts, pa.int32()).take(record)
+    return pc.or_(whole, pc.fill_null(pc.equal(place, part), True))

@@ -115,7 +115,7 @@ class Outcome:
 
         Args:
             row: A record whose `input` is filled.
-            reason: A word of `formats.reasons` and the detail.
+            reason: A word of `formats.decoded` and the detail.
         """
         self._quarantined.append((row, reason))
 

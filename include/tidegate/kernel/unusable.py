@@ -118,7 +118,7 @@ _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
 
 
 CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
-"""Reasons that the kernel gives; `formats.reasons` explains them, with all others."""
+"""Reasons that the kernel gives; `formats.decoded` explains them, with all others."""
 
 
 _REASONS = {

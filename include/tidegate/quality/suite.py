@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.errors import SettingsInvalid
-from tidegate.formats.reasons import Explained
+from tidegate.formats.decoded import Explained
 from tidegate.spec.mistakes import did_you_mean
 
 CORE_TYPES = frozenset(

@@ -40,7 +40,7 @@ EXPORTED = pa.schema(
 """The columns of an exported record.
 
 `topic`, `partition` and `offset` identify it in Kafka, and `part` the element of its exploded list, if only
-that element cannot be used. `timestamp` is epoch ms. `reason` is the name of a `formats.reasons.Reason`, and
+that element cannot be used. `timestamp` is epoch ms. `reason` is the name of a `formats.decoded.Reason`, and
 `detail` the text after it, or null.
 """
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import SettingsInvalid
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Reason
 from tidegate.ledger import Stream
 from tidegate.quarantine.database import open_database
 from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords
@@ -30,7 +30,7 @@ class QuarantineFilter:
     """A filter of quarantined records; a record must meet all conditions that are given.
 
     Args:
-        reasons: Names of `formats.reasons.Reason`; empty for any.
+        reasons: Names of `formats.decoded.Reason`; empty for any.
         first_batch: Included.
         last_batch: Included.
         since_ms: The earliest timestamp of a record, in epoch ms. A record without a timestamp is in no

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate import kernel
 from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
-from tidegate.formats.rows import PART
+from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, numbered_by_key
 from tidegate.spark.shuffle import Place, Times, times_before

@@ -18,7 +18,7 @@ from tidegate.errors import RecordTooLarge, SchemaRefused
 from tidegate.formats import EMISSION, INPUT, JsonDecoder
 from tidegate.formats.binary import Write, joined
 from tidegate.formats.debezium import SOURCE_TEXTS, envelope_texts, enveloped
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Reason
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.formats import Header, Records
-from tidegate.formats.rows import replayed_topic
+from tidegate.formats.records import replayed_topic
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.records import MOST_RECORDS, Slice, read_slice
 from tidegate.storage.manifest import DataFile

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate import kernel
 from tidegate.failpoints import failpoint
-from tidegate.formats.reasons import Reason
+from tidegate.formats.decoded import Reason
 from tidegate.spark.kernel_task import Forwarding, forwarded, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.spark.shuffle import TaskReport

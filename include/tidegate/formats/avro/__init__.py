@@ -141,10 +141,10 @@ class _Resolver:
             return self.record(writer, reader, type_, path)
         if writer.kind == "array" and pt.is_list(type_):
             item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
-            return partial(reads.read_array, item, self._passages.of_items(writer, path), type_, path)
+            return partial(reads.read_array, item, self._passages.for_items(writer, path), type_, path)
         if writer.kind == "map" and pt.is_map(type_):
             item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
-            return partial(reads.read_map, item, self._passages.of_items(writer, path), type_, path)
+            return partial(reads.read_map, item, self._passages.for_items(writer, path), type_, path)
         return _scalar(writer, reader, type_, path)
 
     def union(
@@ -167,7 +167,7 @@ class _Resolver:
                 fits = fits or branch.kind != "null"
             except SchemaFault as fault:
                 misfit = fault
-                skip = self._passages.of(branch, path).skip
+                skip = self._passages.for_type(branch, path).skip
                 branches.append(partial(reads.read_misfit, skip, type_, path, f"It is a `{branch.text}`"))
         if misfit is not None and not fits:
             raise misfit
@@ -212,7 +212,7 @@ class _Resolver:
                 places[writer_field.name] = (place, read)
         fields = [
             # also a field without a column must be read over: the next field begins behind it
-            places.get(field.name) or (None, self._passages.of(field.type, f"{path}.{field.name}").skip)
+            places.get(field.name) or (None, self._passages.for_type(field.type, f"{path}.{field.name}").skip)
             for field in writer.fields
         ]
         return reads.ReadRecord(fields, constants, type_)

@@ -48,7 +48,7 @@ class Passages:
         self._made: dict[AvroType, Passage] = {}
         self._depth = 0
 
-    def of(self, type_: AvroType, path: str) -> Passage:
+    def for_type(self, type_: AvroType, path: str) -> Passage:
         """Return the passage of a type. `path` names the first value of the type in faults.
 
         Args:
@@ -62,9 +62,9 @@ class Passages:
             self._made[type_] = self._make(type_, path)
         return self._made[type_]
 
-    def of_items(self, type_: AvroType, path: str) -> Passage:
+    def for_items(self, type_: AvroType, path: str) -> Passage:
         """Return the passage of an item of an array, or of an entry of a map: its key and its value."""
-        item = self.of(type_.items, f"{path}[...]")
+        item = self.for_type(type_.items, f"{path}[...]")
         if type_.kind == "array":
             return item
         return Passage(partial(_skip_entry, item.skip, path), partial(_step_record, [_step_sized, item.step]))
@@ -81,15 +81,15 @@ class Passages:
 
     def _make(self, type_: AvroType, path: str) -> Passage:
         if type_.kind == "record":
-            fields = [self.of(field.type, f"{path}.{field.name}") for field in type_.fields]
+            fields = [self.for_type(field.type, f"{path}.{field.name}") for field in type_.fields]
             skips, steps = [field.skip for field in fields], [field.step for field in fields]
             return Passage(partial(_skip_record, skips, path), partial(_step_record, steps))
         if type_.kind == "union":
-            branches = [self.of(branch, path) for branch in type_.types]
+            branches = [self.for_type(branch, path) for branch in type_.types]
             skips, steps = [branch.skip for branch in branches], [branch.step for branch in branches]
             return Passage(partial(_skip_union, skips, path), partial(_step_union, steps))
         if type_.kind in ("array", "map"):
-            item = self.of_items(type_, path)
+            item = self.for_items(type_, path)
             # items without bytes are not visited: a block of 2^60 nulls takes a few bytes only
             visited = item.skip if type_.kind == "map" or _takes_bytes(type_.items) else None
             return Passage(partial(_skip_items, visited, path), partial(_step_items, item.step))

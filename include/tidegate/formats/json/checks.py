@@ -16,10 +16,9 @@ import pyarrow as pa
 from jsonschema.exceptions import ValidationError, best_match
 
 from tidegate.formats.confluent import schemaful_decoder
-from tidegate.formats.decoded import Decoded, Decoder, malformed, room_on_stack
+from tidegate.formats.decoded import Decoded, Decoder, Reason, malformed, room_on_stack
 from tidegate.formats.json import NO_OLDER_NAMES, JsonDecoder, OlderNames, rows_nested_deeper
 from tidegate.formats.json.schema import JsonSchema, Resolver, is_multiple, pinned_json_schema
-from tidegate.formats.reasons import Reason
 from tidegate.formats.schemas import PinnedSchema, SourceSchemas
 from tidegate.formats.text import texts_of
 from tidegate.formats.wire import Cursor, Wire
