@@ -164,6 +164,22 @@ class Keys:
         """The times of the lines."""
         return Times(self)
 
+    def batch_ends(self, row: Ints, requested: Mask) -> Ints:
+        """Return the time of rows' partitions at the end of the batch; where `requested` is False, the least
+        of all.
+
+        Args:
+            row: Row numbers.
+            requested: Per element of `row`, whether its own partition counts.
+        """
+        ends = np.full(len(row), self.batch.least_end)
+        if self.batch.ends:
+            # only of requested rows: a look-up of each row's topic-partition is a loop in Python
+            columns = (self.values(name, row[requested]).to_pylist() for name in ("topic", "partition"))
+            homes = zip(*columns, strict=True)
+            ends[requested] = [self.batch.ends.get(home, self.batch.least_end) for home in homes]
+        return ends
+
     def lines_with(self, rows: Mask) -> Mask:
         """Return per row whether its line contains any of these rows."""
         lines = np.zeros(self.line[-1] + 1, np.bool_)

@@ -191,7 +191,7 @@ def _parted(
     keys, special = _split(stage, batch, rows)
     decided: list[pa.RecordBatch] = []
     if keys is not None:
-        plain = stage.emit.decide(stage, batch, schema, keys, counts)
+        plain = stage.emit.decide(stage, schema, keys, counts)
         decided += with_before(keys.rows, plain) if stage.tells_before else plain
     if special.num_rows:
         decided += Loop(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.kernel.counts import Counts
     from tidegate.kernel.reduce import Values
     from tidegate.kernel.rows import Mask
-    from tidegate.kernel.stage import Batch, Stage
+    from tidegate.kernel.stage import Stage
     from tidegate.kernel.strategies.threshold import Envelope
     from tidegate.kernel.windows import Window
 
@@ -301,13 +301,10 @@ class Emit(HasOptions):
         """
         raise NotImplementedError
 
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
+    def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys, sorted by hash.
 
         Args:
-            batch: The times of topic-partitions at its end.
             schema: The kernel's output schema.
             keys: Plain keys only.
             counts: Gets what became of the records.

@@ -20,7 +20,7 @@ from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.kernel.reduce import Contents
 from tidegate.kernel.rows import FIRST, TIMER, Ints, Mask, ints, mask, only, view
-from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import Emit
 
@@ -45,19 +45,16 @@ class Buffering(Emit):
         if not stage.reduce.takes_nulls:
             yield keys.tombstones()
 
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
+    def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept.
 
         Args:
-            batch: The times of topic-partitions at its end, which fire the last timers.
             schema: The kernel's output schema.
             counts: Gets what became of the records.
 
         Raises BufferFull if a buffer exceeds its bound and may not emit early.
         """
-        buffers = Buffers(stage, batch, keys, counts)
+        buffers = Buffers(stage, keys, counts)
         contents = stage.reduce.contents(keys)
         _count(stage, keys, buffers, counts)
         emitted = _emitted(keys, buffers, contents)
@@ -227,7 +224,7 @@ class Buffers:
     Raises BufferFull if a buffer exceeds its bound and may not emit early.
     """
 
-    def __init__(self, stage: Stage, batch: Batch, keys: Keys, counts: Counts) -> None:
+    def __init__(self, stage: Stage, keys: Keys, counts: Counts) -> None:
         self._keys = keys
         timer = _Timers(stage, keys)
         count = _count_ends(stage.emit.full_at, keys)
@@ -244,7 +241,7 @@ class Buffers:
         step, place = timer.step[self.first], keys.place[self.first]
         # a record reaches the timer; otherwise only the batch's end can
         in_time = ~by_record & (step < keys.times.last(self.first))
-        batch_end = batch_ends(batch, keys, self.end - 1, ~by_record & ~in_time)
+        batch_end = keys.batch_ends(self.end - 1, ~by_record & ~in_time)
         self.due: Ints = timer.due[place]
         at_end = ~by_record & ~in_time & (self.due <= batch_end)
         self.over: Mask = by_record | in_time | at_end
@@ -343,21 +340,3 @@ def _first_rows(keys: Keys, end: Ints) -> Ints:
             firsts.append(row)
             row = ends[row]
     return np.array(firsts, np.int64)
-
-
-def batch_ends(batch: Batch, keys: Keys, row: Ints, requested: Mask) -> Ints:
-    """Return the time of rows' partitions at the end of the batch; where `requested` is False, the least of
-    all.
-
-    Args:
-        row: Row numbers of `keys`.
-        requested: Per element of `row`, whether its own partition counts.
-    """
-    ends = np.full(len(row), batch.least_end)
-    if batch.ends:
-        # only of requested rows: a look-up of each row's topic-partition is a loop in Python
-        homes = zip(
-            *(keys.values(name, row[requested]).to_pylist() for name in ("topic", "partition")), strict=True
-        )
-        ends[requested] = [batch.ends.get(home, batch.least_end) for home in homes]
-    return ends

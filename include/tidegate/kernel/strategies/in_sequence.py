@@ -15,10 +15,9 @@ from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, state_rows
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import Ints, Mask, mask
-from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategies.at_once import FIRST_SEEN
-from tidegate.kernel.strategies.buffering import batch_ends
 from tidegate.kernel.strategy import Emit, Marker, Sameness
 
 CHANGE, DELETION = "+", "-"
@@ -146,9 +145,7 @@ class InSequence(Emit):
             late,
         )
 
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
+    def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys: a change is emitted if its sequence is beyond the largest
         before it.
         """
@@ -200,7 +197,7 @@ def _due(emit: InSequence, timestamp: Ints) -> Ints:
 
 def _ends(keys: Keys, requested: Mask) -> Ints:
     """Return per row the time of its partition at the end of the batch."""
-    return batch_ends(keys.batch, keys, np.arange(len(requested)), requested)
+    return keys.batch_ends(np.arange(len(requested)), requested)
 
 
 def _field(keys: Keys, name: str) -> Mask:

@@ -15,7 +15,7 @@ from tidegate.kernel.counts import Counts
 from tidegate.kernel.options import option
 from tidegate.kernel.outcome import EmittedRows, count_states, emission_rows, state_rows
 from tidegate.kernel.rows import Mask, mask
-from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategies.at_once import FIRST_SEEN, first_seen
 from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness
@@ -62,13 +62,10 @@ class Update(Emit):
         overflows = stage.reduce.may_overflow(keys)
         return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.duplicates(stage)
 
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
+    def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys: each record emits a result; a key's last result is its new
         state.
         """
-        del batch
         results = stage.reduce.running(keys, schema.field("accumulator").type)
         timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
         records = np.flatnonzero(~keys.is_state)

@@ -23,9 +23,8 @@ from tidegate.kernel.json_text import text_bytes
 from tidegate.kernel.options import BadOption, option
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only
-from tidegate.kernel.stage import Batch, Stage
+from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategies.buffering import batch_ends
 from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sample
 from tidegate.kernel.windows import Window
 
@@ -119,13 +118,11 @@ class WindowClose(Emit):
             rows.append(~keys.is_state & (offset <= newest[keys.number]))
         return rows
 
-    def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
-    ) -> Iterator[pa.RecordBatch]:
+    def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
         BufferFull.
         """
-        windows = _Windows(*_window(stage), batch, keys)
+        windows = _Windows(*_window(stage), keys)
         counts["expired-window-record-drop"] += windows.late
         counts["late-record-drop"] += windows.late
         # no open window is left, and the array operations below need a row
@@ -179,8 +176,7 @@ def _window(stage: Stage) -> tuple[Window, int]:
 class _Windows:
     """Rows of keys, brought together by window; then one element per entry. All times are in epoch ms."""
 
-    def __init__(self, window: Window, size_ms: int, batch: Batch, keys: Keys) -> None:
-        self._batch = batch
+    def __init__(self, window: Window, size_ms: int, keys: Keys) -> None:
         start = np.where(
             keys.is_state,
             ints(keys.column("window_start")),
@@ -203,7 +199,7 @@ class _Windows:
         """The rows in that order."""
         number, start = self._keys.number[self.order], self._row_start[self.order]
         begins = np.append(True, (number[1:] != number[:-1]) | (start[1:] != start[:-1]))
-        return Keys(self._keys.rows.take(pa.array(self._keys.place[self.order])), self._batch, begins)
+        return Keys(self._keys.rows.take(pa.array(self._keys.place[self.order])), self._keys.batch, begins)
 
     @cached_property
     def first(self) -> Ints:
@@ -262,7 +258,7 @@ class _Windows:
         """The time that reached its end, or the time at the end of the batch."""
         # a step behind the last one has no time; the mask replaces that value
         steps = np.minimum(self.due_step, len(self._times.at) - 1)
-        ends = batch_ends(self._batch, self.entries, self.last, ~self._in_time)
+        ends = self.entries.batch_ends(self.last, ~self._in_time)
         return np.where(self._in_time, self._times.at[steps], ends)
 
     @cached_property
