@@ -21,6 +21,7 @@ from tidegate.formats.decoded import Decoded, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.json.checks import JsonSchemaDecoder
 from tidegate.formats.json.schema import parse_json_schema
+from tidegate.formats.registry import Format
 from tidegate.formats.schemas import SchemaFault
 
 ID = pa.schema([("id", pa.int64())])
@@ -71,7 +72,8 @@ def test_missing_memory_is_not_a_fault_of_records() -> None:
 
 
 def test_every_source_has_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_decoder", lambda _: FailsOnPoison())
+    poisoned = Format("json", lambda _: FailsOnPoison())
+    monkeypatch.setattr(frames, "formats", lambda: {"json": poisoned})
     records = Records("t", 0, range(2), [1, 1], [b"k", b"k"], [b"poison", usable(1)], [None, None])
     (rows,) = FrameDecoder(RecordLayout("json", ID), None, keeps_input=False).decode(records)
     assert rows.column("__reason").to_pylist() == ["malformed: ZeroDivisionError while it was decoded", None]
