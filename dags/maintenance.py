@@ -1,4 +1,4 @@
-"""Compaction and cleaning, once a day; see `plugins/tidegate_airflow/maintenance.py`."""
+"""Compaction and cleaning, once a day; see `plugins/tidegate_airflow/factory.py`."""
 
 from tidegate_airflow import maintenance_dag
 

@@ -1,4 +1,7 @@
-"""One DAG per pipeline file. At parse time only the YAML files are read."""
+"""One DAG per pipeline file. At parse time only the YAML files are read.
+
+The maintenance DAG compacts state and removes unused files. It runs beside the pipelines' DAGs.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from airflow.sdk import (
     AssetOrTimeSchedule,
     CronDataIntervalTimetable,
     get_parsing_context,
+    task,
 )
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -36,7 +40,6 @@ from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.connections import require_absolute_home
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
-from tidegate_airflow.last_good import recall_text
 from tidegate_airflow.notify import PlainCallback
 from tidegate_airflow.operators import (
     BatchOperator,
@@ -46,16 +49,16 @@ from tidegate_airflow.operators import (
     StepOperator,
     ValidateOperator,
 )
-from tidegate_airflow.runs import ledger_run_id
+from tidegate_airflow.runs import ledger_run_id, recall_text
 from tidegate_airflow.triggers import run_params
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _RUN_ID = "{{ ledger_run_id(run_id, dag_run.run_after) }}"
 LONGEST_TASK = timedelta(days=1)
 """The longest time of a batch. Maintenance deletes the files that a longer one would read (`maintenance`)."""
-
 LONGEST_STEP = timedelta(hours=1)
 """The timeout of a step that computes and sends nothing."""
+MAINTENANCE = "tidegate_maintenance"
 
 
 def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG]:
@@ -303,3 +306,32 @@ def _promotion_dags(schedulings: Iterable[Scheduling], deployment: Deployment) -
 
 def _text_of(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+
+def maintenance_dag(folder: str | os.PathLike[str] | None = None) -> DAG:
+    """Migrate the ledger if it is of an older tidegate; then compact each stream that needs it, and clean all
+    streams.
+
+    Cleaning does not wait for compaction: it removes only files that were given up a day ago. One task runs
+    at a time, so that the pipelines keep most of the machine.
+    """
+    # A stream whose file has mistakes is not compacted here; a batch compacts if that is overdue.
+    pipelines, _ = load_pipelines(parse_settings(folder).pipelines)
+    with DAG(
+        dag_id=MAINTENANCE,
+        schedule="@daily",
+        start_date=START,
+        catchup=False,
+        max_active_runs=1,
+        max_active_tasks=1,
+        default_args={"retries": 3, "retry_delay": timedelta(minutes=1)},
+        tags=["tidegate"],
+        doc_md=maintenance_dag.__doc__,
+    ) as dag:
+        migrated = task(task_id="migrate")(tasks.migrate)()
+        for name, pipeline in pipelines.items():
+            compact = task(task_id=f"compact_{name}")(tasks.compact)
+            migrated >> compact(pipeline.pipeline, pipeline.generation)
+        # `clean` reads the streams from the ledger, so generations without a file are cleaned, too.
+        migrated >> task(task_id="clean")(tasks.clean)()
+    return dag

@@ -3,6 +3,9 @@
 `spark`          spark-submit starts a driver for this batch
 `spark_connect`  the task is a client of a Spark Connect server, which keeps a session for each stream, with
                  the Python workers of the previous batch
+
+Their links lead from Airflow's pages to tidegate's. Airflow's UI shows tidegate's pages in a frame: the page
+`/plugin/tidegate/PATH` has `/PATH` in its frame.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
+from airflow.configuration import conf
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.signals import terminate
@@ -251,3 +256,56 @@ def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowExcep
         # An exit code has no message; the driver has noted its error in the ledger.
         return AirflowFailException(noted_failure(*batch) or _NOT_NOTED)
     return None
+
+
+def root_path() -> str:
+    """Return the path below which Airflow is served: "", or for example `/airflow`.
+
+    Example: `/airflow` for the base URL `https://shop.example/airflow`.
+    """
+    # Behind a proxy Airflow may be served below a path, which links must repeat.
+    base_url: str = conf.get("api", "base_url", fallback="")
+    return urlsplit(base_url).path.rstrip("/")
+
+
+def pages_path() -> str:
+    """Return the path of tidegate's pages, outside of the frame.
+
+    Example: `/airflow/tidegate/`
+    """
+    return f"{root_path()}/tidegate/"
+
+
+def quoted(part: str) -> str:
+    """Return a part of a path with separators escaped. Example: `quoted("a/b")` is `a%2Fb`."""
+    # Run ids contain `+` and `:`, and may contain `/`.
+    return quote(part, safe="")
+
+
+class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
+    """A link from the task that validates to the results of the quality suites for its batch."""
+
+    name = "Data Docs"
+    operators = [ValidateOperator, BatchOperator]  # noqa: RUF012
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/quality/{quoted(ti_key.run_id)}"
+        return f"{root_path()}/plugin/tidegate{page}"
+
+
+class BatchLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
+    """A link from a task to the batch that its run worked on."""
+
+    name = "Tidegate batch"
+    operators = [  # noqa: RUF012
+        PlanOperator,
+        ComputeOperator,
+        ValidateOperator,
+        StepOperator,
+        PublishOperator,
+        BatchOperator,
+    ]
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/runs/{quoted(ti_key.run_id)}"
+        return f"{root_path()}/plugin/tidegate{page}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from tidegate_airflow.links import BatchLink, DataDocsLink, pages_path
+from tidegate_airflow.operators import BatchLink, DataDocsLink, pages_path
 
 NAME = "tidegate"
 Message = MutableMapping[str, Any]
@@ -31,7 +31,7 @@ class LazyPages:
 
 @cache
 def _pages() -> Any:
-    from tidegate_airflow.ui.app import create_app
+    from tidegate_airflow.ui.routes import create_app
 
     return create_app()
 

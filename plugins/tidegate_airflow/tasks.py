@@ -14,8 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_connections, export_ledger, own_environment
-from tidegate_airflow.last_good import remember_text
-from tidegate_airflow.order import run_ahead
+from tidegate_airflow.runs import remember_text, run_ahead
 from tidegate_airflow.triggers import is_triggered_again, read_request, trigger_of
 
 if TYPE_CHECKING:

@@ -145,7 +145,7 @@ def test_never_good_file_reports_no_batch(committed: Committed) -> None:
 
 
 def test_newest_text_is_kept_and_full_disk_logged(tmp_path: Path) -> None:
-    from tidegate_airflow.last_good import recall_text, remember_text
+    from tidegate_airflow.runs import recall_text, remember_text
 
     assert recall_text(tmp_path, "p") == ""
     for text in ("one", "two"):

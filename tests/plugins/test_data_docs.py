@@ -13,7 +13,7 @@ from tidegate.quality.verdict import ExpectationResult, Verdict
 
 @pytest.mark.heavy
 def test_validate_task_links_to_data_docs() -> None:
-    from tidegate_airflow.links import DataDocsLink
+    from tidegate_airflow.operators import DataDocsLink
 
     run = SimpleNamespace(dag_id="availability", run_id="a/b")
     link = DataDocsLink().get_link(None, ti_key=run)

@@ -40,7 +40,7 @@ def test_maintenance_compacts_and_cleans_without_spark(
 ) -> None:
     from dags import maintenance
 
-    from tidegate_airflow.maintenance import maintenance_dag
+    from tidegate_airflow.factory import maintenance_dag
 
     dag = maintenance_dag()
     assert maintenance.dag.dag_id == dag.dag_id == "tidegate_maintenance"

@@ -82,7 +82,7 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
 
 def ahead(scheduler: Scheduler, asking: Any, *other_runs: Any) -> str | None:
     """Whom a run waits for, among these."""
-    from tidegate_airflow.order import run_ahead
+    from tidegate_airflow.runs import run_ahead
 
     scheduler.runs = [asking, *other_runs]
     blocking = run_ahead(asking)
@@ -137,7 +137,7 @@ def test_scheduled_run_sees_backfill_behind_queued_run(scheduler: Scheduler) -> 
 
 
 def test_who_stands_far_behind_looks_less_often(scheduler: Scheduler) -> None:
-    from tidegate_airflow.order import run_ahead
+    from tidegate_airflow.runs import run_ahead
 
     scheduler.runs = [run(hour) for hour in range(50)]
     waits = [
@@ -148,7 +148,7 @@ def test_who_stands_far_behind_looks_less_often(scheduler: Scheduler) -> None:
 
 
 def test_log_names_the_awaited_run_and_queue_length(scheduler: Scheduler) -> None:
-    from tidegate_airflow.order import run_ahead
+    from tidegate_airflow.runs import run_ahead
 
     scheduler.runs = [run(hour) for hour in range(4)]
     assert str(run_ahead(scheduler.runs[3])) == (
@@ -163,7 +163,7 @@ def test_log_names_the_awaited_run_and_queue_length(scheduler: Scheduler) -> Non
 
 def play(scheduler: Scheduler, dice: random.Random) -> list[str]:
     """Let Airflow and the runs do what they do, in any order, to the end. In which order the runs planned."""
-    from tidegate_airflow.order import run_ahead
+    from tidegate_airflow.runs import run_ahead
 
     planned: list[str] = []
     while any(run.state in ("queued", "running") for run in scheduler.runs):

@@ -391,7 +391,7 @@ def test_hundred_thousand_batches_make_an_ordinary_page(airflow: Airflow, seeded
 
 def test_each_task_links_to_its_batch(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.factory import pipeline_dags
-    from tidegate_airflow.links import BatchLink
+    from tidegate_airflow.operators import BatchLink
 
     seeded.add_sample("availability")
     seeded.add_sample("screw_fastening", edit=lambda text: text + "\ntasks: one")

@@ -51,7 +51,7 @@ from tidegate.recovery.next_batch import accept_gap, drop_plan
 from tidegate.spec import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
-from tidegate_airflow import order
+from tidegate_airflow import runs as airflow_runs
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 COVER = "cover"
@@ -91,8 +91,8 @@ class Airflow:
         app = self.places.app()
         run_id = run_of_batch(trigger.run_id)
         if self.in_order and app.ledger.run(self.places.stream, run_id) is None:
-            with patch.object(order, "ActiveRuns", lambda _: self):
-                ahead = order.run_ahead(_dag_run(trigger))
+            with patch.object(airflow_runs, "ActiveRuns", lambda _: self):
+                ahead = airflow_runs.run_ahead(_dag_run(trigger))
             if ahead is not None:
                 self.places.world.counts["waited for an earlier interval"] += 1
                 raise NotYet(str(ahead))
@@ -111,7 +111,7 @@ class Airflow:
         return has_more_batches(self.places.app(), self.places.stream, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
-        """Yield the active runs before an instant, as `order.ActiveRuns` does; here no run is queued."""
+        """Yield the active runs before an instant, as `ActiveRuns` does; here no run is queued."""
         runs = [_dag_run(run.trigger) for run in self.runs.values() if not run.over and state == "running"]
         runs.sort(key=lambda run: run.logical_date, reverse=True)
         return (run for run in runs if run.logical_date < instant)
@@ -131,7 +131,7 @@ class Airflow:
         return self.runs[run_of_batch(run_id)].trigger
 
     def count_running(self) -> int:
-        """Count the active runs, as `order.ActiveRuns` does."""
+        """Count the active runs, as `ActiveRuns` does."""
         return sum(not run.over for run in self.runs.values())
 
     def step(self, run_id: str, name: str) -> Any:

@@ -1,42 +1,51 @@
-"""The pages. All of them only read; each one asks Airflow for the login and for the right to read the DAG.
-
-A pipeline's pages need the right to read the DAG's runs; what quotes records, that to read its tasks' logs.
-"""
+"""The application that Airflow serves below /tidegate: routes, and pages for errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException as AnyHttpException
 
 from tidegate import inspect, quarantine
 from tidegate.app import App
+from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
 from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
 from tidegate.quality.site import read_page
-from tidegate_airflow.ui import access
-from tidegate_airflow.ui.chart import chart_of
-from tidegate_airflow.ui.pages import docs_page, links_of, render
-from tidegate_airflow.ui.views import IndexRow, PartitionRow, condition_badge, newest_try, partition_rows
-from tidegate_airflow.ui.waiting import waiting_reasons
+from tidegate_airflow.ui import views
+from tidegate_airflow.ui.pages import chart_of, docs_page, links_of, render
+from tidegate_airflow.ui.views import (
+    IndexRow,
+    PartitionRow,
+    condition_badge,
+    newest_try,
+    partition_rows,
+    waiting_reasons,
+)
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
 # Numbers in a URL can be of any size; a column of the ledger has 64 bits.
 _MOST = 2**62
-
 Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
 router = APIRouter()
 _READS_LOGS = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
 of_dag = APIRouter(
     prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 )
+_SENTENCES = {
+    403: "You may not read this DAG.",
+    404: "There is no such page.",
+    422: "The address of this page is not one of tidegate's.",
+}
 
 
 @router.get("/")
@@ -48,7 +57,7 @@ def index(
     only: Annotated[str, Query(pattern="^(failing)?$")] = "",
 ) -> Response:
     """The pipelines that the user may read, a page at a time."""
-    app = access.open_app()
+    app = views.open_app()
     entries = _readable(app, user)
     # of all streams, without Kafka: the count of failing pipelines is on each page
     troubled = inspect.troubled_streams(app)
@@ -57,7 +66,7 @@ def index(
     first = (page - 1) * PIPELINES_PER_PAGE
     on_page = shown[first : first + PIPELINES_PER_PAGE]
     # Kafka is asked only for the pipelines on this page.
-    rows, lags = _index_rows(access.connected(app, on_page), on_page)
+    rows, lags = _index_rows(views.connected(app, on_page), on_page)
     return render(
         request,
         "index.html",
@@ -84,8 +93,8 @@ def pipeline(
     before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
 ) -> Response:
     """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
-    app = access.open_app()
-    entry, reads_logs = _entry(app, dag_id), access.may_read_logs(user, dag_id)
+    app = views.open_app()
+    entry, reads_logs = _entry(app, dag_id), views.may_read_logs(user, dag_id)
     shown: dict[str, Any] = {
         "title": dag_id,
         "entry": entry,
@@ -95,10 +104,10 @@ def pipeline(
     if not entry.streams:
         return render(request, "pipeline.html", stream=None, **shown)
     stream = _stream(entry, generation)
-    details = inspect.details(access.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
+    details = inspect.details(views.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = quarantine.samples_of(app, stream, details.recent) if reads_logs else ([], None)
     summary = quarantine.summary_of(app, stream, details.recent) if reads_logs else None
-    runs = access.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
+    runs = views.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
     return render(
         request,
         "pipeline.html",
@@ -125,14 +134,14 @@ def batch(
     request: Request, user: GetUserDep, dag_id: str, seq: int, generation: Generation = None
 ) -> Response:
     """A batch: what it read, counted and sent, how long it took, and what failed."""
-    app = access.open_app()
+    app = views.open_app()
     stream = _stream(_entry(app, dag_id), generation)
     # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
     entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < _MOST else []
     if not entries or entries[0].seq != seq:
         raise HTTPException(404, f"{stream} has no batch {seq}.")
     (entry,) = entries
-    reads_logs = access.may_read_logs(user, dag_id)
+    reads_logs = views.may_read_logs(user, dag_id)
     samples, no_samples = quarantine.samples_of(app, stream, entries, 50) if reads_logs else ([], None)
     return render(
         request,
@@ -147,7 +156,7 @@ def batch(
         reads_logs=reads_logs,
         samples=samples,
         no_samples=no_samples,
-        runs=access.existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
+        runs=views.existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
         steps=STEPS,
     )
 
@@ -155,9 +164,9 @@ def batch(
 @of_dag.get("/check", dependencies=_READS_LOGS)
 def check(request: Request, dag_id: str) -> Response:
     """Show doctor's findings about a pipeline. It asks Kafka and the sinks, so it can take a while."""
-    app = access.open_app()
+    app = views.open_app()
     entry = _entry(app, dag_id)
-    findings = list(_findings(access.connected(app, [entry]), entry))
+    findings = list(_findings(views.connected(app, [entry]), entry))
     return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
 
 
@@ -166,7 +175,7 @@ def check(request: Request, dag_id: str) -> Response:
 )
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
-    app = access.open_app()
+    app = views.open_app()
     entry = _entry(app, dag_id)
     # The pages of all pipelines are in one folder; the right to one DAG must not open another's.
     own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
@@ -187,8 +196,8 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
     """Redirect to the newest page of Data Docs for the batch of a run; without one, show a page that says
     so.
     """
-    app = access.open_app()
-    ledger_id = access.run_in_ledger(dag_id, run_id)
+    app = views.open_app()
+    ledger_id = views.run_in_ledger(dag_id, run_id)
     for stream in _entry(app, dag_id).streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None or outcome.seq is None:
@@ -203,8 +212,8 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
 @of_dag.get("/runs/{run_id:path}")
 def run(request: Request, dag_id: str, run_id: str) -> Response:
     """Redirect to the batch of a run of the DAG; without one, show a page that says why."""
-    app = access.open_app()
-    entry, ledger_id = _entry(app, dag_id), access.run_in_ledger(dag_id, run_id)
+    app = views.open_app()
+    entry, ledger_id = _entry(app, dag_id), views.run_in_ledger(dag_id, run_id)
     for stream in entry.streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None:
@@ -221,7 +230,7 @@ router.include_router(of_dag)
 def _readable(app: App, user: Any) -> list[CatalogEntry]:
     entries = inspect.catalog_entries(app)
     # Filtered before anything is counted, so that totals reveal no pipeline that the user may not see.
-    readable = access.readable_dags(user, [entry.dag_id for entry in entries])
+    readable = views.readable_dags(user, [entry.dag_id for entry in entries])
     return [entry for entry in entries if entry.dag_id in readable]
 
 
@@ -256,3 +265,39 @@ def _stream(entry: CatalogEntry, generation: int | None) -> Stream:
         if generation in (None, stream.generation):
             return stream
     raise HTTPException(404, f"{entry.name} has no generation {generation}.")
+
+
+def create_app() -> FastAPI:
+    """Return the application, without FastAPI's pages about its interface, which would be open to
+    everybody.
+    """
+    app = FastAPI(title="tidegate", docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(router)
+    app.add_exception_handler(AnyHttpException, _refused)
+    app.add_exception_handler(TidegateError, _failed)
+    return app
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """Lead a person who is not logged in to the login; return a page with the reason otherwise."""
+    assert isinstance(error, AnyHttpException)
+    # Scripts and probes get a status that they can read, and no redirect to a login form.
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"detail": error.detail}, error.status_code)
+    if error.status_code == 401:
+        # 303 makes the browser use GET for the login, whatever the refused request was.
+        return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)), 303)
+    # Only 404 of tidegate's own routes has a sentence for people; the framework's are "Not Found".
+    detail = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
+    sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not detail else str(detail)
+    return render(request, "error.html", error.status_code, title="No page", sentence=sentence)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    """Return a page with tidegate's error, such as a ledger that does not answer. Its sentences contain no
+    secret.
+    """
+    assert isinstance(error, TidegateError)
+    status = 503 if isinstance(error, Transient) else 500
+    name = type(error).__name__
+    return render(request, "error.html", status, title=name, sentence=str(error))
