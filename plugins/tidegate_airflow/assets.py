@@ -19,8 +19,8 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 
 from tidegate.spec import OWN_ASSETS, asset_uri
+from tidegate_airflow.connections import run_step
 from tidegate_airflow.runs import ledger_run_id
-from tidegate_airflow.tasks import run_step
 from tidegate_airflow.triggers import read_request
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
         pipeline: The pipeline.
         generation: Its generation.
 
-    Raises AirflowFailException and AirflowRescheduleException as `tasks.run_step`.
+    Raises AirflowFailException and AirflowRescheduleException as `connections.run_step`.
     """
     from tidegate.app import App
     from tidegate.ledger import Stream

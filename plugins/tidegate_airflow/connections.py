@@ -1,4 +1,4 @@
-"""Export Airflow's connections to the environment, from which tidegate reads its settings.
+"""Export Airflow's connections to the environment, from which tidegate reads its settings, while a step runs.
 
 `tidegate_kafka`, `tidegate_kafka_<name>`  Kafka clusters, without and with `connection: <name>`: host and
                    port (or `bootstrap.servers` in the extra field); any further Kafka client property there,
@@ -18,24 +18,40 @@ shows. It does not get those of sinks.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowRescheduleException,
+    AirflowRuntimeError,
+)
 from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.spec import Connection
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+    from tidegate.spec import Connection, Pipeline
 
+log = logging.getLogger(__name__)
 KAFKA_CONNECTION = "tidegate_kafka"
 LEDGER_CONNECTION = "tidegate_ledger"
+_WAIT_FOR_LEASE = timedelta(seconds=15)
+"""Longer than a busy scheduler takes to notice that a task has ended. If the task is queued again before, the
+scheduler takes it for killed, and counts a try.
+"""
+Result = TypeVar("Result")
 _SPARK_CONNECT = "spark_connect"
 _KAFKA_PORT = 9092
 # Airflow's own hooks use the rest of the extra field.
@@ -227,3 +243,53 @@ def _connection(name: str) -> Any:
         return BaseHook.get_connection(name)
     except (AirflowNotFoundException, AirflowRuntimeError):
         return None
+
+
+@own_environment()
+def run_step(work: Callable[[], Result]) -> Result:
+    """Run a step, and map its error to Airflow's fail, retry or wait.
+
+    Raises AirflowFailException for an error that needs a person, AirflowRescheduleException if another run
+    has the lease. Other errors pass through, and Airflow retries.
+    """
+    from tidegate.errors import LeaseHeld, Permanent
+    from tidegate.extras import missing_extra
+
+    export_ledger()
+    try:
+        return work()
+    except ModuleNotFoundError as error:
+        # None: the module is not part of an optional extra, so it is a bug or the user's own import.
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        raise AirflowFailException(str(missing)) from error
+    except LeaseHeld as error:
+        log.info("%s", error)
+        # A reschedule uses no retry: three busy moments must not fail a run.
+        raise reschedule() from error
+    except Permanent as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
+    """Return the exception that makes a task give its slot back and start again after `wait`, without using a
+    retry.
+
+    Example: `raise reschedule(timedelta(minutes=1))`
+    """
+    return AirflowRescheduleException(datetime.now(timezone.utc) + wait)
+
+
+def connected(app: App, stream: Stream, *more: Pipeline) -> App:
+    """Return the app with the connections of Airflow that the stream's batches, and the pipelines `more`,
+    use.
+
+    Example: `connected(App.from_environment(), Stream("orders", 1))`
+    """
+    from tidegate.batch import connections
+    from tidegate.settings import Settings
+
+    # Only what this step uses, so that processes that it starts inherit no other secret.
+    export_connections(connections(app.ledger, stream, *more))
+    return replace(app, settings=Settings.from_environment())

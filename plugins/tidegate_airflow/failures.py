@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 
 from tidegate_airflow import metrics
-from tidegate_airflow.connections import export_ledger, own_environment
+from tidegate_airflow.connections import connected, export_ledger, own_environment
 from tidegate_airflow.notify import PlainCallback, call
 from tidegate_airflow.runs import ledger_run_id
-from tidegate_airflow.tasks import connected
 
 if TYPE_CHECKING:
     from tidegate.ledger import Failure

@@ -22,8 +22,7 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
-from tidegate_airflow.connections import export_ledger, own_environment
-from tidegate_airflow.tasks import connected
+from tidegate_airflow.connections import connected, export_ledger, own_environment
 
 if TYPE_CHECKING:
     from tidegate.inspect import Lineage, SinkWritten, TopicRead

@@ -24,7 +24,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tidegate.signals import terminate
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
-from tidegate_airflow.connections import own_environment, spark_connect_url
+from tidegate_airflow.connections import own_environment, reschedule, spark_connect_url
 from tidegate_airflow.failures import noted_failure
 from tidegate_airflow.notify import PlainCallback, call, callback_name
 
@@ -251,7 +251,7 @@ def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowExcep
     match = re.search(r"Error code is: (\d+)", str(error))
     code = int(match.group(1)) if match else None
     if code == LeaseHeld.exit_code:
-        return tasks.reschedule()
+        return reschedule()
     if code == Permanent.exit_code:
         # An exit code has no message; the driver has noted its error in the ledger.
         return AirflowFailException(noted_failure(*batch) or _NOT_NOTED)

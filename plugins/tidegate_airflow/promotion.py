@@ -17,8 +17,8 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from tidegate_airflow.connections import connected, run_step
 from tidegate_airflow.runs import ledger_run_id
-from tidegate_airflow.tasks import connected, run_step
 
 if TYPE_CHECKING:
     from tidegate.generations import GenerationDifference
@@ -96,7 +96,7 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
     of the newest promotion; the approved one must be the next). Examples quote records, so they are only in
     the log: more people can see a required action.
 
-    Raises AirflowFailException and AirflowRescheduleException as `tasks.run_step`.
+    Raises AirflowFailException and AirflowRescheduleException as `connections.run_step`.
     """
     params = context["params"]
 

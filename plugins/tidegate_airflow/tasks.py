@@ -7,13 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow import metrics
-from tidegate_airflow.connections import export_connections, export_ledger, own_environment
+from tidegate_airflow.connections import (
+    connected,
+    export_connections,
+    export_ledger,
+    reschedule,
+    run_step,
+)
 from tidegate_airflow.runs import remember_text, run_ahead
 from tidegate_airflow.triggers import is_triggered_again, read_request, trigger_of
 
@@ -25,21 +30,13 @@ if TYPE_CHECKING:
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Run, Stream
     from tidegate.quality.verdict import Verdict
-    from tidegate.spec import Pipeline
 
 log = logging.getLogger(__name__)
-_WAIT_FOR_LEASE = timedelta(seconds=15)
-"""Longer than a busy scheduler takes to notice that a task has ended. If the task is queued again before, the
-scheduler takes it for killed, and counts a try.
-"""
-
 _DONE_BEFORE = (
     "The run {run} is done. TriggerDagRunOperator with `reset_dag_run` clears the DagRun of that id and "
     "creates no new one, so it reads no newer records. Leave `trigger_run_id` out, so that each run has its "
     "own id. Nothing was planned."
 )
-
-Result = TypeVar("Result")
 
 
 def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None) -> bool:
@@ -109,8 +106,7 @@ def _is_done(app: App, stream: Stream, newest: Run) -> bool:
 
 
 def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
-    """Return whether a run has a batch, although its file has mistakes now. The batch continues as it was
-    planned.
+    """Return whether a run has a batch, although its file has mistakes now.
 
     Raises AirflowFailException, with the mistakes and the last valid text, if the run was not planned before.
     """
@@ -133,8 +129,7 @@ def _wait_for_turn(run: Any) -> None:
 
 
 def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any]) -> bool:
-    """Return whether the interval of a task's run needs more batches than the one that its first tasks have
-    made.
+    """Return whether the interval of a task's run needs more batches than its first tasks have made.
 
     Raises AirflowFailException and AirflowRescheduleException as `run_step`.
     """
@@ -403,53 +398,3 @@ def _step(
     result = run_step(step)
     log.info("%s: %s", name, result)
     return result
-
-
-def connected(app: App, stream: Stream, *more: Pipeline) -> App:
-    """Return the app with the connections of Airflow that the stream's batches, and the pipelines `more`,
-    use.
-
-    Example: `connected(App.from_environment(), Stream("orders", 1))`
-    """
-    from tidegate.batch import connections
-    from tidegate.settings import Settings
-
-    # Only what this step uses, so that processes that it starts inherit no other secret.
-    export_connections(connections(app.ledger, stream, *more))
-    return replace(app, settings=Settings.from_environment())
-
-
-@own_environment()
-def run_step(work: Callable[[], Result]) -> Result:
-    """Run a step, and map its error to Airflow's fail, retry or wait.
-
-    Raises AirflowFailException for an error that needs a person, AirflowRescheduleException if another run
-    has the lease. Other errors pass through, and Airflow retries.
-    """
-    from tidegate.errors import LeaseHeld, Permanent
-    from tidegate.extras import missing_extra
-
-    export_ledger()
-    try:
-        return work()
-    except ModuleNotFoundError as error:
-        # None: the module is not part of an optional extra, so it is a bug or the user's own import.
-        missing = missing_extra(error)
-        if missing is None:
-            raise
-        raise AirflowFailException(str(missing)) from error
-    except LeaseHeld as error:
-        log.info("%s", error)
-        # A reschedule uses no retry: three busy moments must not fail a run.
-        raise reschedule() from error
-    except Permanent as error:
-        raise AirflowFailException(str(error)) from error
-
-
-def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
-    """Return the exception that makes a task give its slot back and start again after `wait`, without using a
-    retry.
-
-    Example: `raise reschedule(timedelta(minutes=1))`
-    """
-    return AirflowRescheduleException(datetime.now(timezone.utc) + wait)
