@@ -16,8 +16,8 @@ from tests.kernel.model.grammar import Condition
 from tidegate.kernel.json_text import encoder
 from tidegate.spark.case_parts import CaseInput
 from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.emitted import value_schema
-from tidegate.spec.exact import read_exactly
+from tidegate.spec.kernel_stages import value_schema
+from tidegate.spec.tree import read_exactly
 
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 """An emission as it can be compared: value, timestamp, window and reason."""

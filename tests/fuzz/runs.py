@@ -18,7 +18,7 @@ from tidegate.errors import BufferFull, TidegateError, Transient
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
 from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.exact import read_exactly
+from tidegate.spec.tree import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ import sqlglot.errors
 
 from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, kernel_stage, parse_pipeline, sql
 from tidegate.spec import read_compiled as read
-from tidegate.spec.change import Change
-from tidegate.spec.kernel import with_types
+from tidegate.spec.column_changes import Change
+from tidegate.spec.kernel_stages import with_types
 
 QUOTE = "`"
 _EMITTED = pa.struct([("value", pa.string())])

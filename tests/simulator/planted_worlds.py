@@ -21,7 +21,7 @@ from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import cleaning
 from tidegate.spec import Pipeline, incompatible_changes
-from tidegate.spec.change import Change
+from tidegate.spec.column_changes import Change
 from tidegate.spec.condition import parse_condition
 
 _plan_ranges = plan.plan_ranges

@@ -14,7 +14,7 @@ from tidegate.errors import TidegateError
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.cases import against_expectation
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
-from tidegate.spec.exact import read_exactly
+from tidegate.spec.tree import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tidegate.errors import LookupAmbiguous, PipelineInvalid
 from tidegate.spark.batch import Before
 from tidegate.spark.lookups import StateVersion
 from tidegate.spec import CaseRecord, parse_case_pipeline
-from tidegate.spec.emitted import value_schema
+from tidegate.spec.kernel_stages import value_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

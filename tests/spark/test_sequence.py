@@ -12,7 +12,7 @@ import pytest
 from tests.spark.played import GivenRecords, Played
 from tidegate.spark.explain import TraceEvent, explain_batch
 from tidegate.spec import CaseRecord, parse_case_pipeline
-from tidegate.spec.kernel import SEQUENCE
+from tidegate.spec.kernel_stages import SEQUENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

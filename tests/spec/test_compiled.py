@@ -29,7 +29,7 @@ from tidegate.spec import (
 from tidegate.spec import compiled as compiled_form
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.document import FORMAT, stage_names
-from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
+from tidegate.spec.kernel_stages import deduplication_stage, kernel_stage, sequence_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "compiled" / "format_1.json"

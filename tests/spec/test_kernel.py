@@ -18,7 +18,7 @@ from tidegate.spec import (
     parse_case_pipeline,
     read_compiled,
 )
-from tidegate.spec.kernel import with_types
+from tidegate.spec.kernel_stages import with_types
 
 
 def stage(written: dict[str, Any], *later: dict[str, Any], **fields: Any) -> kernel.Stage:

@@ -10,7 +10,7 @@ import pytest
 from tests.spec.files import COLLECT, COUNT, HOUR, made, refused
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.spec import Connection, Pipeline, kernel_stage, message_columns
-from tidegate.spec.emitted import emitted_schema
+from tidegate.spec.kernel_stages import emitted_schema
 
 BOUNDED = {"emit": {"on": "time_limit", "after": "3s", "buffer": {"max_records": 5}}}
 

@@ -12,7 +12,7 @@ from tidegate.formats import SequenceParts
 from tidegate.spark.steps import record_layout
 from tidegate.spec import compile_pipeline, read_compiled, sequence_stage
 from tidegate.spec.arrow import arrow_schema
-from tidegate.spec.kernel import kernel_stage, state_stages
+from tidegate.spec.kernel_stages import kernel_stage, state_stages
 
 BINLOG = "file string, pos bigint, row int"
 

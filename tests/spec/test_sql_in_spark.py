@@ -10,7 +10,7 @@ import pytest
 
 from tests.spec.expressions import ALLOWED, COLUMNS
 from tidegate.spec.columns import parse_columns
-from tidegate.spec.functions import classified
+from tidegate.spec.sql import classified
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

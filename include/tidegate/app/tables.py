@@ -16,7 +16,7 @@ from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.ledger import ManifestRef, Snapshot, Stream
 from tidegate.spec import Pipeline
-from tidegate.spec.kernel import state_stages
+from tidegate.spec.kernel_stages import state_stages
 from tidegate.storage import DataFile, Lake, Manifest
 from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import Kind

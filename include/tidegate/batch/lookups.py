@@ -14,7 +14,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.emitted import value_schema
+from tidegate.spec.kernel_stages import value_schema
 from tidegate.spec.lookup import Lookup
 from tidegate.storage.delta import delta_errors, existing_table, open_table
 

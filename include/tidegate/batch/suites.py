@@ -30,7 +30,7 @@ from tidegate.spec import (
     with_digests,
     with_suites,
 )
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage import DataFile
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from tidegate.spec import (
     suite_text,
     with_digests,
 )
-from tidegate.spec.checkpoints import checkpoint_checks, require_distinct_checks
 from tidegate.spec.mistakes import did_you_mean, listed
+from tidegate.spec.planned import checkpoint_checks, require_distinct_checks
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
 

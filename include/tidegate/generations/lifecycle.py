@@ -17,7 +17,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
 from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes
-from tidegate.spec.kernel import state_stages
+from tidegate.spec.kernel_stages import state_stages
 from tidegate.storage import DataFile, attempt_name
 from tidegate.storage.compaction import FoldRule, fold, of_batch
 from tidegate.storage.manifest import manifest_of

@@ -17,7 +17,7 @@ from tidegate.quality.facts import BUILTIN_TYPES, StageFacts, needs_of
 from tidegate.quality.suite import ExpectationSpec, Suite
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage import Manifest, Store
 
 Evaluate = Callable[[Audit], Verdict]

@@ -16,7 +16,7 @@ from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, python_functions, require_trusted
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage.datafile import read_files
 from tidegate.storage.manifest import Manifest
 from tidegate.storage.state import read_key

@@ -22,8 +22,8 @@ from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, batch_counts, nee
 from tidegate.quality.proposals import Proposal, propose_for_columns, propose_for_stage
 from tidegate.quality.suite import parse_suite
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
+from tidegate.spec.keys import DeduplicateColumns
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.schema import KEY, KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW

@@ -15,7 +15,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.manifest import Kind

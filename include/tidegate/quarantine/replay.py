@@ -18,7 +18,7 @@ from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, RECORD_F
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
 from tidegate.spec import Pipeline
-from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.keys import DeduplicateColumns
 from tidegate.storage.quarantine_files import reason_codes
 
 _EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))

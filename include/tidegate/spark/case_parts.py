@@ -22,7 +22,7 @@ from tidegate.spark.shuffle import Place, Times, times_before
 from tidegate.spark.state import stored_schema, to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.spec import CaseRecord, Source, Tick
-from tidegate.spec.exact import read_exactly
+from tidegate.spec.tree import read_exactly
 from tidegate.storage.schema import entry_columns, newest_rows
 
 _LATEST_MS = 2**62

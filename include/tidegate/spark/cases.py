@@ -11,7 +11,7 @@ from tidegate.errors import TidegateError
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.case_run import CaseRun
 from tidegate.spec import Case, Pipeline, suite_text, with_suites
-from tidegate.spec.exact import exact_text
+from tidegate.spec.tree import exact_text
 
 
 def with_quarantine_suites(pipeline: Pipeline, folder: Path) -> Pipeline:

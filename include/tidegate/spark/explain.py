@@ -23,7 +23,7 @@ from tidegate.spark.shuffle import TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes
 from tidegate.spec import Pipeline
-from tidegate.spec.kernel import DEDUPLICATION, SEQUENCE
+from tidegate.spec.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.storage.layout import Lake
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}

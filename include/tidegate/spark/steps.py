@@ -33,7 +33,7 @@ from tidegate.spark.shuffle import (
 from tidegate.spec import Pipeline, Source, Stage
 from tidegate.spec.arrow import arrow_schema
 from tidegate.spec.columns import parse_type
-from tidegate.spec.kernel import (
+from tidegate.spec.kernel_stages import (
     DEDUPLICATION,
     SEQUENCE,
     deduplication_stage,

@@ -2,7 +2,7 @@
 
 Nothing here changes the result of a batch: plans do not contain it and no state depends on it, so you may
 edit it at any time. Settings that a pipeline file leaves out come from `defaults.yaml` beside it (see
-`spec.defaults`), and then from Airflow.
+`spec.load`), and then from Airflow.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictInt, Tag
 
-from tidegate.spec.durations import Duration
 from tidegate.spec.mistakes import listed, mistake
+from tidegate.spec.names import Duration
 from tidegate.spec.scope import Model, distinct
 from tidegate.spec.trusted import check_class, check_function
 

@@ -23,8 +23,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, Vali
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import SchemaFault
-from tidegate.spec.exact import exact, exact_text
-from tidegate.spec.grammar import Grammar
+from tidegate.spec.grammar import Grammar, as_problems
 from tidegate.spec.load import load_pipeline, parse_tree
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.names import repeated_name
@@ -32,8 +31,7 @@ from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import with_suites
 from tidegate.spec.scope import Model
 from tidegate.spec.source import Source
-from tidegate.spec.told import as_problems
-from tidegate.spec.tree import Route, Tree, read, read_text
+from tidegate.spec.tree import Route, Tree, exact, exact_text, read, read_text
 
 _GRAMMAR = Grammar(
     examples={

@@ -1,21 +1,21 @@
-"""The columns of a source, as Spark's DDL: `storeId string, id bigint, at timestamp`.
-
-Types are returned in Spark's normal form, so two spellings of a type are equal: `long` is `bigint`, `dec(4)`
-is `decimal(4,0)`. Only types that can be read from JSON, compared and stored are accepted.
-"""
+"""`columns`: the names and types of columns, their former names, and how CSV writes them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticCustomError
 
 from tidegate.expressions.types import Type
-from tidegate.spec.mistakes import Fault, did_you_mean, faults_of, listed
+from tidegate.spec import names
+from tidegate.spec.mistakes import Fault, did_you_mean, faults_of, listed, mistake, shown
 from tidegate.spec.names import check_column, quote, repeated_name
+from tidegate.spec.scope import Model, distinct, require_filled, suggest_column
 
 _PLAIN = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
@@ -286,3 +286,97 @@ def _type_advice(kind: str) -> str:
 
 def _plain(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
+
+
+def _read_character(written: Any) -> Any:
+    if written is not None and not (isinstance(written, str) and len(written) == 1 and written not in "\r\n"):
+        fix = 'Write one character in quotes, such as `";"` or `"\\t"`.'
+        raise mistake(f"{shown(written)} is not one character", fix)
+    return written
+
+
+def _other_than_before(character: str | None, info: Info) -> str | None:
+    # Fields are validated in their order, so only those before this one are in `info.data`.
+    taken = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
+    if taken:
+        raise mistake(f"{character!r} is the {taken[0]} already", "Use another character, or null.")
+    return character
+
+
+class Csv(Model):
+    """The dialect of rows: by default RFC 4180, and an empty field is null."""
+
+    delimiter: Annotated[str, BeforeValidator(_read_character)] = Field(
+        default=",", description="The character between two fields."
+    )
+    quote: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
+        Field(
+            default='"',
+            description="The character around a quoted field, doubled inside of it. Null: there is none.",
+        )
+    )
+    escape: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
+        Field(default=None, description="The character after it is taken literally. Null: there is none.")
+    )
+    null_text: str | None = Field(
+        default="", description="A field that is just this, and not in quotes, is null. Null: no field is."
+    )
+
+
+def read_csv(written: Any, info: Info) -> Any:
+    """Return the options as written, or the defaults of `format: csv`.
+
+    Raises a mistake for another format.
+    """
+    format_ = info.data.get("format")
+    if format_ == "csv":
+        return {} if written is None else written
+    if written is not None and format_ is not None:
+        raise mistake(
+            f"`format: {format_}` has no options of CSV", "Leave `csv` out, or write `format: csv`."
+        )
+    return None
+
+
+def check_fields(columns: Iterable[Column]) -> None:
+    """Raise a mistake for a column of a nested type: a field of CSV is a single value."""
+    for column in columns:
+        if parse_type(column.type).kind in NESTED:
+            message = f"`{column.name}` is {column.type}, and a field of CSV is a single value"
+            raise mistake(message, "Declare it as `string`.")
+
+
+ColumnAliases = Annotated[
+    tuple[Annotated[str, AfterValidator(names.check_column)], ...],
+    BeforeValidator(require_filled),
+    AfterValidator(distinct),
+]
+"""The older names of one column."""
+
+
+def check_aliases(
+    aliases: Mapping[str, tuple[str, ...]], columns: Iterable[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Check that each alias belongs to an existing column, and that no name belongs to two columns.
+
+    Args:
+        aliases: Column -> its older names.
+        columns: The columns that exist; None if they have mistakes, so that nothing can be said about them.
+
+    Returns the aliases. Raises a mistake otherwise.
+
+    Example: `check_aliases({"quantity": ("qty",)}, ["id", "quantity"])`
+    """
+    existing = None if columns is None else [*columns]
+    # Every name, present or former -> the column that has it; a name may belong to one column only.
+    owners = {name: name for name in existing or ()}
+    for column, older in aliases.items():
+        if existing is not None and column not in existing:
+            raise mistake(f"the column `{column}` does not exist", suggest_column(column, existing))
+        for name in older:
+            if (owner := owners.get(name)) is not None:
+                what = "a column itself" if owner == name else f"an older name of `{owner}` already"
+                fix = "Name what the column was called before; a name that is in use belongs to one column."
+                raise mistake(f"`{name}`, an older name of `{column}`, is {what}", fix)
+            owners[name] = column
+    return dict(aliases)

@@ -15,11 +15,10 @@ from typing import Any
 
 from tidegate import kernel
 from tidegate.expressions.types import ANY, INTEGERS, Type
-from tidegate.spec.change import Change, change_of
-from tidegate.spec.column_changes import column_changes, column_notes, renamed_columns
+from tidegate.spec.column_changes import Change, change_of, column_changes, column_notes, renamed_columns
 from tidegate.spec.columns import BadType, parse_type
-from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kernel_stages import kernel_stage
+from tidegate.spec.keys import DeduplicateColumns
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import python_functions
 from tidegate.spec.source import Source

@@ -37,17 +37,15 @@ from tidegate.kernel import (
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS
 from tidegate.sinks.registry import MODELS
-from tidegate.spec.columns import Column
-from tidegate.spec.csv import Csv
-from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.columns import Column, Csv
 from tidegate.spec.document import read_document, write_document
+from tidegate.spec.keys import DeduplicateColumns, Sequence
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import LateRule, QuarantineRule, RecordBound
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
-from tidegate.spec.sequence import Sequence
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DEFAULTS_FILE = "defaults.yaml"
-"""The only YAML file of the folder that is not a pipeline: see `spec.defaults`."""
+"""The only YAML file of the folder that is not a pipeline: see `spec.load`."""
 HOW_TO_BEGIN = "`tidegate init NAME` writes one; TIDEGATE_PIPELINES names another folder."
 """The hint for a user who has no pipelines yet."""
 

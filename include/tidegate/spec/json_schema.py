@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 import tidegate.spec.public  # noqa: F401  (first: the parts of the grammar are imported in its order)
-from tidegate.spec.defaults import Defaults
 from tidegate.spec.grammar import DEFAULTS, PIPELINE, Grammar
+from tidegate.spec.load import Defaults
 from tidegate.spec.pipeline import Written
 
 _FILES: Mapping[str, tuple[type[BaseModel], Grammar]] = {

@@ -1,4 +1,8 @@
-"""Load pipeline files: a text becomes a `Pipeline`, or all of its mistakes are reported at once."""
+"""Load pipeline files: a text becomes a `Pipeline`, or all of its mistakes are reported at once.
+
+It also loads `defaults.yaml`, and reads the stream and the schedule of a file that has mistakes: if the
+mistakes are elsewhere in the file, its DAG stays in Airflow, with the schedule that it had.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,17 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from tidegate.errors import PipelineInvalid, Problem
-from tidegate.spec.folder import pipeline_files
-from tidegate.spec.pipeline import Pipeline, Written
-from tidegate.spec.scope import Scope
-from tidegate.spec.told import as_problems
+from tidegate.spec.airflow import AirflowSettings
+from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
+from tidegate.spec.grammar import DEFAULTS, as_problems
+from tidegate.spec.mistakes import mistake
+from tidegate.spec.pipeline import Pipeline, Scheduling, Written
+from tidegate.spec.scope import Model, Scope
 from tidegate.spec.tree import Tree, read, read_text, unlocated
 
 _PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
@@ -191,3 +197,133 @@ def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
         raise PipelineInvalid([_unforeseen(tree, error)]) from error
     fields = {name: getattr(written, name) for name in Written.model_fields}
     return Pipeline.model_construct(**fields, text=text)
+
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,100}")
+_WRITTEN = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
+"""A line that is neither blank nor a comment."""
+
+
+def _check_prefix(prefix: str) -> str:
+    if _PREFIX.fullmatch(prefix):
+        return prefix
+    fix = "Use at most 100 letters, digits, `_`, `-` and `.`: `shop_`."
+    raise mistake(f"{prefix!r} cannot begin the id of a DAG", fix)
+
+
+class Defaults(Model):
+    """The settings for every pipeline of the folder that does not have them itself."""
+
+    dag_id_prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
+        default="", description="A prefix for the id of each DAG; the file's name follows."
+    )
+    airflow: AirflowSettings = Field(
+        default=AirflowSettings(),
+        description="Settings of DAGs; a pipeline's own settings override them.",
+    )
+
+    def promotion_dag_id(self, pipeline: str) -> str:
+        """Return the id of the DAG that promotes generations of a pipeline after a person's approval.
+
+        Example: `shop_orders.promote` with `dag_id_prefix: shop_`.
+        """
+        return f"{self.dag_id_prefix}{pipeline}.promote"
+
+
+def load_defaults(folder: Path) -> Defaults:
+    """Load the defaults of a folder of pipelines; without the file there are none.
+
+    Raises PipelineInvalid if the file has mistakes.
+
+    Example: `load_defaults(settings.pipelines).airflow.pool`
+    """
+    path = folder / DEFAULTS_FILE
+    if not path.is_file():
+        return Defaults()
+    text = read_text(path)
+    # A file that has only comments is not a mistake: it has no defaults.
+    if not _WRITTEN.search(text):
+        return Defaults()
+    tree = read(text, str(path))
+    try:
+        return Defaults.model_validate(tree.data)
+    except ValidationError as error:
+        raise PipelineInvalid(as_problems(error, tree, grammar=DEFAULTS)) from error
+
+
+_FIELDS = tuple(field.alias or name for name, field in Scheduling.model_fields.items())
+_LINE = re.compile(rf"^({'|'.join(_FIELDS)}):(?:[ \t](.*))?$", re.MULTILINE)
+_ILLEGIBLE = object()
+"""Replaces a value that is not YAML: no field accepts it, so the field counts as wrong."""
+
+
+def legible_scheduling(text: str, last_good: str = "") -> Scheduling | None:
+    """Return the stream and schedule of a text that has mistakes, or is not YAML at all.
+
+    Args:
+        text: The text of the file.
+        last_good: An earlier text, which gives the fields that are wrong or missing in `text`.
+
+    Fields that both texts lack have their defaults. None if neither names a pipeline.
+    """
+    usable, wrong = _without_mistakes(_fields_of(text))
+    # A missing name counts as wrong, because without it there is no stream.
+    wrong |= {"pipeline"} - usable.keys()
+    if wrong and last_good:
+        before, _ = _without_mistakes(_fields_of(last_good))
+        usable, _ = _without_mistakes(usable | {name: before[name] for name in wrong if name in before})
+    return Scheduling.model_validate(usable, context=Scope()) if "pipeline" in usable else None
+
+
+def stream_in_broken_file(file: str) -> tuple[str, int | None] | None:
+    """Return the pipeline and generation of a file that has mistakes, or is not YAML at all.
+
+    The generation is None if its field is wrong. The result is None if the file names no pipeline.
+    """
+    try:
+        usable, wrong = _without_mistakes(_fields_of(read_text(Path(file))))
+    except PipelineInvalid:
+        return None
+    if "pipeline" not in usable:
+        return None
+    return usable["pipeline"], None if "generation" in wrong else usable.get("generation", 1)
+
+
+def _fields_of(text: str) -> dict[str, Any]:
+    """Return the fields as they are written. A text that is not YAML is searched line by line."""
+    try:
+        data = read(text, "text").data
+    except PipelineInvalid:
+        lines = dict(reversed(_LINE.findall(text)))  # if a field appears twice, the first one counts
+        return {name: _value(written) for name, written in lines.items()}
+    return {name: data[name] for name in _FIELDS if name in data} if isinstance(data, dict) else {}
+
+
+def _value(written: str) -> Any:
+    if not written.strip():
+        return None
+    try:
+        return read(written, "line").data
+    except PipelineInvalid:
+        return _ILLEGIBLE
+
+
+def _without_mistakes(fields: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return the usable fields, and the names of the wrong ones.
+
+    It validates again after removing wrong fields, because a field's check can depend on another field.
+    """
+    usable = dict(fields)
+    # Ends: each round removes at least one field.
+    while True:
+        try:
+            # A stand-in for a name that is wrong, so that the other fields can still be validated.
+            Scheduling.model_validate({"pipeline": "unnamed"} | usable, context=Scope())
+        except ValidationError as error:
+            usable = {
+                name: value
+                for name, value in usable.items()
+                if name not in {details["loc"][0] for details in error.errors(include_input=False)}
+            }
+        else:
+            return usable, set(fields) - set(usable)

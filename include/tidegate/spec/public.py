@@ -12,33 +12,32 @@ from tidegate.spec.cases import (
     parse_input,
     read_cases,
 )
-from tidegate.spec.change import Change
-from tidegate.spec.checkpoints import with_checkpoints
+from tidegate.spec.column_changes import Change
 from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
-from tidegate.spec.deduplicate import DeduplicateColumns
-from tidegate.spec.defaults import Defaults, load_defaults
-from tidegate.spec.emitted import message_columns
 from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
-from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
-from tidegate.spec.legible import legible_scheduling, stream_in_broken_file
+from tidegate.spec.kernel_stages import deduplication_stage, kernel_stage, message_columns, sequence_stage
+from tidegate.spec.keys import DeduplicateColumns, Sequence
 from tidegate.spec.load import (
+    Defaults,
+    legible_scheduling,
+    load_defaults,
     load_pipeline,
     load_pipeline_of_folder,
     load_pipelines,
     parse_case_pipeline,
     parse_pipeline,
+    stream_in_broken_file,
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Scheduling
-from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
+from tidegate.spec.planned import python_functions, suite_text, with_checkpoints, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine_rules import DeadLetterTopic
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
-from tidegate.spec.sequence import Sequence
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 from tidegate.spec.trusted import require_trusted, require_trusted_modules

@@ -14,8 +14,8 @@ from tidegate.kernel.within import Amount
 from tidegate.sinks.model import SinkModel, not_a_source
 from tidegate.spec import names
 from tidegate.spec.connection import Connection, qualified
-from tidegate.spec.durations import Duration
 from tidegate.spec.mistakes import mistake, shown
+from tidegate.spec.names import Duration
 from tidegate.spec.scope import Model, Topic, scope_of
 
 

@@ -20,13 +20,28 @@ from pydantic import ValidationInfo as Info
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.spec import names
-from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.arrow import type_of
-from tidegate.spec.columns import Column, parse_columns, parse_type
+from tidegate.spec.columns import (
+    Column,
+    ColumnAliases,
+    Csv,
+    check_aliases,
+    check_fields,
+    parse_columns,
+    parse_type,
+    read_csv,
+)
 from tidegate.spec.connection import Connection
-from tidegate.spec.csv import Csv, check_fields, read_csv
-from tidegate.spec.deduplicate import Deduplicate
-from tidegate.spec.keys import check_key
+from tidegate.spec.keys import (
+    Deduplicate,
+    Sequence,
+    check_key,
+    check_key_registry,
+    check_sequence,
+    check_source_key_format,
+    note_key_columns,
+    read_key_columns,
+)
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
 from tidegate.spec.schemas import (
     Registry,
@@ -37,13 +52,6 @@ from tidegate.spec.schemas import (
     schema_columns,
 )
 from tidegate.spec.scope import Model, Topic, distinct, require_filled, scope_of, suggest_column
-from tidegate.spec.sequence import Sequence, check_sequence
-from tidegate.spec.source_keys import (
-    check_key_registry,
-    check_source_key_format,
-    note_key_columns,
-    read_key_columns,
-)
 
 # The forms that datetime.fromisoformat reads in the same way in every supported Python.
 _INSTANT = re.compile(

@@ -15,17 +15,14 @@ from tidegate.expressions import Condition
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.spec import lexis, names
-from tidegate.spec.aliases import ColumnAliases, check_aliases
+from tidegate.spec.columns import ColumnAliases, check_aliases
 from tidegate.spec.condition import expression_type, read_condition
-from tidegate.spec.emit import Emit
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, mistake
-from tidegate.spec.options import fitting
-from tidegate.spec.reduce import Reduce
+from tidegate.spec.options import Emit, Window, fitting
+from tidegate.spec.reduce import Reduce, Unchanged, check_unchanged
 from tidegate.spec.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
 from tidegate.spec.sql import check_expression
-from tidegate.spec.unchanged import Unchanged, check_unchanged
-from tidegate.spec.window import Window
 
 WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
 """Start and end of a stage's window in epoch milliseconds."""

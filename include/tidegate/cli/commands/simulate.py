@@ -52,7 +52,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
 
 def _print_lines(rows: Iterable[Any]) -> None:
     """Print one JSON object a line, decimals with all their digits."""
-    from tidegate.spec.exact import exact_text
+    from tidegate.spec.tree import exact_text
 
     for row in rows:
         print(exact_text(row, ensure_ascii=False))
