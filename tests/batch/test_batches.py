@@ -30,7 +30,7 @@ from tidegate.errors import (
     TopicRecreated,
     TriggerInvalid,
 )
-from tidegate.kafka.limits import AFTER
+from tidegate.kafka.topic_facts import AFTER
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kafka.epochs import EpochEnd, Partition, epochs_before
+from tidegate.kafka.topic_facts import EpochEnd, Partition, epochs_before
 
 AT = ("t", 0)
 NOT_KNOWN = EpochEnd(-1, -1)

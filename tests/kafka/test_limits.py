@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.kafka.limits import TimestampLimits
+from tidegate.kafka.topic_facts import TimestampLimits
 
 DAY_MS = 86_400_000
 

@@ -20,8 +20,7 @@ from tidegate.errors import BrokerUnavailable, SettingsInvalid
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import LEAST_CHUNK_BYTES
-from tidegate.kafka.pace import Pace
-from tidegate.kafka.producer import DeliveryTimedOut, TransactionalProducer
+from tidegate.kafka.producer import DeliveryTimedOut, Pace, TransactionalProducer
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate_dev.broker import KafkaBroker
 

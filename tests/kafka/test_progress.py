@@ -21,8 +21,8 @@ from tidegate.kafka import progress as progress_module
 from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress, committed_reader, end_of, place_of, read_until
-from tidegate.kafka.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.topic_facts import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker

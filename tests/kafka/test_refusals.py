@@ -27,11 +27,11 @@ from tidegate.errors import (
     TimestampRefused,
 )
 from tidegate.kafka.config import KafkaConfig
-from tidegate.kafka.limits import AFTER, BEFORE, TimestampLimits
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import Message
+from tidegate.kafka.producer import publication_error
 from tidegate.kafka.publisher import KafkaPublisher
-from tidegate.kafka.refusals import publication_error
+from tidegate.kafka.topic_facts import AFTER, BEFORE, TimestampLimits
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker

@@ -15,11 +15,10 @@ from tests.kafka.batches import batches_of, begin, message
 from tests.sampling import sampled
 from tests.secured import CALLBACK, CANARY, KINDS, PASSWORD, SecuredBroker, token
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TidegateError
-from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.config import KafkaConfig, TokenSource, token_source
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.kafka.records import Slice, read_slice
-from tidegate.kafka.tokens import TokenSource, token_source
 
 VARIABLE = "TIDEGATE_KAFKA_SHOP"
 SAMPLE = ("mutual TLS, texts", "SCRAM-SHA-512 by TLS", "OAUTHBEARER by TLS")

@@ -9,7 +9,7 @@ import pytest
 from tests.postgres import PostgresServer
 from tidegate.errors import LedgerUnavailable
 from tidegate.ledger import Ledger, Stream
-from tidegate.ledger.current import current_ledger
+from tidegate.ledger.ledger import current_ledger
 
 
 def test_replaced_ledger_is_reopened_and_unchanged_cached(

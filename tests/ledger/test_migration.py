@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from tidegate.errors import SettingsInvalid
-from tidegate.ledger import Ledger, Stream, migrate_database, migration
-from tidegate.ledger.migration import SCHEMA_REVISION
+from tidegate.ledger import Ledger, Stream, migrate_database
+from tidegate.ledger import database as ledger_database
+from tidegate.ledger.database import SCHEMA_REVISION
 
 STREAM = Stream("p", 1)
 NEXT = "9998"
@@ -30,10 +31,10 @@ def upgrade() -> None:
 def upgrade_tidegate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Add a migration that tidegate does not have."""
     scripts = folder / "migrations"
-    shutil.copytree(migration.SCRIPTS, scripts)
+    shutil.copytree(ledger_database.SCRIPTS, scripts)
     (scripts / "versions" / f"{NEXT}_added.py").write_text(NEXT_SCRIPT)
-    monkeypatch.setattr(migration, "SCRIPTS", scripts)
-    monkeypatch.setattr(migration, "SCHEMA_REVISION", NEXT)
+    monkeypatch.setattr(ledger_database, "SCRIPTS", scripts)
+    monkeypatch.setattr(ledger_database, "SCHEMA_REVISION", NEXT)
 
 
 def tables(url: str) -> set[str]:

@@ -16,8 +16,8 @@ from tidegate.batch.pipeline_files import head_plan
 from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.inspect.explain import explain
 from tidegate.ledger import Failure, Run, Stream, schema
-from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.stream_condition import read_facts
 from tidegate.maintenance import cleaning
 
 SINK = "table:out"

@@ -179,7 +179,7 @@ def test_failed_validation_lineage_has_each_expectation(committed: Committed, tm
 def test_datasets_are_named_by_openlineages_rules_without_secrets(
     dataset: tuple[str, ...], namespace: str, name: str
 ) -> None:
-    from tidegate.sinks import dataset as names
+    from tidegate.sinks import port as names
 
     kind, *where = dataset
     assert getattr(names, f"{kind}_dataset")(*where) == (namespace, name)

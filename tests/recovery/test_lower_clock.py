@@ -12,7 +12,7 @@ from tests.recovery.commands import recover
 from tests.world import World, key_of, read_published
 from tidegate.batch import Trigger, plan_batch
 from tidegate.inspect import stream_condition
-from tidegate.kafka.limits import AFTER
+from tidegate.kafka.topic_facts import AFTER
 from tidegate.ledger.stream_condition import ConditionKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
-from tidegate.kafka.epochs import EpochEnd
+from tidegate.kafka.topic_facts import EpochEnd
 
 Partition = tuple[str, int]
 Headers = tuple[tuple[str, bytes], ...]

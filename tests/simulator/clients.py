@@ -22,7 +22,7 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka import TopicPartition
 from tests.simulator.broker import Broker, Partition, Record
 from tests.simulator.world import World
-from tidegate.kafka.epochs import EpochEnd
+from tidegate.kafka.topic_facts import EpochEnd
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = 0.3

@@ -14,7 +14,7 @@ from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
 from tidegate.batch import publish
 from tidegate.errors import Fenced, OutcomeUnknown
-from tidegate.kafka import progress, progress_topic
+from tidegate.kafka import progress, topic_facts
 from tidegate.kafka import publisher as kafka
 from tidegate.kafka.progress import Progress, ProgressRecord
 from tidegate.kafka.publisher import KafkaPublisher
@@ -186,7 +186,7 @@ def progress_is_looked_for_in_the_newest_window_only(
     consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
 ) -> Any:
     """Look in the newest window only, and miss a record behind the records of others."""
-    consumer.seek(at, max(0, end - progress_topic.FIRST_WINDOW))
+    consumer.seek(at, max(0, end - topic_facts.FIRST_WINDOW))
     return max(
         (record for record in read_until(consumer, at, end) if record.key == key),
         key=lambda record: record.offset,

@@ -16,7 +16,7 @@ from tests.simulator.compute import Batch, Emission, SimOutbox
 from tests.simulator.world import World
 from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkAhead, SinkUnavailable
 from tidegate.sinks.sql.sink import OpenSqlTable
-from tidegate.sinks.table.append import Appender
+from tidegate.sinks.table.sink import Appender
 
 
 class Claim(NamedTuple):

@@ -30,7 +30,7 @@ from tests.simulator.world import World
 from tidegate.app import leased
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch import Trigger, run_batch
-from tidegate.kafka import progress_topic
+from tidegate.kafka import topic_facts
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
@@ -38,7 +38,7 @@ from tidegate.maintenance.cleaning import remove_history
 from tidegate.storage.tables import TableChange
 
 COMPACTED_EVERY = 20
-FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING
+FIRST, WIDENING = topic_facts.FIRST_WINDOW, topic_facts.WIDENING
 SECONDS = 300.0
 """Between two batches."""
 
@@ -251,8 +251,8 @@ def line(tmp_path: Path) -> Iterator[Line]:
     with (
         simulated(),
         patch("tidegate.app.lease.threading", threading),
-        patch.object(progress_topic, "FIRST_WINDOW", FIRST),
-        patch.object(progress_topic, "WIDENING", WIDENING),
+        patch.object(topic_facts, "FIRST_WINDOW", FIRST),
+        patch.object(topic_facts, "WIDENING", WIDENING),
         patch("tidegate.batch.publish.catch_up_tables", catch_up_tables),
         patch("tidegate.app.tables.MOST_WITHOUT_FILES", 1),  # or batches would differ by when it was told
         ExitStack() as stack,

@@ -17,7 +17,7 @@ from tests.simulator.world import World
 from tests.sinks.sql.sink import Sink, emission
 from tests.sinks.table.appending import append
 from tidegate.errors import TidegateError
-from tidegate.sinks.table.append import Appender
+from tidegate.sinks.table.sink import Appender
 
 PUBLICATIONS = 60
 

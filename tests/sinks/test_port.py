@@ -15,10 +15,9 @@ from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
 from tidegate.recovery import Situation
 from tidegate.recovery.sinks import RestoreProgress
-from tidegate.sinks.dataset import Dataset
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import OpenSink
+from tidegate.sinks.port import Dataset, OpenSink
 from tidegate.spec import Pipeline, compiled
 
 ROWS: dict[str, list[tuple[int, str]]] = {}

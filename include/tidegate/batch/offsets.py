@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tidegate.batch.trigger import Trigger
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerInvalid
-from tidegate.kafka.epochs import EpochEnd
 from tidegate.kafka.log import KafkaLog, TopicView
+from tidegate.kafka.topic_facts import EpochEnd
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 from tidegate.spec import Source
 

@@ -28,7 +28,7 @@ from tidegate.errors import (
 from tidegate.ledger import Head, LastPlanned, OffsetRange, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline
 from tidegate.ledger.stream_condition import undecided_without_file
-from tidegate.sinks.dataset import Dataset
+from tidegate.sinks.port import Dataset
 from tidegate.spec import (
     Pipeline,
     incompatible_changes,

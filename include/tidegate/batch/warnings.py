@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.app.root import App
 from tidegate.errors import TidegateError
 from tidegate.kafka.log import KafkaLog, TopicView
-from tidegate.kafka.transactions import OpenTransaction
+from tidegate.kafka.topic_facts import OpenTransaction
 from tidegate.ledger import OffsetRange, Stream
 from tidegate.sinks.port import EarliestTimestamp, OpenSink
 from tidegate.spec import Pipeline

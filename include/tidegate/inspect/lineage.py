@@ -10,8 +10,7 @@ from tidegate.app.root import App
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import read_offsets
-from tidegate.sinks.dataset import Dataset, topic_dataset
-from tidegate.sinks.port import OpenSink
+from tidegate.sinks.port import Dataset, OpenSink, topic_dataset
 from tidegate.storage.schema import KEY_COLUMNS, VALUE
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from tidegate.app.root import App, stream_of
 from tidegate.errors import PipelineInvalid, Problem, TidegateError
 from tidegate.ledger import Failure, Stream
-from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.stream_condition import (
     CLOCK_AHEAD_MS,
     STALLED_AFTER,
     StreamCondition,
     StreamFacts,
     derive_condition,
+    read_facts,
 )
 from tidegate.spec import Pipeline, load_defaults, load_pipelines, stream_in_broken_file
 

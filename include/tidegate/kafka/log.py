@@ -28,11 +28,20 @@ from kafka import KafkaAdminClient, TopicPartition
 from tidegate.errors import SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
 from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
-from tidegate.kafka.epochs import EpochEnd, Partition, epoch_ends, epochs_before
-from tidegate.kafka.limits import TIMESTAMP_SETTINGS, TimestampLimits, hidden_settings
-from tidegate.kafka.progress_topic import SETTINGS, shortcomings
-from tidegate.kafka.transactions import OpenTransaction, open_transactions
-from tidegate.kafka.unreachable import login_refused, topic_right_missing, unreachable
+from tidegate.kafka.connection import login_refused, topic_right_missing, unreachable
+from tidegate.kafka.topic_facts import (
+    SETTINGS,
+    TIMESTAMP_SETTINGS,
+    EpochEnd,
+    OpenTransaction,
+    Partition,
+    TimestampLimits,
+    epoch_ends,
+    epochs_before,
+    hidden_settings,
+    open_transactions,
+    shortcomings,
+)
 
 _API_TIMEOUT_MS = 15_000
 _NO_SUCH_TOPIC = (UnknownTopicOrPartitionError, InvalidTopicError)

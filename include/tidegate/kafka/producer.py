@@ -3,6 +3,8 @@
 No delivery callback is set, so no Python code runs per record. If a record of a transaction fails, the client
 fails the whole transaction; its commit then has no effect and gives the reason. The producer is never closed,
 because `close` waits for the broker without a limit: dropping the last reference destroys it.
+
+Errors of the client are translated into errors that say why, and whether a retry can help.
 """
 
 from __future__ import annotations
@@ -16,10 +18,168 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tidegate.errors import OutcomeUnknown
-from tidegate.kafka.config import KafkaConfig, Transactions
-from tidegate.kafka.messages import message_columns
-from tidegate.kafka.refusals import is_fenced
+from tidegate.errors import (
+    BrokerUnavailable,
+    Fenced,
+    OutcomeUnknown,
+    Permanent,
+    RecordTooLarge,
+    SettingsInvalid,
+    SinkRefused,
+    TidegateError,
+    TimestampRefused,
+)
+from tidegate.kafka.config import PROGRESS_TOPIC, KafkaConfig, Transactions
+from tidegate.kafka.connection import login_refused, right_missing, topic_right_missing
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.messages import LEAST_CHUNK_BYTES, message_columns
+from tidegate.kafka.properties import TRANSACTION_TIMEOUT
+from tidegate.kafka.topic_facts import AFTER, BEFORE
+
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+"""A newer instance has taken over, or the broker has aborted the transaction after its timeout."""
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_AGAINST_RULES = {
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
+_NO_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_EXCEPTION,
+}
+_LOGIN = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_SETTINGS = {KafkaError._INVALID_ARG, KafkaError._SSL, KafkaError._UNSUPPORTED_FEATURE}
+_RUN_AGAIN = "then run again: what is decided is sent, once"
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Return whether the producer can do nothing more, since another one has its id."""
+    return error.code() in _FENCED
+
+
+def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) -> TidegateError:
+    """Return tidegate's error for a client's error in a shard's publication. It never contains a credential.
+
+    For a refused record it asks the broker for the limit. Raises BrokerUnavailable, TopicMissing.
+    """
+    code = error.code()
+    if code in _FENCED:
+        return Fenced(f"A newer publisher of {shard} has taken over", "Nothing more was sent by this one.")
+    if code == KafkaError.INVALID_TIMESTAMP:
+        return _of_timestamp(log, shard, topic)
+    if code in _TOO_LARGE:
+        return _of_size(log, shard, topic)
+    if code in _AGAINST_RULES:
+        return SinkRefused(
+            f"The topic {topic} refuses an emission of {shard}: {error.str()}",
+            f"Correct the topic's rules (its policies, compaction, or the broker's plug-ins), {_RUN_AGAIN}.",
+        )
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        options = "--transactional-id tidegate- --resource-pattern-type prefixed"
+        return right_missing(log.config, "Write", f"the transactional id {shard}", options)
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return topic_right_missing(log.config, "Write", topic, PROGRESS_TOPIC)
+    if code in _LOGIN:
+        return login_refused(log.config, error.name())
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return _of_transaction_timeout(log.config)
+    if code in _NO_TOPIC:
+        with log:
+            log.topic_id(topic)  # raises TopicMissing if the topic does not exist
+    if code in _SETTINGS:
+        return SettingsInvalid(
+            f"The client that publishes to Kafka cannot work with these settings: {error.name()}",
+            f"Check {log.config.variable}, the files of certificates and keys among it.",
+        )
+    return BrokerUnavailable(
+        f"Kafka at {log.config.servers} does not answer the publisher ({error.name()})",
+        f"Check that the broker runs and that {log.config.variable} names it; then run again, nothing is "
+        "lost.",
+    )
+
+
+def _of_transaction_timeout(config: KafkaConfig) -> SettingsInvalid:
+    return SettingsInvalid(
+        f"Kafka at {config.servers} does not allow transactions of {config.transactions.timeout_ms} ms: its "
+        "transaction.max.timeout.ms is smaller",
+        f'Set "{TRANSACTION_TIMEOUT}" in {config.variable} to at most what the broker allows, such as '
+        '"30000"; or let the broker allow more.',
+    )
+
+
+def _of_timestamp(log: KafkaLog, shard: str, topic: str) -> Permanent:
+    with log:
+        limits = log.timestamp_limits(topic)
+    has = {BEFORE: limits.before_ms, AFTER: limits.after_ms}
+    limited = ", ".join(f"{name}={limit}" for name, limit in has.items() if limit is not None)
+    return TimestampRefused(
+        f"The topic {topic} refuses the timestamp of an emission of {shard}: by the broker's clock it is too "
+        f"far ahead or behind ({limited or 'the limits are not shown to this user'})",
+        f"Raise the limit with kafka-configs.sh --alter --topic {topic}, or, if "
+        f"the emission is ahead, wait until its time has come; {_RUN_AGAIN}.",
+    )
+
+
+def _of_size(log: KafkaLog, shard: str, topic: str) -> Permanent:
+    with log:
+        limit = log.largest_bytes(topic)
+    return RecordTooLarge(
+        f"The topic {topic} refuses an emission of {shard} as too large (max.message.bytes="
+        f"{'not shown to this user' if limit is None else limit})",
+        f"Let it take more: kafka-configs.sh --alter --topic {topic} --add-config "
+        f"max.message.bytes=1048588; {_RUN_AGAIN}.",
+    )
+
+
+_FIRST_BYTES = 1024 * 1024
+_QUICK, _SLOW = 0.125, 0.5
+"""Parts of the time in which a transaction must be delivered: faster is quick, slower is slow."""
+
+
+class Pace:
+    """The size of the next transaction, in bytes.
+
+    It begins small, doubles while the broker is quick, and shrinks when it is slow. A fixed size would be too
+    large for some produce quota or network.
+
+    Args:
+        most_bytes: the largest size that it ever has.
+        delivery_seconds: the time in which a transaction must be delivered.
+    """
+
+    def __init__(self, most_bytes: int, delivery_seconds: float) -> None:
+        self._most = most_bytes
+        self._delivery_seconds = delivery_seconds
+        self._bytes = min(_FIRST_BYTES, most_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """The largest number of bytes of the next transaction."""
+        return self._bytes
+
+    def delivered(self, seconds: float) -> None:
+        """Adapt to a transaction that was delivered within `seconds`."""
+        if seconds < _QUICK * self._delivery_seconds:
+            self._bytes = min(2 * self._bytes, self._most)
+        elif seconds > _SLOW * self._delivery_seconds:
+            self._bytes = max(self._bytes // 2, LEAST_CHUNK_BYTES)
+
+    def timed_out(self) -> bool:
+        """Adapt to a transaction that was not delivered in time. Return whether a smaller size is left to
+        try.
+        """
+        # Each try that is too large costs a whole timeout, so the size falls faster than it rises.
+        before, self._bytes = self._bytes, max(self._bytes // 4, LEAST_CHUNK_BYTES)
+        return self._bytes < before
+
 
 BATCH_BYTES = 256 * 1024
 _INIT_SECONDS = 45.0

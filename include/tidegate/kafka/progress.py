@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, TopicPartition
 from tidegate.errors import ProgressUnreadable
 from tidegate.kafka.config import PROGRESS_TOPIC, TRANSACTION_TIMEOUT_MS, KafkaConfig
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.progress_topic import newest_record
+from tidegate.kafka.topic_facts import newest_record
 
 FORMAT = 1
 """The format of a progress record. It is raised when the meaning of a field changes."""

@@ -28,11 +28,16 @@ from tidegate.failpoints import failpoint
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.kafka.log import KafkaLog, broker_errors
 from tidegate.kafka.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, chunks
-from tidegate.kafka.pace import Pace
-from tidegate.kafka.producer import BATCH_BYTES, DeliveryTimedOut, TransactionalProducer, error_of
+from tidegate.kafka.producer import (
+    BATCH_BYTES,
+    DeliveryTimedOut,
+    Pace,
+    TransactionalProducer,
+    error_of,
+    publication_error,
+)
 from tidegate.kafka.progress import Progress, ProgressRecord, read_progress
 from tidegate.kafka.properties import DELIVERY_TIMEOUT, TRANSACTION_TIMEOUT
-from tidegate.kafka.refusals import publication_error
 
 _OVERHEAD_BYTES = 1_000
 """An upper limit for the header of a batch of records."""

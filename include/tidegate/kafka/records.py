@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tidegate.errors import BrokerUnavailable, LogTruncated, OffsetsLost, SettingsInvalid, TopicMissing
 from tidegate.kafka.config import KafkaConfig
-from tidegate.kafka.unreachable import login_refused, topic_right_missing
+from tidegate.kafka.connection import login_refused, topic_right_missing
 
 MOST_RECORDS = 16_384
 _BLOCK_BYTES = 8 * 1024 * 1024

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tidegate.errors import SettingsInvalid
 from tidegate.kafka.config import Secret
-from tidegate.kafka.tls import ssl_context
+from tidegate.kafka.connection import ssl_context
 from tidegate.redaction import redacted
 
 REGISTRY_VARIABLE = "TIDEGATE_REGISTRY"

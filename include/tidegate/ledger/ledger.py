@@ -1,25 +1,25 @@
 """The ledger: plans, heads, leases and progress in SQL.
 
 Three classes separate what a caller may do. `LedgerReader` only reads. `Ledger` opens the database and takes
-leases. `LeasedLedger` writes on behalf of the holder of a lease.
-"""
+leases. `LeasedLedger` writes on behalf of the holder of a lease."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, func, insert, make_url, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
 from tidegate.ledger.database import database_clock, open_database, open_for_reading
-from tidegate.ledger.history import remove_batches
+from tidegate.ledger.history import forget_promotions, remove_batches, remove_stream
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Recovery, Snapshot, Stream
-from tidegate.ledger.repairs import forget_promotions, remove_stream
 from tidegate.ledger.rows import charge_in, in_stream, manifest_out, promotions_of, recovery_out, storable
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
@@ -244,3 +244,43 @@ def _create_head(connection: Connection, stream: Stream) -> bool:
     except IntegrityError:
         return False
     return True
+
+
+def current_ledger(url: str) -> Ledger:
+    """Return the ledger at a URL for reading, with one connection pool for all callers.
+
+    A ledger without tables is opened again at each call, so that the page shows the tables as soon as they
+    exist. A SQLite file is opened again if another file has taken its place. Raises SettingsInvalid and
+    LedgerUnavailable as `Ledger.open_for_reading` does.
+    """
+    return _opened(url, _file_identity(url))
+
+
+@lru_cache(maxsize=2)
+def _cached(url: str, _: tuple[int, int] | None) -> Ledger:
+    # The second argument is only part of the cache's key: another file at this URL is another ledger.
+    ledger = Ledger.open_for_reading(url)
+    if not ledger.is_stored:
+        raise _NoTablesYet(ledger)  # lru_cache does not cache a call that raises
+    return ledger
+
+
+def _opened(url: str, identity: tuple[int, int] | None) -> Ledger:
+    try:
+        return _cached(url, identity)
+    except _NoTablesYet as empty:
+        return empty.ledger
+
+
+def _file_identity(url: str) -> tuple[int, int] | None:
+    """Return device and inode of SQLite's file; None if it has no file, or on PostgreSQL."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or not Path(parsed.database).exists():
+        return None
+    stat = Path(parsed.database).stat()
+    return stat.st_dev, stat.st_ino
+
+
+class _NoTablesYet(Exception):
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger

@@ -1,18 +1,20 @@
-"""Derive the condition of a stream from recorded facts. Pure: the caller passes facts and time.
+"""Derive the condition of a stream from recorded facts.
 
-The page, `status`, `doctor`, metrics and callbacks all show the result of `derive_condition`.
+`derive_condition` is pure: the caller passes facts and time. `read_facts` reads the facts from the ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum, IntEnum
 
 from tidegate import errors
-from tidegate.errors import Permanent, TidegateError
+from tidegate.errors import LedgerUnavailable, Permanent, TidegateError
+from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Failure, Plan, Stream, StreamStatus
+from tidegate.spec.document import longest_schedule_gap, output_count
 
 STALLED_AFTER = timedelta(minutes=10)
 """A planned batch without a worker for this long is behind; between two steps only seconds pass."""
@@ -296,3 +298,55 @@ def instant_text(epoch_ms: float) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{epoch_ms:.0f} ms"
     return instant.isoformat(sep=" ", timespec="seconds")
+
+
+def read_facts(ledger: LedgerReader, stream: Stream) -> StreamFacts:
+    """Return the recorded facts of a stream, without its file and its lag, which the caller adds.
+
+    If the ledger has lost the pipeline of a plan, the error is one of the facts (`unreadable`). Raises
+    LedgerUnavailable if the database does not answer.
+    """
+    statuses = ledger.stream_statuses([stream])
+    if not statuses:
+        return StreamFacts(stream)
+    (status,) = statuses
+    seqs = (status.head.seq, status.head.seq + 1)
+    failures = [ledger.failure(stream, seq) for seq in seqs]
+    facts = StreamFacts(
+        stream,
+        status,
+        tuple(failure for failure in failures if failure is not None),
+        is_withheld=ledger.charge(stream.pipeline).withholds(stream.generation),
+    )
+    try:
+        return _with_plans(ledger, facts, status)
+    # A database that does not answer says nothing about the stream; all other errors are facts about it.
+    except LedgerUnavailable:
+        raise
+    except TidegateError as error:
+        return replace(facts, unreadable=error)
+
+
+def _with_plans(ledger: LedgerReader, facts: StreamFacts, status: StreamStatus) -> StreamFacts:
+    stream, seq = facts.stream, status.head.seq
+    decided = ledger.plan(stream, seq) if seq else None
+    if decided is not None:
+        owner = f"batch {seq} of {stream}"
+        facts = replace(
+            facts,
+            unpublished=_unpublished(ledger, decided, owner),
+            schedule_gap=longest_schedule_gap(decided.spec_compiled, owner),
+        )
+    planned = ledger.plan(stream, seq + 1)
+    if planned is None:
+        return facts
+    return replace(facts, open_plan=planned, open_attempt=ledger.attempt(stream, planned.seq))
+
+
+def _unpublished(ledger: LedgerReader, plan: Plan, owner: str) -> tuple[str, ...]:
+    # Counting decides the usual case without the grammar.
+    if len(ledger.publications(plan.stream, plan.seq)) >= output_count(plan.spec_compiled, owner):
+        return ()
+    from tidegate.ledger.planned import lacking_sinks  # late: it reads the grammar
+
+    return tuple(lacking_sinks(ledger, plan))

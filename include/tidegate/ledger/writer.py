@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.errors import Fenced, Halted, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
+from tidegate.ledger.history import give_up, remove_stream, send_again
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.quality import QualityResult, add_quality
 from tidegate.ledger.reader import LedgerReader
@@ -29,7 +30,6 @@ from tidegate.ledger.records import (
     Run,
     Stream,
 )
-from tidegate.ledger.repairs import give_up, remove_stream, send_again
 from tidegate.ledger.rows import (
     attempt_out,
     charge_in,

@@ -28,7 +28,7 @@ from tidegate.batch import connections, run_of_batch
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
 from tidegate.ledger import QualityResult, Stream
-from tidegate.ledger.current import current_ledger
+from tidegate.ledger.ledger import current_ledger
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.settings import Settings
 from tidegate.spec import Connection

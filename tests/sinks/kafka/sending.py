@@ -36,7 +36,7 @@ class Sending:
         ) -> KafkaPublisher:
             return KafkaPublisher(log, f"{shard}-{self.topic}", topic, require_committed, chunk_records=2)
 
-        monkeypatch.setattr("tidegate.sinks.kafka.topic.KafkaPublisher", in_small_chunks)
+        monkeypatch.setattr("tidegate.sinks.kafka.sink.KafkaPublisher", in_small_chunks)
 
     def _admin(self, call: str, *arguments: object) -> Any:
         admin = KafkaAdminClient(bootstrap_servers=self.servers)

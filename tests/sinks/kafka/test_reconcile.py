@@ -23,7 +23,7 @@ from tidegate.inspect.examine import examine_progress_topics
 from tidegate.kafka.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Stream
-from tidegate.sinks.kafka.topic_progress import find_progress
+from tidegate.sinks.kafka.evidence import find_progress
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker

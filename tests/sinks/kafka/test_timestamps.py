@@ -11,7 +11,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.errors import TimestampRefused
-from tidegate.kafka.limits import AFTER, BEFORE
+from tidegate.kafka.topic_facts import AFTER, BEFORE
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 HOUR_MS = 3_600_000

@@ -14,7 +14,7 @@ from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout, Target
 from tidegate.sinks.sql.progress import Shard, SqlProgress
-from tidegate.sinks.sql.publisher import SqlPublisher
+from tidegate.sinks.sql.sink import SqlPublisher
 
 VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])

@@ -114,7 +114,7 @@ def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
 
 
 def test_databases_without_upsert_replace_the_row(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sinks.sql.write._INSERT", {})
+    monkeypatch.setattr("tidegate.sinks.sql.layout._INSERT", {})
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
     sink.publish(2, [emission("a", 3), emission("b", None)], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tests.attempts import FIRST, committed
-from tidegate.sinks.table.append import Appender, append_batch, check_table
+from tidegate.sinks.table.sink import Appender, append_batch, check_table
 
 
 def append(

@@ -19,7 +19,7 @@ from tidegate.errors import (
     SinkRefused,
 )
 from tidegate.failpoints import FailpointRaised
-from tidegate.sinks.table.room import require_room
+from tidegate.sinks.table.sink import require_room
 
 
 @pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append", "table.flush"])

@@ -58,8 +58,7 @@ def _conditions(
 
         app = App(settings, ledger)
         return {stream: inspect.stream_condition(app, stream, value) for stream, value in offsets.items()}
-    from tidegate.ledger.condition_facts import read_facts
-    from tidegate.ledger.stream_condition import derive_condition
+    from tidegate.ledger.stream_condition import derive_condition, read_facts
 
     now_ms = time.time_ns() // 1_000_000
     facts = {stream: replace(read_facts(ledger, stream), lag=value) for stream, value in offsets.items()}

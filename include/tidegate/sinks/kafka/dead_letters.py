@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 from tidegate.errors import Halted, SinkRefused
 from tidegate.formats import EMISSION
 from tidegate.kafka.config import MAX_RECORD_BYTES
-from tidegate.kafka.limits import hidden_settings
 from tidegate.kafka.messages import BROUGHT, sizes_of
+from tidegate.kafka.topic_facts import hidden_settings
 from tidegate.ledger import Attempt, Plan
-from tidegate.sinks.kafka.limits import narrow_size
-from tidegate.sinks.kafka.timestamps import letter_bounds
-from tidegate.sinks.kafka.topic import PublishedTopic
+from tidegate.sinks.kafka.limits import letter_bounds, narrow_size
+from tidegate.sinks.kafka.sink import PublishedTopic
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, TimestampBounds
 from tidegate.spec import DeadLetterTopic

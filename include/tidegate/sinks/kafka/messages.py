@@ -1,16 +1,25 @@
-"""Convert an outbox to the messages that are sent to Kafka."""
+"""Convert an outbox to the messages that are sent to Kafka, and plan the schemas of messages.
+
+A schema is from a file, or derived from the columns. A registry stores it by id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.errors import SchemaRefused, SchemaUnknown
+from tidegate.formats.registry import formats
+from tidegate.formats.schemas import RecordSchema, Unwritable
+from tidegate.kafka.registry import SchemaRegistry
+from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
 from tidegate.sinks.outbox import Outbox
+from tidegate.spec import Payload, Pipeline, SinkSchema, message_columns
 from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 
@@ -89,3 +98,137 @@ def _from(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBat
         if skip < batch.num_rows:
             yield batch.slice(skip)
         skip = max(0, skip - batch.num_rows)
+
+
+_SHOWN = 4_000
+
+
+@dataclass(frozen=True)
+class MessagePart:
+    """The part of a sink's messages that has a schema, its values or its keys, and the subject of the
+    schema.
+
+    Args:
+        previous: The schema that the previous plan has for the same subject; None if it has none.
+    """
+
+    sink: KafkaSink
+    payload: Payload
+    subject: str
+    previous: SinkSchema | None
+
+    def __str__(self) -> str:
+        return f"{'the keys of ' if self.payload.is_key else ''}what goes to {self.sink.topic}"
+
+
+def planned_sink(
+    pipeline: Pipeline,
+    sink: KafkaSink,
+    before: KafkaSink | None,
+    registry: SchemaRegistry,
+    may_register: bool,
+) -> KafkaSink:
+    """Return the sink with the schemas that a plan fixes.
+
+    A schema that has not changed since the previous plan is taken from that plan, without asking the
+    registry. A schema that would have to be registered, but may not be yet, as in a dry run, is left out.
+
+    Args:
+        before: The sink in the previous plan; None if that plan does not have it.
+        may_register: Whether new schemas may be registered.
+
+    Raises SchemaRefused if the format cannot express a column or the registry refuses the schema;
+    SchemaUnknown, RegistryUnavailable, SettingsInvalid.
+    """
+    planned: list[SinkSchema | None] = []
+    for payload, subject in ((sink.payload, sink.subject), (sink.key, sink.key_subject)):
+        if payload is None or payload.format not in BY_REGISTRY:
+            planned.append(None)
+            continue
+        previous = _previous_schema(before, sink, payload, subject)
+        schema = _planned_schema(
+            pipeline, MessagePart(sink, payload, subject, previous), registry, may_register
+        )
+        planned.append(schema)
+    return sink.with_schemas(*planned)
+
+
+def _previous_schema(
+    before: KafkaSink | None, sink: KafkaSink, payload: Payload, subject: str
+) -> SinkSchema | None:
+    if before is None or sink.registry is None or before.registry is None:
+        return None
+    old, name = (before.key, before.key_subject) if payload.is_key else (before.payload, before.subject)
+    connection = (before.registry.connection, sink.registry.connection)
+    # The id of one registry, or of one subject, says nothing in another.
+    if old is None or (old.format, name) != (payload.format, subject) or connection[0] != connection[1]:
+        return None
+    return old.schema
+
+
+def _planned_schema(
+    pipeline: Pipeline, part: MessagePart, registry: SchemaRegistry, may_register: bool
+) -> SinkSchema | None:
+    assert part.sink.registry is not None, "a sink with a schema has one"
+    schema, previous = _schema(pipeline, part, registry), part.previous
+    if previous is not None and (previous.text, previous.imports) == (schema.text, schema.imports):
+        # An id never changes its meaning, so an unchanged schema needs no registry that is up.
+        return replace(schema, id=previous.id)
+    language = formats()[part.payload.format].language
+    assert language is not None, "its schemas have a language"
+    record = RecordSchema(language.kind, schema.text, dict(schema.imports))
+    schema_id = registry.lookup(part.subject, record)
+    if schema_id is not None:
+        return replace(schema, id=schema_id)
+    if not part.sink.registry.may_register:
+        raise SchemaUnknown(
+            f"Subject {part.subject} of {registry.config.url} does not have the schema of {part}",
+            f"Register it, or write `register: true` at the sink: {schema.text[:_SHOWN]}",
+        )
+    # A dry run changes nothing that others see; it only asks whether the registry would accept the schema.
+    if may_register:
+        return replace(schema, id=registry.register(part.subject, record))
+    _require_compatible(part, record, registry)
+    return None
+
+
+def _schema(pipeline: Pipeline, part: MessagePart, registry: SchemaRegistry) -> SinkSchema:
+    """Return the schema of the file, or the one that is derived from the columns."""
+    if part.sink.schema_file is not None and not part.payload.is_key:
+        assert part.payload.schema is not None, "it was read with the file"
+        return part.payload.schema
+    columns = message_columns(pipeline, part.sink, part.payload)
+    name, namespace = pipeline.stage_of(part.sink).name, f"tidegate.{pipeline.pipeline}"
+    if part.payload.is_key:
+        name += "_key"
+    elif part.sink.enveloped:
+        name += "_envelope"
+    try:
+        messages = formats()[part.payload.format].messages
+        assert messages is not None, "its messages have a schema"
+        return messages.derive(name, namespace, columns, partial(_previous_text, part, registry))
+    except Unwritable as error:
+        raise SchemaRefused(
+            f"What goes to {part.sink.topic} cannot be {part.payload.format}: {error}",
+            "Select the column under another name or with another type, or use another format.",
+        ) from None
+
+
+def _previous_text(part: MessagePart, registry: SchemaRegistry) -> str:
+    """Return the text of the subject's previous schema; empty if there is none."""
+    if part.previous is not None:
+        return part.previous.text
+    try:
+        return registry.version(part.subject).schema.text
+    except SchemaUnknown:
+        return ""
+
+
+def _require_compatible(part: MessagePart, schema: RecordSchema, registry: SchemaRegistry) -> None:
+    if not registry.is_compatible(part.subject, schema):
+        raise SchemaRefused(
+            f"The schema of {part} is not compatible with the versions of subject {part.subject} of "
+            f"{registry.config.url}",
+            "Change the columns so that consumers of the versions before can read it, or use another "
+            "subject.",
+        )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidegate.kafka.evidence import Mark, Traces, Unclear, check_unsent, mark_of, sent_of
 from tidegate.kafka.messages import Message
+from tidegate.sinks.kafka.evidence import Mark, Traces, Unclear, check_unsent, mark_of, sent_of
 
 
 def mark(name: str, key: str = "", deletion: bool = False) -> Mark:
