@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
-from tidegate import batch, failpoints, kafka, ledger, maintenance, sinks
+from tidegate import batch, failpoints, ledger, maintenance
 from tidegate.app import App, lease, planned_for, stream_of
 from tidegate.batch import compute_batch, connections, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.kafka import config, log, progress, publisher
 from tidegate.ledger import Ledger
+from tidegate.sinks import outbox
+from tidegate.sinks.kafka import sink as kafka_sink
+from tidegate.sinks.sql.database import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,17 +140,17 @@ class Task:
         return 0
 
 
-def shorten(progress: str, late_s: float, lease_s: float) -> None:
+def shorten(progress_topic: str, late_s: float, lease_s: float) -> None:
     """Make small what would take long: chunks, leases, waiting; and progress a topic of the run's own."""
-    for module in (kafka.config, kafka.log, kafka.progress, kafka.publisher):
-        module.PROGRESS_TOPIC = progress
-    kafka.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
+    for module in (config, log, progress, publisher):
+        module.PROGRESS_TOPIC = progress_topic
+    log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
     for module in (ledger.writer, ledger.ledger, lease):
         module.LEASE_SECONDS = lease_s
-    sinks.outbox.CHUNK_ROWS = CHUNK
+    outbox.CHUNK_ROWS = CHUNK
     if late_s:  # somebody stopped, and may have a database's lock in his hands
         ledger.database._BUSY_TIMEOUT_MS = 500
-        sinks.sql.Database.__init__.__defaults__ = (0.5, 1.0)
-    sinks.kafka.topic.KafkaPublisher = partial(kafka.publisher.KafkaPublisher, chunk_records=CHUNK)
+        Database.__init__.__defaults__ = (0.5, 1.0)
+    kafka_sink.KafkaPublisher = partial(publisher.KafkaPublisher, chunk_records=CHUNK)
     opened: Any = Ledger.open
     Ledger.open = lambda url: Ledger(opened(url)._engine, lambda: time.time() + late_s)
