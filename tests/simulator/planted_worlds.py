@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulator import airflow, grammar, sinks
-from tests.simulator.airflow import Airflow, order
+from tests.simulator.airflow import Airflow, airflow_runs
 from tests.simulator.app import here
 from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
@@ -166,14 +166,14 @@ def an_accepted_gap_keeps_the_epoch_before_it(self: Any, skipped: Sequence[Offse
 # runs of a backfill, all active at once
 
 
-@planted((order, "run_ahead"))
+@planted((airflow_runs, "run_ahead"))
 def a_later_interval_goes_first(run: Any) -> None:
     """Whoever comes first plans."""
 
 
 # mostly runs wait for those of earlier intervals, and then there is none to refuse
 _NOBODY_WAITS = (
-    partial(patch.object, order, "run_ahead", lambda _: None),
+    partial(patch.object, airflow_runs, "run_ahead", lambda _: None),
     partial(patch.object, Airflow, "check_turn", lambda *_: None),
 )
 
