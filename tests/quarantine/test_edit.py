@@ -142,12 +142,15 @@ def test_any_json_goes_through_unchanged(value: Any) -> None:
 
 # within one row, where DuckDB does not look for signals
 ENDLESS = """
+import signal
 import pyarrow as pa
 from tests.quarantines import quarantined
 from tidegate.storage.quarantine_files import QUARANTINE
 from tidegate.quarantine import RecordEdit
 inner = "list_sum(list_transform(range(3000), lambda y: x * y % CAST(value AS BIGINT)))"
 edit = RecordEdit(f"list_sum(list_transform(range(3000000), lambda x: {inner}))")
+# a shell starts a job in the background with SIGINT ignored, and tests inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print("begins", flush=True)
 edit.apply(pa.Table.from_pylist([quarantined(1, 7, value=b"17")], QUARANTINE))
 """

@@ -34,7 +34,6 @@ SAMPLED_PER_BLOCK = 100
 """The records that are sampled of a block of some thousands, which takes 0.1 ms."""
 MOST_FIELDS = 20
 """The number of undeclared fields that are reported, the most frequent ones."""
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
@@ -205,9 +204,11 @@ class FieldCounter:
         """Count the fields of some records of a block."""
         if not self._is_sampled:
             return
+        # not a constant: the kill matrix sends this module to workers whole, and a decoder cannot be pickled
+        decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
         for value in islice((value for value in values if value is not None), SAMPLED_PER_BLOCK):
             try:
-                fields = _OBJECT.decode(value)
+                fields = decoder.decode(value)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # it is quarantined with its reason
             self.sampled += 1
