@@ -1,4 +1,4 @@
-"""A load as Spark brings it to the kernel: rows of `core.input_schema`, sorted, in Arrow batches."""
+"""A load as Spark brings it to the kernel: rows of `kernel.input_schema`, sorted, in Arrow batches."""
 
 from __future__ import annotations
 

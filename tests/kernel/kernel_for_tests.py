@@ -124,7 +124,7 @@ class Kernel:
         return list({self._entry(row): row for row in self.state}.values())
 
     def _compacted(self) -> list[dict[str, Any]]:
-        """Return the state rows that compaction (`lake.compaction`) keeps."""
+        """Return the state rows that compaction (`storage.compaction`) keeps."""
         forgets = kernel.live_rows_suffice(self.stage)
         return [row for row in self.newest() if not forgets or row["live"]]
 
@@ -209,7 +209,7 @@ class Kernel:
 
 
 def _is_due(row: dict[str, Any], batch: kernel.Batch) -> bool:
-    """Return whether a row is due, as `engine.state.due_rows` does."""
+    """Return whether a row is due, as `spark.state.due_rows` does."""
     return bool(row["due_at"] <= batch.ends.get((row["topic"], row["partition"]), batch.least_end))
 
 

@@ -63,7 +63,7 @@ def stages(draw: st.DrawFn) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Link:
-    """A stage, and the column by which it regroups what it reads; `by_time` as in `core.Stage`."""
+    """A stage, and the column by which it regroups what it reads; `by_time` as in `kernel.Stage`."""
 
     stage: dict[str, Any]
     key: str | None = None

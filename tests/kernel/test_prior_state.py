@@ -22,7 +22,7 @@ COLLIDING = {"a": -7, "b": 3, "c": 3, "d": 3, "e": 2**63 - 1}
 
 
 class Prior:
-    """A `core.PriorState` over rows at hand; those of `due` fire. `step`: hashes that one `take` may span."""
+    """A `kernel.PriorState` over rows at hand; those of `due` fire. `step`: hashes that a `take` may span."""
 
     last_hash = 2**63 - 1
 

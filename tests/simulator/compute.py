@@ -187,7 +187,7 @@ class Lake:
 
 @dataclass(frozen=True)
 class SimMarks:
-    """The marks of one stream, in place of `lake.Marks`."""
+    """The marks of one stream, in place of `storage.layout.Marks`."""
 
     world: World
     marks: dict[int, LedgerMark]
@@ -208,7 +208,7 @@ class SimMarks:
 def compute(
     world: World, broker: Broker, lake: Lake, plan: Plan, pipeline: Pipeline, before: Before, attempt: str
 ) -> Computed:
-    """Read, decide, and write in several effects, in place of `engine.compute_batch`."""
+    """Read, decide, and write in several effects, in place of `spark.batch.compute_batch`."""
 
     names = [file.path for file in before.state.get(FIRST, ())]
 

@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
 
 
 def outboxes(app: Any, feed: Any, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the outboxes in place of `batch.outputs._outboxes`."""
+    """Yield the outboxes in place of `generations.outputs._outboxes`."""
     for seq, manifest in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         rows = app.places.lake.outbox.get((feed.stage, manifest.name), [])
         if seq in feed.seqs and rows:
@@ -59,7 +59,7 @@ def _row(emission: Emission, ordinal: int, seq: int) -> dict[str, Any]:
 
 
 def written(lake: Any, stage: str, name: str, rows: pa.Table) -> DataFile:
-    """Write the rows in place of `batch.net._written`, in several effects."""
+    """Write the rows in place of `generations.net._written`, in several effects."""
     from tests.simulator.app import here
 
     places = here()

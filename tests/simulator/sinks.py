@@ -63,7 +63,7 @@ class Shelf:
 def append_batch(
     shelf: Shelf, appender: Appender, seq: int, attempt: str, rows: Sequence[Emission], last_published: int
 ) -> None:
-    """Append a batch in place of `sinks.table.append.append_batch`: a version that moved meanwhile is a
+    """Append a batch in place of `sinks.table.sink.append_batch`: a version that moved meanwhile is a
     conflict.
     """
     effect, table = shelf.world.effect, shelf.table(appender.application)

@@ -28,7 +28,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
     return that attempt.
 
     `open_session` gets the largest number of records of the batch, and returns a Spark session. Raises
-    LeaseHeld, Fenced, and what `check_still_there`, `compact_overdue` and `engine.batch` raise; then nothing
+    LeaseHeld, Fenced, and what `check_still_there`, `compact_overdue` and `spark.batch` raise; then nothing
     is visible and no offset has moved. For the first batch it also raises LakeDamaged, if the folder has
     tables that tidegate did not make.
     """

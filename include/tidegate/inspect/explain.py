@@ -58,7 +58,7 @@ def explain(
         open_session: Number of records -> Spark session.
 
     Raises SettingsInvalid if the batch, offsets, stage or key does not exist; OffsetsLost if Kafka no longer
-    has the records; and what `engine.explain` raises.
+    has the records; and what `spark.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
     # all checks first: starting Spark takes seconds

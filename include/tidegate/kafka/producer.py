@@ -291,7 +291,7 @@ class TransactionalProducer:
         self._client.begin_transaction()
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Queue a batch of messages (see `broker.messages`); the key of each message decides its
+        """Queue a batch of messages (see `kafka.messages`); the key of each message decides its
         partition.
         """
         produce = self._client.produce

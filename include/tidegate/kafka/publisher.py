@@ -42,7 +42,7 @@ from tidegate.kafka.properties import DELIVERY_TIMEOUT, TRANSACTION_TIMEOUT
 _OVERHEAD_BYTES = 1_000
 """An upper limit for the header of a batch of records."""
 Messages = Callable[[int], Iterator[pa.RecordBatch]]
-"""A function that returns a batch's messages from the n-th on, in a fixed order: see `broker.messages`."""
+"""A function that returns a batch's messages from the n-th on, in a fixed order: see `kafka.messages`."""
 RequireCommitted = Callable[[int, Callable[[str], bool]], None]
 """A function that raises LedgerMismatch unless the predicate is true of the name of the batch's attempt."""
 

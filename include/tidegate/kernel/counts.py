@@ -99,3 +99,17 @@ def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
         counts["record-lateness-count"] += len(lateness)
         counts["record-lateness-sum"] += pc.sum(lateness).as_py()
         counts.include({"record-lateness-max": pc.max(lateness).as_py()})
+
+
+def count_emissions(value: pa.Array, reason: pa.Array, counts: Counts) -> None:
+    """Count emissions, in all, by reason, and those that are deletions.
+
+    Args:
+        value: The emitted values; null is a deletion.
+        reason: One reason per emission.
+        counts: Gets the numbers.
+    """
+    counts["emitted"] += len(value)
+    counts["emitted-tombstones"] += value.null_count
+    for tally in pc.value_counts(reason).to_pylist():
+        counts["emitted." + tally["values"]] += tally["counts"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.columns import Keys
-from tidegate.kernel.counts import Counts
+from tidegate.kernel.counts import Counts, count_emissions
 from tidegate.kernel.ordering import last_where, row_numbers, starts, turns_of
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import EMISSION, REFUSED, STATE, TRACE, Ints, Mask, fill
@@ -270,12 +270,8 @@ def emission_rows(
     number = len(emitted.row)
     if not number:
         return
-    counts["emitted"] += number
-    counts["emitted-tombstones"] += emitted.value.null_count
     reason = pa.repeat(emitted.reason, number) if isinstance(emitted.reason, str) else emitted.reason
-    counts.include(
-        {"emitted." + tally["values"]: tally["counts"] for tally in pc.value_counts(reason).to_pylist()}
-    )
+    count_emissions(emitted.value, reason, counts)
     columns = _row_columns(keys, emitted.row) | turns_of(keys.values, emitted.cause)
     if emitted.window is not None:
         columns |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}

@@ -59,7 +59,7 @@ class TaskOutput(Protocol):
     """Takes the kernel's output in one try of one task. Ask for the report after the end."""
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of `core.output_schema`, all of one kind; yield the rows that go on to the next pass."""
+        """Take rows of `kernel.output_schema`, all of one kind; yield those that go on to the next pass."""
 
     def report(self) -> Report:
         """Return the report of all rows."""

@@ -156,7 +156,7 @@ def key_hash(key: Column, *position: Column) -> Column:
 
 
 def kernel_schema(rows: DataFrame, logic: kernel.Stage) -> pa.Schema:
-    """Return `core.input_schema` for such rows.
+    """Return `kernel.input_schema` for such rows.
 
     Args:
         rows: rows of `record_rows`.
@@ -264,7 +264,7 @@ def emission_frame(
 
 
 def _rank() -> Column:
-    """Return `core.RANK` of an emission; null for reports."""
+    """Return `kernel.RANK` of an emission; null for reports."""
     rank = F.struct(*[F.col(field.name) for field in kernel.RANK])
     return F.when(F.col(REPORT).isNull(), rank)
 

@@ -120,7 +120,7 @@ class StateFiles:
 
 
 class StoredState:
-    """A `core.PriorState` from files, one row group of each at a time. Use it as a context manager."""
+    """A `kernel.PriorState` from files, one row group of each at a time. Use it as a context manager."""
 
     def __init__(self, reader: StateReader, rows: pa.Schema, last_hash: int) -> None:
         self._reader = reader
@@ -140,7 +140,7 @@ class StoredState:
         return self._reader.next_bound(up_to)
 
     def take(self, hashes: npt.NDArray[np.int64], up_to: int) -> pa.RecordBatch:
-        """Return the newest state rows as the kernel takes them, as `core.PriorState` requires.
+        """Return the newest state rows as the kernel takes them, as `kernel.PriorState` requires.
 
         Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """

@@ -210,7 +210,7 @@ def _sequence_parts(source: Source) -> SequenceParts | None:
 
 
 def to_json(value: Column | str) -> Column:
-    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`.
+    """Return a struct as JSON text: nulls are written, and times to the microsecond. See `kernel.json_text`.
 
     Example: a struct of `id` 7 and a null `note` is `{"id":7,"note":null}`.
     """

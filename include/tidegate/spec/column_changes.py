@@ -1,7 +1,7 @@
 """Which edits of a stage's columns its state survives: added, removed, widened and renamed columns (see
 docs/edits.md).
 
-An edit never rewrites files of state: their readers convert them to the present columns (`lake.evolution`).
+An edit never rewrites files of state: readers convert them to the present columns (`storage.evolution`).
 This module compares the two pipeline files only, before any state is read.
 """
 

@@ -1,8 +1,8 @@
 """Explicit conversions to timestamps in an expression: each gets a guard against times of day.
 
 Spark reads a text such as '10:30' or 'T10' as that time of the day on which it runs. Literals are refused
-when the file is read (`constants`). Expressions in which Spark converts a text implicitly are refused when
-they are computed (`engine.times_of_day`).
+when the file is read (`faults`). Expressions in which Spark converts a text implicitly are refused when
+they are computed (`spark.semantics`).
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def as_written(fragment: str, expressions: Iterable[str]) -> str:
 def without_conversions(sql: str) -> str:
     """Return the expression with each conversion replaced by a timestamp that needs no conversion of a text.
 
-    `engine.times_of_day` then asks Spark whether it still converts a text implicitly.
+    `spark.semantics` then asks Spark whether it still converts a text implicitly.
 
     Example: `cast(at as timestamp)` becomes `timestamp_millis(length(cast(at as string)))`.
     """
@@ -295,7 +295,7 @@ def _conversions(words: Sequence[lexis.Word]) -> Iterator[_Conversion]:
         last = close - 1
         if word.says("cast", "try_cast") and words[last].says(*TIMESTAMPS) and words[last - 1].says("as"):
             last -= 2
-        elif not word.says(*CONVERSIONS) or _has_comma(words[at + 2 : close]):
+        elif not word.says(*CONVERSIONS) or lexis.has_comma(words[at + 2 : close]):
             continue
         operand = range(words[at + 2].start, words[last].end)
         tries = word.text.lower().startswith("try_")
@@ -310,13 +310,3 @@ def _close(words: Sequence[lexis.Word], opening: int) -> int:
             return at
     # Not closed: other checks refuse the text, so that the result does not matter.
     return len(words) - 1
-
-
-def _has_comma(words: Sequence[lexis.Word]) -> bool:
-    """Return whether the words have a comma outside of brackets: then a call has several arguments."""
-    depth = 0
-    for word in words:
-        depth += word.says("(", "[") - word.says(")", "]")
-        if depth == 0 and word.says(","):
-            return True
-    return False

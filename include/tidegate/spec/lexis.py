@@ -7,6 +7,7 @@ in the text itself, and refuses a text that two parsers could split differently.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate.spec.mistakes import Fault
@@ -187,3 +188,16 @@ def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
             faults.append(Fault(f"{word.text} is called by a quoted or qualified name", fix))
         names.append(word)
     return names, faults
+
+
+def has_comma(words: Iterable[Word]) -> bool:
+    """Return whether the words have a comma outside of brackets: then a call has several arguments.
+
+    Example: it is True for the words of `a, b`, and False for those of `f(a, b)`.
+    """
+    depth = 0
+    for word in words:
+        depth += word.says("(", "[") - word.says(")", "]")
+        if depth == 0 and word.says(","):
+            return True
+    return False

@@ -112,7 +112,7 @@ def _argument_faults(
     # A single word may be a column with that name.
     if len(inside) > 1 and inside[0].says("distinct", "all"):
         return [_DISTINCT]
-    if _has_comma(inside):
+    if lexis.has_comma(inside):
         return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
     # An expression over one record, as in `select`: Spark computes it before the shuffle.
     if faults := check_expression(argument, columns):
@@ -125,15 +125,6 @@ def _argument_faults(
     if takes == "single values" and group(type_) == "nested":
         return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
-
-
-def _has_comma(words: list[lexis.Word]) -> bool:
-    depth = 0
-    for word in words:
-        depth += word.says("(", "[") - word.says(")", "]")
-        if depth == 0 and word.says(","):
-            return True
-    return False
 
 
 def result_type(function: str, argument: str | None, columns: ColumnTypes | None) -> Type | None:

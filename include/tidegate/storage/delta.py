@@ -1,6 +1,6 @@
 """Open Delta tables: those of sinks, of lookups, and tables for other engines.
 
-`path` is a folder or a URI. Access to an object store uses the same settings as the lake: see `lake.store`.
+`path` is a folder or a URI. Access to an object store uses the settings of the lake: see `storage.store`.
 
 Columns of a table and of files to add are compared here, too: which the table lacks, and which are too
 narrow.

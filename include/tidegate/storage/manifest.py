@@ -35,8 +35,8 @@ class DataFile:
         footer_bytes: the length of the footer, which has the SHA-256 `footer_digest`.
         least_hash: the least hash of the keys in the file, `most_hash` the greatest; None if not sorted.
         key_types: for state: the columns of which its keys are texts, with their types (see
-            `engine.key_types`); None: keys are the records' own.
-        aliases: for state: the names of its columns in older files (see `lake.evolution`).
+            `spark.steps`); None: keys are the records' own.
+        aliases: for state: the names of its columns in older files (see `storage.evolution`).
     """
 
     kind: Kind

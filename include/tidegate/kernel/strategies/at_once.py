@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.counts import Counts
+from tidegate.kernel.counts import Counts, count_emissions
 from tidegate.kernel.gate import without_refused
 from tidegate.kernel.ordering import after_first, already_applied, ends, last_where, row_numbers, starts
 from tidegate.kernel.rows import EMISSION, FIRST, RECORD, STATE, fill, least_times
@@ -134,10 +134,7 @@ def _reason(now: pa.StructArray, has_last: pa.BooleanArray) -> pa.StringArray:
 def _emissions(
     schema: pa.Schema, batch: Batch, rows: pa.RecordBatch, reason: pa.StringArray, counts: Counts
 ) -> pa.RecordBatch:
-    for entry in pc.value_counts(reason).to_pylist():
-        counts["emitted." + entry["values"]] += entry["counts"]
-    counts["emitted"] += rows.num_rows
-    counts["emitted-tombstones"] += rows.column("value").null_count
+    count_emissions(rows.column("value"), reason, counts)
     start = starts(rows.column("key"))
     first = last_where(start, start)
     before = pc.max_element_wise(rows.column("time"), least_times(rows, batch))

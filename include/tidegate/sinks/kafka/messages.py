@@ -26,7 +26,7 @@ from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDO
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the emissions from the `skip`-th message on, always in the same order.
 
-    The columns are those of `broker.messages`. If deletions are sent in an envelope, a tombstone follows each
+    The columns are those of `kafka.messages`. If deletions are sent in an envelope, a tombstone follows each
     of them, as with Debezium: a compacted topic removes the key only by a tombstone.
 
     Raises LakeDamaged, LakeUnavailable.

@@ -55,7 +55,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
 
     @abstractmethod
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a batch from the `skip`-th on, with the columns of `broker.messages`.
+        """Yield the messages of a batch from the `skip`-th on, with the columns of `kafka.messages`.
 
         The messages are always the same, in the same order. Raises LakeDamaged, LakeUnavailable.
         """
