@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+_MEMORY = Path("/dev/shm")
+_ENOUGH_BYTES = 8 << 30
+# Brokers, databases and ledgers wait for the disk at each commit, which is a third of the time of many tests.
+# No test takes the power away, so a file system in memory shows the same.
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 # How long an example takes says nothing about what it shows; in CI the same examples run every time.
 settings.register_profile(

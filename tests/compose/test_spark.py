@@ -121,6 +121,7 @@ def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path)
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_server_gets_an_executor_per_worker(cluster: Cluster) -> None:
     words = {**cluster.words, "8091": str(free_port()), "/var/lib/spark/work": str(cluster.folder / "second")}
     second = replace(cluster, words=words)

@@ -14,7 +14,8 @@ from tidegate.errors import SetupFailed
 from tidegate_dev.airflow import AirflowStack
 from tidegate_dev.airflow_client import AirflowClient
 
-pytestmark = pytest.mark.airflow
+# The Airflow of tests/e2e shows in `make test` that the stack starts; `make e2e` asks it for the rest.
+pytestmark = [pytest.mark.airflow, pytest.mark.long]
 
 DAGS = """
 import os

@@ -17,7 +17,7 @@ from tidegate.errors import SetupFailed
 from tidegate.ledger import Stream
 from tidegate_dev.airflow_client import RunEnd
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 
 PIPELINE = """\
 pipeline: {name}
@@ -187,7 +187,6 @@ def runs_of_hours(line: Line, number: int) -> dict[str, str]:
     return {start.isoformat(): run["dag_run_id"] for start, run in zip(starts, runs, strict=True)}
 
 
-@pytest.mark.long
 def test_backfill_create_reads_history_in_order(
     line: Line,
 ) -> None:

@@ -16,6 +16,9 @@ from tidegate.errors import SetupFailed
 
 _POLL_S = 0.25
 _ENDED = ("success", "failed")
+_ANSWER_S = 30
+# A busy machine may let a request wait for longer than that. A second GET changes nothing, unlike a POST.
+_GET_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -166,15 +169,23 @@ class AirflowClient:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            return self._answer(request, _GET_TRIES if method == "GET" else 1)
+        except OSError as error:
+            raise SetupFailed(f"Airflow at {self.url} does not answer: {error}", "Is it running?") from error
+
+    def _answer(self, request: urllib.request.Request, tries: int) -> tuple[int, Any]:
         # urllib would send the request to HTTP_PROXY, which cannot reach this machine's loopback address.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=30) as answer:
+            with opener.open(request, timeout=_ANSWER_S) as answer:
                 return answer.status, _decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _decode(error.read())
-        except OSError as error:
-            raise SetupFailed(f"Airflow at {self.url} does not answer: {error}", "Is it running?") from error
+        except TimeoutError:
+            if tries == 1:
+                raise
+        return self._answer(request, tries - 1)
 
 
 def _decode(raw: bytes) -> Any:
