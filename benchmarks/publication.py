@@ -28,12 +28,13 @@ from tidegate.kafka.producer import BATCH_BYTES
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Plan, Stream
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.storage import Store
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter
+from tidegate.yaml.load import parse_pipeline
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.topics import committed_records
 

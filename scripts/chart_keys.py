@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ import click
 
 from tidegate.cli import cli
 from tidegate.settings import VARIABLES
-from tidegate.spec.json_schema import file_schema
+from tidegate.yaml.json_schema import file_schema
 from tidegate_dev import stack
 
 Schema = Mapping[str, Any]

@@ -16,10 +16,12 @@ from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
 from tidegate.ledger.rows import attempt_out, manifest_out, plan_out
-from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
+from tidegate.model.compiled import compile_pipeline
+from tidegate.model.pipeline import Pipeline
 from tidegate.storage import attempt_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, manifest_of
+from tidegate.yaml.load import load_pipeline
 
 PIPELINES = REPOSITORY / "include" / "pipelines"
 MINUTE = 60.0

@@ -21,7 +21,8 @@ LAYERS = [
     {"expressions"},
     {"kernel"},
     {"formats"},
-    {"spec"},
+    {"model"},
+    {"yaml"},
     {"ledger", "kafka", "storage"},
     {"settings"},
     {"spark", "sinks", "quality", "scaffold"},
@@ -62,7 +63,7 @@ SINK_MODELS = re.compile(r"tidegate\.sinks(\.KINDS|(\.\w+)?\.(model|registry)(\.
 
 def part_of(module: str) -> str:
     """The part of a module, or of a name in it."""
-    return "spec" if SINK_MODELS.fullmatch(module) else module.split(".")[1]
+    return "model" if SINK_MODELS.fullmatch(module) else module.split(".")[1]
 
 
 @pytest.mark.parametrize("path", modules(PACKAGE), ids=lambda path: str(path.relative_to(PACKAGE)))

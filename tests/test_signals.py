@@ -37,11 +37,11 @@ import os
 import signal
 import time
 from pathlib import Path
-from tests.spec.files import GOOD
+from tests.model.files import GOOD
 from tidegate.spark.errors import translated
 from tidegate.spark.session import open_session
 from tidegate.signals import raise_on_sigterm
-from tidegate.spec import parse_pipeline
+from tidegate.yaml.load import parse_pipeline
 
 raise_on_sigterm()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may have it ignored

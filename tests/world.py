@@ -17,7 +17,8 @@ from tidegate import inspect
 from tidegate.app import App, OpenSession, stream_of
 from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.ledger import Stream
-from tidegate.spec import Pipeline, load_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import load_pipeline
 from tidegate_dev.demo.topics import read_published
 
 if TYPE_CHECKING:

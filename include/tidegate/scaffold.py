@@ -12,10 +12,10 @@ from typing import Any
 
 from tidegate.errors import SettingsInvalid
 from tidegate.kernel import STRATEGIES
+from tidegate.model.columns import Column, parse_columns, parse_type
+from tidegate.model.names import RESERVED, quote
 from tidegate.sinks.registry import MODELS
-from tidegate.spec import parse_pipeline
-from tidegate.spec.columns import Column, parse_columns, parse_type
-from tidegate.spec.names import RESERVED, quote
+from tidegate.yaml.load import parse_pipeline
 
 WAYS = {name: kind.sample for name, kind in sorted(STRATEGIES.items()) if kind.sample is not None}
 """Ways to emit that a new pipeline can begin with -> its stage and its case."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tidegate.errors import SettingsInvalid
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
-from tidegate.spec.connection import Connection
+from tidegate.model.connection import Connection
 
 DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)

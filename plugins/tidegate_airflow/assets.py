@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 
-from tidegate.spec import OWN_ASSETS, asset_uri
+from tidegate.model.schedule import OWN_ASSETS, asset_uri
 from tidegate_airflow.connections import run_step
 from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.triggers import read_request

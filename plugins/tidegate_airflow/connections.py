@@ -42,7 +42,8 @@ from tidegate.errors import SettingsInvalid
 if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.ledger import Stream
-    from tidegate.spec import Connection, Pipeline
+    from tidegate.model.connection import Connection
+    from tidegate.model.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 KAFKA_CONNECTION = "tidegate_kafka"

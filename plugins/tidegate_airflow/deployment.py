@@ -15,12 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.spec import AirflowSettings, Defaults, Scheduling, SparkPlacement
+from tidegate.model.airflow import AirflowSettings, SparkPlacement
+from tidegate.model.pipeline import Scheduling
+from tidegate.yaml.load import Defaults
 from tidegate_airflow.failures import condition_label, failure_message
 from tidegate_airflow.notify import PlainCallback, call, plain_callback
 
 if TYPE_CHECKING:
-    from tidegate.spec.airflow import Callback
+    from tidegate.model.airflow import Callback
 
 SPARK_CONNECTION = "spark_default"
 

@@ -25,16 +25,10 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid
+from tidegate.model.pipeline import Pipeline, Scheduling
+from tidegate.model.schedule import AssetSchedule
 from tidegate.settings import Settings
-from tidegate.spec import (
-    AssetSchedule,
-    Pipeline,
-    Scheduling,
-    legible_scheduling,
-    load_defaults,
-    load_pipeline,
-    load_pipelines,
-)
+from tidegate.yaml.load import legible_scheduling, load_defaults, load_pipeline, load_pipelines
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.connections import require_absolute_home

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.spec.airflow import Callback
+    from tidegate.model.airflow import Callback
 
 PlainCallback = str | dict[str, Any]
 """A callback that a serialized DAG can store: `module:name`, or `{"notifier": "module:Class", "with": …}`."""

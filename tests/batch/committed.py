@@ -18,10 +18,12 @@ from tidegate.batch import publish_batch
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
 from tidegate.ledger.rows import manifest_out
-from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
+from tidegate.model.compiled import compile_pipeline
+from tidegate.model.pipeline import Pipeline
 from tidegate.storage import datafile
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, Kind, Manifest, manifest_of
+from tidegate.yaml.load import load_pipeline
 
 PIPELINE = """\
 pipeline: visitors

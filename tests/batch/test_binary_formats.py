@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+import yaml
 from tests.registry import RegistryServer, running_registry
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml
 from tests.world import NOW_MS, World
 from tidegate import quarantine
 from tidegate.errors import TopicMissing

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import fastavro
 import pytest
-import yaml
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+import yaml
 from kafka import KafkaConsumer, TopicPartition
 from tests.formats.test_writing import message_class
 from tests.registry import RegistryServer, running_registry

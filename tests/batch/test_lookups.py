@@ -18,8 +18,9 @@ from tidegate.batch import compute_batch
 from tidegate.batch.lookups import check_lookup_tables, pinned_lookups, pinned_tables
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
 from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.lookups import DeltaVersion, StateVersion
-from tidegate.spec import Pipeline, parse_pipeline
+from tidegate.yaml.load import parse_pipeline
 
 
 @pytest.fixture

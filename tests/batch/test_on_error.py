@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
+import yaml
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.errors import RecordFailed

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-import yaml
 
+import yaml
 from tests.world import NOW_MS, World
 from tidegate.batch.suites import stage_facts
 from tidegate.ledger.planned import planned_pipeline

@@ -15,7 +15,8 @@ from tidegate.cli.batch import report_rows
 from tidegate.errors import LateExceeded, QuarantineExceeded
 from tidegate.ledger import Attempt, ManifestRef, Plan
 from tidegate.ledger.report import BatchReport, batch_report
-from tidegate.spec import compile_pipeline, load_pipeline
+from tidegate.model.compiled import compile_pipeline
+from tidegate.yaml.load import load_pipeline
 
 COUNTS = {
     "": {"read": 90, "exploded": 10, "quarantined": 3, "expired-window-record-drop": 7},

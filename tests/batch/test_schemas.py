@@ -19,7 +19,9 @@ from tidegate.formats.schemas import RecordSchema
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.ledger import Plan, Stream
-from tidegate.spec import Pipeline, compile_pipeline, parse_pipeline
+from tidegate.model.compiled import compile_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import parse_pipeline
 
 SCHEMA = {"type": "record", "name": "Stock", "fields": [{"name": "id", "type": "long"}]}
 WIDER: dict[str, Any] = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "n", "type": "int", "default": 0}]}  # type: ignore[misc]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from click.testing import CliRunner
 from deltalake import write_deltalake
 
+import yaml
 from kafka import KafkaConsumer, TopicPartition
 from tests.world import NOW_MS, World
 from tidegate import inspect

@@ -13,7 +13,7 @@ from benchmarks.events import Load, draw, timestamp_ms, value, wide_value
 from benchmarks.jobs import AVAILABILITY, BATCHES, RATE_LIMIT, SUMS, WINDOWS, Job
 from benchmarks.place import write_pipeline
 
-from tidegate.spec import load_pipeline
+from tidegate.yaml.load import load_pipeline
 
 
 def _products(load: Load) -> Counter[int]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.generations.two_generations import Beside
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
-from tidegate.spec import load_pipeline
+from tidegate.yaml.load import load_pipeline
 
 
 @pytest.fixture

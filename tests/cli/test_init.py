@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tidegate.cli import cli
 from tidegate.cli.output import INSTANTS, iso_instant
-from tidegate.spec import load_pipeline
+from tidegate.yaml.load import load_pipeline
 
 ANSWERS = ("in", "orderId string, quantity int", "orderId", "threshold", "sql")
 FLAGS = ("--topic", "in", "--columns", "a string, b int", "--key", "", "--emit", "change", "--sink", "kafka")

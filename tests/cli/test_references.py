@@ -9,7 +9,7 @@ import pytest
 
 from tests.batch.committed import Committed
 from tests.cli.test_commands import tidegate
-from tests.spec.files import GOOD, edited
+from tests.model.files import GOOD, edited
 
 pytestmark = pytest.mark.process
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
-import yaml
 
+import yaml
 from tests.compose.model import (
     ENV_EXAMPLE,
     OURS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidegate.spark.cases import differences
-from tidegate.spec import load_cases
+from tidegate.yaml.cases import load_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

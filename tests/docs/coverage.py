@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, Phase, find, settings
 
 from tests.kernel.model import strategies
 from tidegate.errors import PipelineInvalid
-from tidegate.spec import Stage, load_cases, parse_case_pipeline
+from tidegate.model.stage import Stage
+from tidegate.yaml.cases import load_cases
+from tidegate.yaml.load import parse_case_pipeline
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "semantics.md"

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli import cli
-from tidegate.spec import Connection, load_defaults
+from tidegate.model.connection import Connection
+from tidegate.yaml.load import load_defaults
 
 if sys.version_info >= (3, 11):
     import tomllib

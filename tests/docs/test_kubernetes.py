@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from scripts.chart_keys import CHECKED, PAGE, check_defaults, check_schema, page_files, paths_of
 
+import yaml
 from tests.compose.model import services
 from tidegate.kafka.config import KafkaConfig
 from tidegate.settings import VARIABLES

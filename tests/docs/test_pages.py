@@ -12,11 +12,11 @@ from tests.storage.files_for_tests import row
 from tests.storage.tables_for_tests import catch_up, change_of, duck, scan, shared_table, written
 from tidegate.cli import cli
 from tidegate.sinks.sql.layout import Target
-from tidegate.spec import parse_case_pipeline, parse_pipeline
-from tidegate.spec.grammar import EXAMPLES
-from tidegate.spec.tree import read
 from tidegate.storage.store import Store
 from tidegate.storage.tables import newest_rows_sql
+from tidegate.yaml.grammar import EXAMPLES
+from tidegate.yaml.load import parse_case_pipeline, parse_pipeline
+from tidegate.yaml.tree import read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EMIT, SINKS, STORAGE = ((DOCS / f"{name}.md").read_text() for name in ("emit", "sinks", "storage"))

@@ -18,7 +18,7 @@ from scripts.site_hooks import mended
 
 from tidegate.cli import cli
 from tidegate.settings import VARIABLES
-from tidegate.spec.grammar import EXAMPLES
+from tidegate.yaml.grammar import EXAMPLES
 
 pytestmark = pytest.mark.process
 

@@ -12,11 +12,12 @@ import pytest
 from tests.seeded import Seeded
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Attempt
-from tidegate.spec import load_pipeline, with_suites
+from tidegate.model.planned import with_suites
 from tidegate.storage import attempt_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of
 from tidegate.storage.schema import outbox_schema
+from tidegate.yaml.load import load_pipeline
 
 NAME, SEQ = "prices", 13
 ALERTS = '''\

@@ -16,9 +16,9 @@ from tidegate.expressions.columns import column_of
 from tidegate.expressions.rows import Tree, compiled
 from tidegate.expressions.types import ColumnTypes
 from tidegate.expressions.values import Unfit
-from tidegate.spec.arrow import arrow_type
-from tidegate.spec.columns import parse_columns, parse_type
-from tidegate.spec.condition import read_expression
+from tidegate.model.arrow import arrow_type
+from tidegate.model.columns import parse_columns, parse_type
+from tidegate.model.condition import read_expression
 
 A: Tree = ("column", "a")
 B: Tree = ("column", "b")

@@ -10,8 +10,8 @@ import pytest
 
 from tests.expressions.conditions import COLUMNS, RandomCondition, random_row
 from tidegate.expressions import Condition
-from tidegate.spec.columns import parse_columns, parse_type
-from tidegate.spec.condition import parse_condition
+from tidegate.model.columns import parse_columns, parse_type
+from tidegate.model.condition import parse_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

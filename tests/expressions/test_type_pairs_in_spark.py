@@ -14,8 +14,8 @@ import pytest
 from tidegate.expressions.rows import compiled
 from tidegate.expressions.types import ColumnTypes, Typed
 from tidegate.expressions.values import Unfit
-from tidegate.spec.columns import parse_type
-from tidegate.spec.condition import read_expression
+from tidegate.model.columns import parse_type
+from tidegate.model.condition import read_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -12,9 +12,9 @@ from tests.expressions.conditions import COLUMNS, RandomCondition
 from tidegate.expressions import Tree, rows
 from tidegate.expressions.types import ColumnTypes, Unfitting
 from tidegate.expressions.typing import OPERATIONS, typed_condition
-from tidegate.spec import lexis
-from tidegate.spec.columns import parse_columns, parse_type
-from tidegate.spec.condition import NAMES, parse_condition, read_expression
+from tidegate.model import lexis
+from tidegate.model.columns import parse_columns, parse_type
+from tidegate.model.condition import NAMES, parse_condition, read_expression
 
 TYPES: ColumnTypes = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
 

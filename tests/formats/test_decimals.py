@@ -21,7 +21,8 @@ from tidegate.formats.avro.write import avro_writer
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.cases import against_expectation
-from tidegate.spec import CaseRecord, load_cases, parse_case_pipeline, parse_input
+from tidegate.yaml.cases import CaseRecord, load_cases, parse_input
+from tidegate.yaml.load import parse_case_pipeline
 
 _WIDE = Context(prec=100)
 _LARGEST = 10**38 - 1

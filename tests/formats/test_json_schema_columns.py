@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.formats.json.schema import json_schema_columns, parse_json_schema
 from tidegate.formats.schemas import SchemaFault
-from tidegate.spec.arrow import type_of
+from tidegate.model.arrow import type_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 TEXT = {"type": "string"}

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from tests.fuzz.schemas import KINDS
 from tests.fuzz.texts import Texts
 from tidegate.errors import PipelineInvalid
-from tidegate.spec import Pipeline, load_pipeline
-from tidegate.spec.json_schema import file_schema
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.json_schema import file_schema
+from tidegate.yaml.load import load_pipeline
 
 _DURATIONS = ("15ms", "1s", "10s", "30s", "1m", "10m", "1h", "2d")
 _NUMBERS = (1, 2, 3, 5, 100, 5_000, 2_147_483_647)

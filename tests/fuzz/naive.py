@@ -14,10 +14,11 @@ from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
 from tidegate.kernel.json_text import encoder
+from tidegate.model.kernel_stages import value_schema
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.case_parts import CaseInput
-from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.kernel_stages import value_schema
-from tidegate.spec.tree import read_exactly
+from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.tree import read_exactly
 
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 """An emission as it can be compared: value, timestamp, window and reason."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from tests.fuzz.schemas import KINDS, damaged, writer_of
 from tidegate.expressions.types import Type
-from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.columns import parse_type
+from tidegate.model.columns import parse_type
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.cases import CaseRecord, Tick
 
 START_MS = 1_767_225_600_000
 _STEPS_MS = (0, 0, 1, 500, 1_000, 9_999, 30_000, 60_000, 3_600_000)

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
-
 from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
 from tests.spark.played import Played
 from tidegate.errors import BufferFull, TidegateError, Transient
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
-from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.tree import read_exactly
+from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.tree import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,10 @@ import pytest
 from tests.fuzz.records import RecordDrawing
 from tests.fuzz.schemas import KINDS, damaged, draw_file
 from tidegate.formats import FrameDecoder, Records
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.source import Source
 from tidegate.spark.steps import record_layout
-from tidegate.spec import Pipeline, Source, load_pipeline
+from tidegate.yaml.load import load_pipeline
 
 FLAT = "id bigint, n int, price decimal(10,2), name string, at timestamp, day date"
 COLUMNS = {

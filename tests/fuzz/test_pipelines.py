@@ -13,7 +13,7 @@ from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.records import COMPUTED, RecordDrawing
 from tests.fuzz.runs import differences, model_of
 from tests.fuzz.schemas import KINDS
-from tidegate.spec import Source
+from tidegate.model.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from tidegate.formats.avro.write import avro_schema
 from tidegate.formats.debezium import envelope_columns
 from tidegate.formats.protobuf.derived import protobuf_schema
 from tidegate.formats.registry import names_of_formats
+from tidegate.formats.schemas import Payload, SinkSchema
 from tidegate.spark.outbox import KeyColumns, MessageValues, hops
-from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))
 WINDOW = {"window_start": pa.int64(), "window_end": pa.int64()}

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
-from tidegate.spec.columns import parse_columns
-from tidegate.spec.grammar import EXAMPLES
+from tidegate.model.columns import parse_columns
+from tidegate.yaml.grammar import EXAMPLES
 
 SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
 TYPES = (*SCALARS, *SCALARS, "timestamp", "smallint", "array<int>", "struct<a:int,b:string>")

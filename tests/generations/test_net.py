@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.generations.two_generations import SINKS, Beside
-from tests.spec.files import made
+from tests.model.files import made
 from tidegate import failpoints, inspect
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
 from tidegate.generations import drop_generation, open_generation

@@ -13,7 +13,7 @@ from tidegate.batch import Outcome, Trigger, check_progress, run_batch
 from tidegate.cli import cli
 from tidegate.generations import compare_generations, promote, rollback
 from tidegate.ledger import Stream
-from tidegate.spec import load_pipeline
+from tidegate.yaml.load import load_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -18,7 +18,9 @@ from tests.kernel.model.strategies import Case
 from tests.kernel.model.values import selected
 from tests.kernel.rows_for_tests import key_hash
 from tidegate import kernel
-from tidegate.spec import Pipeline, kernel_stage, parse_case_pipeline
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import parse_case_pipeline
 
 _COLUMNS = "x double, s string, i bigint, d decimal(20,3), m map<string,double>"
 _SOURCE = {"topics": ["in", "other"], "format": "json", "columns": _COLUMNS}

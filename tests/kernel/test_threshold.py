@@ -15,10 +15,10 @@ from tests.examples import examples
 from tests.kernel.kernel_for_tests import Kernel
 from tests.kernel.model import Batch, Emission, Record
 from tests.kernel.model.strategies import SELECTS, Case, histories
-from tests.spec.files import made
+from tests.model.files import made
 from tidegate import kernel
 from tidegate.kernel.json_text import encoder
-from tidegate.spec import kernel_stage
+from tidegate.model.kernel_stages import kernel_stage
 
 MAX_BYTES = 120
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
+import yaml
 from tests.storage.tables_for_tests import duck, scan
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect, maintenance

@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.secured import CANARY
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
-from tidegate.spec import Connection
+from tidegate.model.connection import Connection
 
 pytestmark = pytest.mark.airflow
 

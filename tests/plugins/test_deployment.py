@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.spec.test_airflow import AIRFLOW
+from tests.model.test_airflow import AIRFLOW
 from tidegate.errors import PipelineInvalid, QualityFailed, SettingsInvalid
 
 pytestmark = pytest.mark.airflow

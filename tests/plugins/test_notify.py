@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.model.files import GOOD, problems
 from tests.plugins.runs import CREATED, CREATED_JSON
-from tests.spec.files import GOOD, problems
 from tidegate.errors import QualityFailed, SettingsInvalid
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
-from tidegate.spec import load_defaults, parse_pipeline
+from tidegate.yaml.load import load_defaults, parse_pipeline
 
 pytestmark = pytest.mark.airflow
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.spec.files import GOOD
+from tests.model.files import GOOD
 
 pytestmark = pytest.mark.airflow
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.spec.files import made
+from tests.model.files import made
+from tidegate.model.quality import QualityCheck
 from tidegate.quality.audit import AuditedRows, audited_rows
-from tidegate.spec import QualityCheck
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.schema import outbox_schema, state_schema
 from tidegate.storage.store import Store

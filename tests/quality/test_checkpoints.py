@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.model.files import made
 from tests.quality.suite_for_tests import rows_of
-from tests.spec.files import made
+from tidegate.model.planned import suite_text, with_checkpoints
+from tidegate.model.quality import QualityCheck
 from tidegate.quality.audit import Audit
 from tidegate.quality.expectations import gx
 from tidegate.quality.gate import check
 from tidegate.quality.suite import parse_suite
-from tidegate.spec import QualityCheck, suite_text, with_checkpoints
 
 ROWS = pa.table({"key": ["a", "b", "c"], "region": ["north", None, "south"], "total": [1, -2, 3]})
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "quality.md"

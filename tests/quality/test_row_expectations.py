@@ -17,8 +17,8 @@ from tests.examples import examples
 from tidegate import kernel
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.gate import NULL_TESTS, TESTS, refusal, without_refused
-from tidegate.spec.arrow import type_of
-from tidegate.spec.row_expectations import suite_rows, with_column_types
+from tidegate.model.arrow import type_of
+from tidegate.model.row_expectations import suite_rows, with_column_types
 
 UTC = timezone.utc
 NOON = datetime(2024, 5, 17, 12, tzinfo=UTC)

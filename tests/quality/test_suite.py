@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tidegate.errors import SettingsInvalid
+from tidegate.model.planned import suite_text
 from tidegate.quality.suite import CORE_TYPES, Severity, parse_suite
-from tidegate.spec import suite_text
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "n"}}
 

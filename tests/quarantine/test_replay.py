@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
+import yaml
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import quarantine
 from tidegate.batch import Outcome

@@ -12,8 +12,9 @@ from tests.sampling import sampled
 from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.scaffold import WAYS, Draft, flow, pipeline_texts
 from tidegate.sinks import KINDS
-from tidegate.spec import load_cases, load_pipeline
-from tidegate.spec.tree import read
+from tidegate.yaml.cases import load_cases
+from tidegate.yaml.load import load_pipeline
+from tidegate.yaml.tree import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 from deltalake import write_deltalake
 
+import yaml
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.storage.delta import open_table, storage_options

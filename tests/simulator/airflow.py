@@ -45,10 +45,10 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Snapshot, Stream
 from tidegate.maintenance.cleaning import remove_history
+from tidegate.model.pipeline import Pipeline
 from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate.recovery import Situation
 from tidegate.recovery.next_batch import accept_gap, drop_plan
-from tidegate.spec import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
 from tidegate_airflow import runs as airflow_runs

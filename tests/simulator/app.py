@@ -24,12 +24,13 @@ from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.recovery import Situation
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import Pipeline, Stage
 from tidegate.storage import Manifest
 
 CHUNK_RECORDS = 2
@@ -217,7 +218,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.app.lease.time": _TIME,
     "tidegate.batch.plan.pinned": lambda _, pipeline: pipeline,
     "tidegate.batch.plan.time": _TIME,
-    "tidegate.spec.sql._parse": grammar.parse,
+    "tidegate.model.sql._parse": grammar.parse,
     "tidegate.batch.pipeline_files.load_pipelines": lambda _: (here().files, []),
     "tidegate.generations.net._written": outputs.written,
     "tidegate.generations.outputs._outboxes": outputs.outboxes,

@@ -21,8 +21,8 @@ from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.quarantine_rules import DeadLetterTopic
 from tidegate.sinks.port import shard_name
-from tidegate.spec import DeadLetterTopic
 
 
 def require(holds: bool, otherwise: str) -> None:

@@ -22,9 +22,9 @@ from tests.simulator.world import Violation, World
 from tidegate import kernel
 from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
 from tidegate.ledger import ManifestRef, Plan, Stream
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
 from tidegate.spark.batch import Before, Computed
-from tidegate.spec import Pipeline
 from tidegate.storage import LedgerMark, Store
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 from tidegate.storage.quarantine_files import QUARANTINE

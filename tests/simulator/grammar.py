@@ -15,10 +15,14 @@ from typing import Any
 import pyarrow as pa
 import sqlglot.errors
 
-from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, kernel_stage, parse_pipeline, sql
-from tidegate.spec import read_compiled as read
-from tidegate.spec.column_changes import Change
-from tidegate.spec.kernel_stages import with_types
+from tidegate.model import sql
+from tidegate.model.column_changes import Change
+from tidegate.model.compatibility import incompatible_changes
+from tidegate.model.compiled import compile_pipeline
+from tidegate.model.compiled import read_compiled as read
+from tidegate.model.kernel_stages import kernel_stage, with_types
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import parse_pipeline
 
 QUOTE = "`"
 _EMITTED = pa.struct([("value", pa.string())])
@@ -51,7 +55,7 @@ def in_todays_words(text: str) -> str:
 
 
 def parse(text: str, *rest: Any) -> Any:
-    """Parse in place of `spec.sql._parse`."""
+    """Parse in place of `model.sql._parse`."""
     if _is_strict() and QUOTE in text:
         raise sqlglot.errors.ParseError("The grammar has grown stricter")
     return _parse(text, *rest)
@@ -63,7 +67,7 @@ def _parsed(text: str, file: str, day: str) -> Pipeline:
 
 
 def parsed(text: str, file: str) -> Pipeline:
-    """Parse a file in place of `spec.parse_pipeline`. Raises PipelineInvalid."""
+    """Parse a file in place of `yaml.load.parse_pipeline`. Raises PipelineInvalid."""
     return _parsed(text, file, *_days)
 
 
@@ -73,7 +77,7 @@ def _read(compiled: str, text: str, label: str, day: str) -> Pipeline:
 
 
 def read_compiled(compiled: str, text: str, label: str) -> Pipeline:
-    """Read a compiled form in place of `spec.read_compiled`."""
+    """Read a compiled form in place of `model.compiled.read_compiled`."""
     return _read(compiled, text, label, *_days)
 
 
@@ -83,14 +87,14 @@ _computable: set[tuple[str, str]] = set()
 
 
 def compiled(pipeline: Pipeline) -> str:
-    """Compile a pipeline in place of `spec.compile_pipeline`."""
+    """Compile a pipeline in place of `model.compiled.compile_pipeline`."""
     if pipeline.text not in _compiled:
         _compiled[pipeline.text] = compile_pipeline(pipeline)
     return _compiled[pipeline.text]
 
 
 def changed(before: Pipeline, after: Pipeline) -> list[Change]:
-    """Return the changes in place of `spec.incompatible_changes`."""
+    """Return the changes in place of `model.compatibility.incompatible_changes`."""
     key = (before.text, after.text, *_days)
     if key not in _changes:
         _changes[key] = incompatible_changes(before, after)

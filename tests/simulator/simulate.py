@@ -19,7 +19,7 @@ from tests.simulator.world import Event, Violation, World
 from tidegate.batch import Trigger
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
-from tidegate.spec import Pipeline
+from tidegate.model.pipeline import Pipeline
 
 _SOURCE = """\
 pipeline: simulated

@@ -13,12 +13,13 @@ from tidegate.batch import check_progress, commit_batch, connections, validate_b
 from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
+from tidegate.model import compiled
+from tidegate.model.pipeline import Pipeline
 from tidegate.recovery import Situation
 from tidegate.recovery.sinks import RestoreProgress
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink
-from tidegate.spec import Pipeline, compiled
 
 ROWS: dict[str, list[tuple[int, str]]] = {}
 """Shard -> batch and key of each emission: what the memory of this process has."""

@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from tidegate import kernel
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
+from tidegate.model.arrow import arrow_type
+from tidegate.model.columns import parse_type
+from tidegate.model.compatibility import incompatible_changes
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, due_rows, stored_schema, to_stored
-from tidegate.spec import Pipeline, incompatible_changes, kernel_stage, parse_case_pipeline
-from tidegate.spec.arrow import arrow_type
-from tidegate.spec.columns import parse_type
 from tidegate.storage.compaction import FoldRule, fold
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.evolution import state_aliases
@@ -23,6 +25,7 @@ from tidegate.storage.layout import attempt_name, snapshot_name
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.state import live_rows
 from tidegate.storage.store import Store
+from tidegate.yaml.load import parse_case_pipeline
 
 Record = tuple[str, Mapping[str, Any] | None]
 """Key, and what the stage takes of the record; None: a tombstone."""

@@ -17,10 +17,11 @@ from tidegate.kafka.records import Slice
 from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import Before, Computation, Computed, compute_batch
 from tidegate.spark.source import KafkaSource, RecordSlice, RecordSource
-from tidegate.spec import CaseRecord, Pipeline
 from tidegate.storage import Lake
+from tidegate.yaml.cases import CaseRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

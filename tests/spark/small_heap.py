@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tidegate.errors import SparkLost
 from tidegate.spark.errors import translated
 from tidegate.spark.session import open_session
-from tidegate.spec import parse_case_pipeline
+from tidegate.yaml.load import parse_case_pipeline
 
 PIPELINE = parse_case_pipeline(
     {

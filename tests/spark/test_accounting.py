@@ -12,7 +12,7 @@ from tidegate import kernel
 from tidegate.errors import CountMismatch
 from tidegate.spark.shuffle import Report, SliceReport, TaskReport
 from tidegate.spark.steps import account_for, passes_of, stage_counts
-from tidegate.spec import parse_case_pipeline
+from tidegate.yaml.load import parse_case_pipeline
 
 READ = SliceReport("in", 0, 0, records=10, rows=10, empty=0, unkeyed=0, time=None)
 """A slice of ten records."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.spec.files import made
+from tests.model.files import made
 from tidegate.spark.case_parts import CaseInput
-from tidegate.spec import CaseRecord, Tick
+from tidegate.yaml.cases import CaseRecord, Tick
 
 SOURCE = made({"emit": {"on": "update"}}).source
 

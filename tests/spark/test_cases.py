@@ -13,8 +13,8 @@ from tests.spark.played import Played, by_place
 from tidegate.errors import TidegateError
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.cases import against_expectation
-from tidegate.spec import Case, CaseRecord, Tick, load_cases
-from tidegate.spec.tree import read_exactly
+from tidegate.yaml.cases import Case, CaseRecord, Tick, load_cases
+from tidegate.yaml.tree import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,12 @@ from tests.spark.stages import CHANGES, COUNTED
 from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange, Plan, Stream
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import Computed, compute_batch
 from tidegate.spark.source import RecordSlice
-from tidegate.spec import CaseRecord, Pipeline, parse_case_pipeline
 from tidegate.storage.store import Store
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

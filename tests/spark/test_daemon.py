@@ -25,7 +25,7 @@ INSTALLED = Path(pyspark.__file__).parent
 def test_workers_import_no_database_client_or_grammar() -> None:
     program = (
         "import sys; from tidegate.spark import decoding, kernel_task, source, written;"
-        "print(*{'sqlalchemy', 'kafka', 'tidegate.spec', 'pydantic', 'pandas'} & sys.modules.keys())"
+        "print(*{'sqlalchemy', 'kafka', 'tidegate.model', 'pydantic', 'pandas'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

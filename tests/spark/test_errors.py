@@ -9,10 +9,11 @@ from grpc import StatusCode
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from tidegate.errors import PipelineInvalid, RecordFailed, SparkLost
+from tidegate.model.conversions import guarded
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.errors import translated
 from tidegate.spark.semantics import require_deterministic
-from tidegate.spec import Pipeline, parse_pipeline
-from tidegate.spec.conversions import guarded
+from tidegate.yaml.load import parse_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

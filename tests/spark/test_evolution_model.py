@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.spark.evolving import Evolving, pipeline_of
-from tidegate.spec import Pipeline
+from tidegate.model.pipeline import Pipeline
 
 CHAINS = (
     ("tinyint", "smallint", "int", "bigint", "decimal(24,3)"),

@@ -11,7 +11,8 @@ from tests.spark.played import GivenRecords, Played
 from tests.spark.stages import CHANGES, COUNTED
 from tidegate.spark.case_run import CaseRun
 from tidegate.spark.explain import TraceEvent, explain_batch
-from tidegate.spec import CaseRecord, parse_case_pipeline
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

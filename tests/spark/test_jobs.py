@@ -9,7 +9,8 @@ import pytest
 
 from tests.spark.played import Played
 from tests.spark.stages import CHANGES, COUNTED
-from tidegate.spec import CaseRecord, parse_case_pipeline
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks
 from tidegate.spark.source import KafkaSlice, KafkaSource, slices_of
-from tidegate.spec import parse_case_pipeline
+from tidegate.yaml.load import parse_case_pipeline
 from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import pytest
 
 from tests.spark.played import Played
 from tidegate.errors import LookupAmbiguous, PipelineInvalid
+from tidegate.model.kernel_stages import value_schema
 from tidegate.spark.batch import Before
 from tidegate.spark.lookups import StateVersion
-from tidegate.spec import CaseRecord, parse_case_pipeline
-from tidegate.spec.kernel_stages import value_schema
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,8 @@ from tidegate.formats.debezium import envelope_columns
 from tidegate.formats.decoded import Reason
 from tidegate.formats.protobuf.derived import protobuf_schema
 from tidegate.formats.protobuf.schema import proto_schema, proto_to_json
+from tidegate.formats.schemas import Payload, SinkSchema
 from tidegate.spark.outbox import KeyColumns, Limits, MessageValues, OutboxFormat
-from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))
 VALUE = pa.struct([("n", pa.int64()), ("t", pa.list_(pa.string()))])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.played import GivenRecords, Played
+from tidegate.model.kernel_stages import SEQUENCE
 from tidegate.spark.explain import TraceEvent, explain_batch
-from tidegate.spec import CaseRecord, parse_case_pipeline
-from tidegate.spec.kernel_stages import SEQUENCE
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tidegate.errors import PipelineInvalid
+from tidegate.model.conversions import as_written, guarded
 from tidegate.spark.semantics import pin_semantics, require_no_conversions
-from tidegate.spec.conversions import as_written, guarded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.spark.batch import Before, Computed, compute_batch
 from tidegate.spark.source import RecordSlice
-from tidegate.spec import parse_case_pipeline
+from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

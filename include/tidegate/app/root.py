@@ -21,21 +21,18 @@ from tidegate.kafka.clusters import KafkaClusters
 from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import python_functions
+from tidegate.model.stage import Stage
+from tidegate.model.trusted import require_trusted
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, SinkContext, open_sinks
-from tidegate.spec import (
-    Pipeline,
-    Stage,
-    load_pipeline,
-    load_pipeline_of_folder,
-    pipeline_files,
-    python_functions,
-    require_trusted,
-)
 from tidegate.storage import Lake, Marks, Store, Written, read_manifest, write_manifest
 from tidegate.storage.evolution import NO_ALIASES, Aliases, state_aliases
 from tidegate.storage.manifest import DataFile, Manifest
+from tidegate.yaml.folder import pipeline_files
+from tidegate.yaml.load import load_pipeline, load_pipeline_of_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

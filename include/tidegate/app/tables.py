@@ -15,8 +15,8 @@ from tidegate.app.lease import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.ledger import ManifestRef, Snapshot, Stream
-from tidegate.spec import Pipeline
-from tidegate.spec.kernel_stages import state_stages
+from tidegate.model.kernel_stages import state_stages
+from tidegate.model.pipeline import Pipeline
 from tidegate.storage import DataFile, Lake, Manifest
 from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import Kind

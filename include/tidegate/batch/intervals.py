@@ -16,7 +16,7 @@ from tidegate.app.root import App
 from tidegate.batch.offsets import Ends, offsets_at
 from tidegate.batch.trigger import Trigger
 from tidegate.ledger import Head, LedgerReader, Plan, Run, Stream
-from tidegate.spec import Pipeline
+from tidegate.model.pipeline import Pipeline
 
 _SEPARATOR = "#"
 """Airflow's default `allowed_run_id_pattern` does not allow it, so no run's own id contains it."""

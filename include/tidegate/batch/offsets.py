@@ -14,7 +14,7 @@ from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerIn
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import EpochEnd
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
-from tidegate.spec import Source
+from tidegate.model.source import Source
 
 Partition = tuple[str, int]
 Ends = Mapping[Partition, int]

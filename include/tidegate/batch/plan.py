@@ -42,8 +42,9 @@ from tidegate.batch.warnings import old_record_warnings, stalled_in
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.compiled import compile_pipeline
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import Pipeline, compile_pipeline
 
 logger = logging.getLogger(__name__)
 _BUFFERED = ("held", "suppression-buffer-records")

@@ -13,7 +13,8 @@ from tidegate.batch.trigger import Trigger
 from tidegate.batch.validate import Check, validate_batch
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
-from tidegate.spec import Connection, Pipeline
+from tidegate.model.connection import Connection
+from tidegate.model.pipeline import Pipeline
 
 
 def run_batch(

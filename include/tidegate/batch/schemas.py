@@ -9,8 +9,8 @@ from tidegate.formats.schemas import SchemaFault, SourceSchemas, WriterSchema
 from tidegate.kafka.registry import SchemaRegistry, SubjectVersion
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import Pipeline
-from tidegate.spec.schemas import Registry
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.schemas import Registry
 
 PlannedWriters = dict[tuple[str, int], WriterSchema]
 """(subject, version) -> the schema that the previous batch was planned with."""

@@ -17,7 +17,7 @@ from tidegate.batch.offsets import standing_still
 from tidegate.ledger import Attempt, Head, LeasedLedger, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.ledger.records import Times
-from tidegate.spec.kernel_stages import state_stages
+from tidegate.model.kernel_stages import state_stages
 from tidegate.storage import DataFile, attempt_name
 from tidegate.storage.compaction import FoldRule, fold, of_batch
 from tidegate.storage.manifest import manifest_of

@@ -19,18 +19,13 @@ from tidegate import kernel
 from tidegate.app.root import App, batch_named, needed_by, state_after, state_named
 from tidegate.errors import StateGivenUp
 from tidegate.ledger import Attempt, Plan, QualityResult
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import suite_text, with_checkpoints, with_digests, with_suites
+from tidegate.model.quality import QualityCheck
+from tidegate.model.stage import Stage
 from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, Needs, StageFacts, batch_counts
 from tidegate.quality.suite import Severity, Suite, parse_suite
-from tidegate.spec import (
-    Pipeline,
-    QualityCheck,
-    Stage,
-    suite_text,
-    with_checkpoints,
-    with_digests,
-    with_suites,
-)
-from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage import DataFile
 
 log = logging.getLogger(__name__)

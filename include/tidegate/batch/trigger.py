@@ -12,7 +12,7 @@ from tidegate.errors import TriggerInvalid
 from tidegate.kernel import FUTURE_MS
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
-from tidegate.spec import Pipeline
+from tidegate.model.pipeline import Pipeline
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset that is not read any more."""

@@ -23,12 +23,14 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.quality import QualityCheck
+from tidegate.model.quarantine_rules import LateRule, QuarantineRule
+from tidegate.model.trusted import require_trusted_modules
 from tidegate.quality.audit import Audit, AuditedRows, PagePlace, audited_rows
 from tidegate.quality.facts import needs_of
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import Verdict, page_place, verdict_table
-from tidegate.spec import Pipeline, QualityCheck, require_trusted_modules
-from tidegate.spec.quarantine_rules import LateRule, QuarantineRule
 from tidegate.storage.quarantine_files import RowBounds, reason_codes, row_groups
 
 logger = logging.getLogger(__name__)

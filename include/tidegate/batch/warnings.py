@@ -13,8 +13,8 @@ from tidegate.errors import TidegateError
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import OpenTransaction
 from tidegate.ledger import OffsetRange, Stream
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.port import EarliestTimestamp, OpenSink
-from tidegate.spec import Pipeline
 
 STALLED_MS = 300_000
 """Open for longer than this is worth a warning. Producers give up after 1 to 15 minutes, as they are set."""

@@ -16,8 +16,8 @@ from tidegate.batch import (
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
 from tidegate.ledger.report import STEPS
+from tidegate.model.pipeline import Pipeline
 from tidegate.quality.beside import CheckBeside
-from tidegate.spec import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -62,7 +62,7 @@ def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]
     """
     from tidegate.errors import TidegateError  # late, as everything is that help needs not
     from tidegate.settings import Settings
-    from tidegate.spec.folder import pipeline_files
+    from tidegate.yaml.folder import pipeline_files
 
     try:
         folder = Settings.from_environment().pipelines

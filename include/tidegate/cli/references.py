@@ -8,21 +8,22 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.errors import Problem, SettingsInvalid, UserFunctionFailed
-from tidegate.quality.facts import BUILTIN_TYPES
-from tidegate.quality.suite import parse_suite
-from tidegate.settings import Settings
-from tidegate.spec import (
-    Lookup,
-    Pipeline,
-    QualityCheck,
+from tidegate.model.lookup import Lookup
+from tidegate.model.mistakes import did_you_mean, listed
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import (
+    checkpoint_checks,
     python_functions,
+    require_distinct_checks,
     suite_text,
     with_digests,
 )
-from tidegate.spec.mistakes import did_you_mean, listed
-from tidegate.spec.planned import checkpoint_checks, require_distinct_checks
-from tidegate.spec.row_expectations import suite_rows
-from tidegate.spec.tree import Route, Tree, read
+from tidegate.model.quality import QualityCheck
+from tidegate.model.row_expectations import suite_rows
+from tidegate.quality.facts import BUILTIN_TYPES
+from tidegate.quality.suite import parse_suite
+from tidegate.settings import Settings
+from tidegate.yaml.tree import Route, Tree, read
 
 Missing = tuple[Route, str, str]
 """(place in the file, what is missing, the remedy)"""

@@ -1,6 +1,6 @@
 """The functions and casts of an expression, on values that are never null: one row for each.
 
-To add one, add a row here, its types in `expressions.typing`, its name in `spec.condition` and, if Arrow
+To add one, add a row here, its types in `expressions.typing`, its name in `model.condition` and, if Arrow
 computes exactly the same, its form on whole columns in `expressions.columns`.
 """
 

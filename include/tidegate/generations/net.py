@@ -33,9 +33,10 @@ from tidegate.generations.outputs import (
 )
 from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.spark.outbox import KeyColumns
-from tidegate.spec import Pipeline, Stage
 from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of

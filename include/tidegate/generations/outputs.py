@@ -17,7 +17,7 @@ from tidegate.errors import Halted
 from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import planned_pipelines
-from tidegate.spec import Pipeline
+from tidegate.model.pipeline import Pipeline
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.schema import AT, HASH, KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 

@@ -23,7 +23,8 @@ from tidegate.generations.lifecycle import require_generation
 from tidegate.generations.net import net_batch
 from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import AirflowSettings, load_defaults, load_pipelines, stream_in_broken_file
+from tidegate.model.airflow import AirflowSettings
+from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
 _KEY = "approve_promotion"
 logger = logging.getLogger(__name__)

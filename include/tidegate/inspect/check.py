@@ -12,12 +12,15 @@ from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.quality import QualityCheck
+from tidegate.model.stage import Stage
+from tidegate.model.trusted import require_trusted_modules
 from tidegate.quality.audit import Audit, StateRows, audited_rows
 from tidegate.quality.facts import BUILTIN_TYPES, StageFacts, needs_of
 from tidegate.quality.suite import ExpectationSpec, Suite
 from tidegate.quality.verdict import ExpectationResult, Verdict
-from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
-from tidegate.spec.kernel_stages import kernel_stage
 from tidegate.storage import Manifest, Store
 
 Evaluate = Callable[[Audit], Verdict]

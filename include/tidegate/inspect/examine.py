@@ -23,7 +23,8 @@ from tidegate.errors import LakeDamaged, TidegateError, TopicMissing
 from tidegate.inspect.streams import Tried, stream_condition
 from tidegate.ledger import Head, LedgerReader, ManifestRef, Plan, Stream
 from tidegate.ledger.stream_condition import ConditionKind, StreamCondition, Urgency
-from tidegate.spec import Pipeline, with_digests
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import with_digests
 from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import DataFile, Manifest
 

@@ -15,8 +15,10 @@ from tidegate.batch.offsets import is_truncated, planned_epochs
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import Pipeline, python_functions, require_trusted
-from tidegate.spec.kernel_stages import kernel_stage
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import python_functions
+from tidegate.model.trusted import require_trusted
 from tidegate.storage.datafile import read_files
 from tidegate.storage.manifest import Manifest
 from tidegate.storage.state import read_key

@@ -17,13 +17,14 @@ from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.quality.audit import Audit, TableRows, audited_rows
 from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, batch_counts, needs_of
 from tidegate.quality.proposals import Proposal, propose_for_columns, propose_for_stage
 from tidegate.quality.suite import parse_suite
-from tidegate.spec import Pipeline, Stage
-from tidegate.spec.kernel_stages import kernel_stage
-from tidegate.spec.keys import DeduplicateColumns
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.schema import KEY, KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW

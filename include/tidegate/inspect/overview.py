@@ -13,8 +13,8 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Head, Offsets, Stream, StreamStatus
 from tidegate.ledger.report import HistoryEntry, batch_history, lag
 from tidegate.ledger.stream_condition import StreamCondition
+from tidegate.model.document import source_connection
 from tidegate.settings import Settings
-from tidegate.spec.document import source_connection
 
 TIMEOUT_MS = 2_000
 """How long a page waits for a broker that does not answer."""

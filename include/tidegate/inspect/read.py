@@ -14,8 +14,9 @@ from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_aft
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import Pipeline, Stage
-from tidegate.spec.kernel_stages import kernel_stage
+from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.manifest import Kind

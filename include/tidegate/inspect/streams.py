@@ -22,7 +22,8 @@ from tidegate.ledger.stream_condition import (
     derive_condition,
     read_facts,
 )
-from tidegate.spec import Pipeline, load_defaults, load_pipelines, stream_in_broken_file
+from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
 Stamp = tuple[tuple[str, int, int], ...]
 __all__: Sequence[str] = ("Tried", "stream_condition", "troubled_streams")

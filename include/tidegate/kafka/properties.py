@@ -347,7 +347,7 @@ def _callback(name: str) -> Problems:
             f"Set {CALLBACK}, such as {CALLBACK}=shop.kafka:token.",
         )
         return
-    from tidegate.spec.trusted import VARIABLE, is_trusted  # late: Spark's workers need no grammar
+    from tidegate.model.trusted import VARIABLE, is_trusted  # late: Spark's workers need no grammar
 
     module = name.partition(":")[0]
     if not is_trusted(module):

@@ -5,7 +5,7 @@ expectations about nulls, and a NaN counts as null; numbers are compared as in P
 with a double; a pattern is one of `re`, found anywhere in a text. `where` has Spark's meaning instead
 (`expressions`), so expectations are not conditions.
 
-`spec.row_expectations` lists the supported ones, and checks their types.
+`model.row_expectations` lists the supported ones, and checks their types.
 """
 
 from __future__ import annotations

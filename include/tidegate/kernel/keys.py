@@ -18,7 +18,7 @@ def canonical_keys(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Stri
     """Return the text of one column, as `cast(… as string)` gives it; for several, a JSON object in their
     order.
 
-    Null if any of the columns is null. `spec.keys` lists the types that can be keys; days and times must be
+    Null if any of the columns is null. `model.keys` lists the types that can be keys; days and times must be
     in the years 1 to 9999.
 
     Example: columns `id` 7 and `shop` "a" give `{"id":7,"shop":"a"}`.

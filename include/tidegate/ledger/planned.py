@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Plan, Stream
-from tidegate.spec import Pipeline, read_compiled
+from tidegate.model.compiled import read_compiled
+from tidegate.model.pipeline import Pipeline
 
 
 def planned_pipeline(plan: Plan) -> Pipeline:

@@ -129,7 +129,7 @@ class Plan:
         ranges: the offsets that the batch reads.
         topic_ids: topic -> Kafka's id of it at planning.
         spec_text: the text of the pipeline's file.
-        spec_compiled: its compiled form (see `spec.compiled`).
+        spec_compiled: its compiled form (see `model.compiled`).
         drain: the batch reads nothing and emits the buffered values.
         lookups: each lookup table, by its text in the pipeline file, at its version at planning: `{"version":
             n, "id": …}` of a Delta table, or `{"pipeline", "generation", "seq", "stage"}` of a state.

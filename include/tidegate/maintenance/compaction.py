@@ -15,7 +15,7 @@ from tidegate.app.root import App, needed_by, read_manifests, state_named
 from tidegate.errors import Permanent, TidegateError, Transient
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.planned import planned_pipelines
-from tidegate.spec.kernel_stages import state_stages
+from tidegate.model.kernel_stages import state_stages
 from tidegate.storage import DataFile, Manifest, snapshot_name
 from tidegate.storage.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 

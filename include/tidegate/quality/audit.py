@@ -33,7 +33,9 @@ from tidegate.storage.schema import (
 from tidegate.storage.state import StateReader
 
 if TYPE_CHECKING:
-    from tidegate.spec import Pipeline, QualityCheck, Stage
+    from tidegate.model.pipeline import Pipeline
+    from tidegate.model.quality import QualityCheck
+    from tidegate.model.stage import Stage
 
 DELETED = "deleted"
 """Column of emissions: whether the emission is a deletion, whose emitted columns are all null."""
@@ -223,8 +225,8 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
 
 def _declared_type(text: str | None) -> pa.DataType:
     # imported here, since the process that evaluates suites imports this module, and never needs the grammar
-    from tidegate.spec.arrow import arrow_type
-    from tidegate.spec.columns import BadType, parse_type
+    from tidegate.model.arrow import arrow_type
+    from tidegate.model.columns import BadType, parse_type
 
     try:
         return pa.string() if text is None else arrow_type(parse_type(text))

@@ -16,7 +16,7 @@ from typing import Any
 
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.decoded import Explained
-from tidegate.spec.mistakes import did_you_mean
+from tidegate.model.mistakes import did_you_mean
 
 CORE_TYPES = frozenset(
     {

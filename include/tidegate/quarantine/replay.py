@@ -16,9 +16,9 @@ from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION, Reason
 from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, RECORD_FAILED
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
+from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.pipeline import Pipeline
 from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
-from tidegate.spec import Pipeline
-from tidegate.spec.keys import DeduplicateColumns
 from tidegate.storage.quarantine_files import reason_codes
 
 _EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))

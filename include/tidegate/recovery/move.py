@@ -25,8 +25,8 @@ from tidegate.kafka.mirrored import (
 )
 from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
 from tidegate.recovery.remedy import Proposal, Situation
-from tidegate.spec import Pipeline
 
 Checkpoints = Mapping[tuple[int, int], int]
 """(partition, offset in the old topic) -> the offset in the new one, of one topic."""

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Field, StrictBool
 from pydantic import ValidationInfo as Info
 
 from tidegate.formats.schemas import Payload
-from tidegate.spec.connection import Connection
-from tidegate.spec.mistakes import did_you_mean, listed, mistake
-from tidegate.spec.scope import Model, StageScope, scope_of
+from tidegate.model.connection import Connection
+from tidegate.model.mistakes import did_you_mean, listed, mistake
+from tidegate.model.scope import Model, StageScope, scope_of
 
 
 def stage_of(info: Info) -> StageScope:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Plan
-from tidegate.spec import Stage
+from tidegate.model.stage import Stage
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, read_files
 from tidegate.storage.schema import KEY, TIMESTAMP

@@ -18,10 +18,11 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.settings import Settings
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import Pipeline, Stage
 from tidegate.storage import Lake
 
 _PORTS = {"kafka": 9092, "postgresql": 5432}

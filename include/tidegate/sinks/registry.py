@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Union
 from pydantic import AfterValidator, Field
 from pydantic import ValidationInfo as Info
 
+from tidegate.model.mistakes import mistake
+from tidegate.model.scope import scope_of
 from tidegate.sinks import KINDS
 from tidegate.sinks.model import SinkModel
-from tidegate.spec.mistakes import mistake
-from tidegate.spec.scope import scope_of
 
 MODELS: dict[str, type[SinkModel]] = {
     kind: import_module(f"tidegate.sinks.{kind}.model").MODEL for kind in KINDS

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.ledger.records import Plan
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.decoding import (
     Decoding,
     SliceReader,
@@ -75,7 +76,6 @@ from tidegate.spark.steps import (
     unpacked,
 )
 from tidegate.spark.written import AttemptFiles, WrittenOutput
-from tidegate.spec import Pipeline
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 

@@ -17,13 +17,14 @@ from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
+from tidegate.model.source import Source
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, numbered_by_key
 from tidegate.spark.shuffle import Place, Times, times_before
 from tidegate.spark.state import stored_schema, to_kernel, to_stored
 from tidegate.spark.steps import record_layout
-from tidegate.spec import CaseRecord, Source, Tick
-from tidegate.spec.tree import read_exactly
 from tidegate.storage.schema import entry_columns, newest_rows
+from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.tree import read_exactly
 
 _LATEST_MS = 2**62
 """The end of the future without a clock, in epoch ms: windows and timers after it may have no number."""

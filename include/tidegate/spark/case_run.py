@@ -20,6 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.model.lookup import Lookup
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.case_parts import CaseInput, Cut, Outcome, Span, StageRun, StreamTimes
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import complete, forwarded
@@ -40,8 +42,7 @@ from tidegate.spark.steps import (
     source_keys,
     typed,
 )
-from tidegate.spec import CaseRecord, Pipeline, Tick
-from tidegate.spec.lookup import Lookup
+from tidegate.yaml.cases import CaseRecord, Tick
 
 Rows = Sequence[Mapping[str, Any]]
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names)]

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import TidegateError
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.planned import suite_text, with_suites
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.case_run import CaseRun
-from tidegate.spec import Case, Pipeline, suite_text, with_suites
-from tidegate.spec.tree import exact_text
+from tidegate.yaml.cases import Case
+from tidegate.yaml.tree import exact_text
 
 
 def with_quarantine_suites(pipeline: Pipeline, folder: Path) -> Pipeline:

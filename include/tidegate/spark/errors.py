@@ -45,7 +45,7 @@ from tidegate.errors import (
 from tidegate.spark.source import KafkaSource
 
 if TYPE_CHECKING:
-    from tidegate.spec import Pipeline
+    from tidegate.model.pipeline import Pipeline
 
 # Signs of Spark's own folders and of tables that lookups read: tasks raise typed errors for what they write.
 _STORAGE = ("No space left", "Permission denied", "Read-only file system", "AccessDenied")
@@ -274,7 +274,7 @@ def _from_text(text: str, pipeline: Pipeline) -> TidegateError | None:
 
 def _expression_failed(says: str, text: str, pipeline: Pipeline) -> RecordFailed:
     """Return the error of an expression. Spark computes whole batches, and does not name the record."""
-    from tidegate.spec.conversions import as_written  # late: workers, which have no grammar, import this
+    from tidegate.model.conversions import as_written  # late: workers, which have no grammar, import this
 
     fragment = _FRAGMENT.search(text)
     expressions = [sql for stage in pipeline.stages for sql in (*stage.values.values(), stage.where) if sql]

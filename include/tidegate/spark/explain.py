@@ -16,14 +16,14 @@ from tidegate import kernel
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
+from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import Before, Computation
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import Forwarding, StageOutput, forwarded
 from tidegate.spark.shuffle import TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes
-from tidegate.spec import Pipeline
-from tidegate.spec.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.storage.layout import Lake
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}

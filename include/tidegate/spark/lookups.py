@@ -16,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, TimestampType
 
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.model.lookup import KEY, Lookup
+from tidegate.model.pipeline import Pipeline
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.shuffle import HashRange, Slots
 from tidegate.spark.source import frame_of
-from tidegate.spec import Pipeline
-from tidegate.spec.lookup import KEY, Lookup
 from tidegate.storage.datafile import stored_schema
 from tidegate.storage.delta import delta_errors, file_system, open_table
 from tidegate.storage.evolution import NO_ALIASES, Aliases

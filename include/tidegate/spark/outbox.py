@@ -38,8 +38,9 @@ from tidegate.storage.schema import (
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import Plan
+    from tidegate.model.pipeline import Pipeline
+    from tidegate.model.stage import Stage
     from tidegate.spark.steps import KeyTypes
-    from tidegate.spec import Pipeline, Stage
 
 COUNTED = {
     str(Reason.TOO_LARGE): "emitted-too-large",
@@ -261,7 +262,7 @@ class OutboxFormat:
 def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
     """Return how a stage's emissions are written for the sinks that the pipeline declares."""
     # imported late: workers import this module, and do not need the grammar
-    from tidegate.spec import message_columns
+    from tidegate.model.kernel_stages import message_columns
 
     columns = KeyColumns(
         to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))

@@ -17,11 +17,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidegate import formats, kernel
 from tidegate.formats import EMISSION
+from tidegate.model.conversions import guarded
 from tidegate.spark.semantics import require_functions_of_records
 from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.spark.source import spark_types
 from tidegate.spark.steps import KernelPass, KeyTypes, canonical_key, key_columns, to_json
-from tidegate.spec.conversions import guarded
 
 INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
 """`formats.INPUT` in Spark's types."""

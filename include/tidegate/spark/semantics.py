@@ -3,7 +3,7 @@
 A batch is a pure function of its plan. A `spark-defaults.conf`, the conf of an Airflow connection or a
 notebook may change how fast Spark is, but not what it computes. Expressions are refused whose value depends
 on chance, or in which Spark itself converts a text to a timestamp: it takes a time of day as that time of the
-day on which it runs. `spec.conversions` guards a conversion that is written out. If Spark converts a text by
+day on which it runs. `model.conversions` guards a conversion that is written out. If Spark converts a text by
 itself, as in `at > s`, there is nothing to guard.
 """
 
@@ -20,9 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.model import lexis
+from tidegate.model.conversions import with_constants_as_columns, without_conversions
 from tidegate.spark.session import changed
-from tidegate.spec import lexis
-from tidegate.spec.conversions import with_constants_as_columns, without_conversions
 
 PINNED = {
     "spark.sql.ansi.enabled": "true",

@@ -23,17 +23,9 @@ from tidegate import kernel
 from tidegate.errors import CountMismatch, PipelineInvalid, Problem
 from tidegate.expressions.types import INTEGERS, Type
 from tidegate.formats import CsvDialect, RecordLayout, SequenceParts
-from tidegate.spark.shuffle import (
-    REPORT,
-    SLOT,
-    Report,
-    SliceReport,
-    TaskReport,
-)
-from tidegate.spec import Pipeline, Source, Stage
-from tidegate.spec.arrow import arrow_schema
-from tidegate.spec.columns import parse_type
-from tidegate.spec.kernel_stages import (
+from tidegate.model.arrow import arrow_schema
+from tidegate.model.columns import parse_type
+from tidegate.model.kernel_stages import (
     DEDUPLICATION,
     SEQUENCE,
     deduplication_stage,
@@ -41,7 +33,17 @@ from tidegate.spec.kernel_stages import (
     sequence_stage,
     with_types,
 )
-from tidegate.spec.keys import key_fault
+from tidegate.model.keys import key_fault
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.source import Source
+from tidegate.model.stage import Stage
+from tidegate.spark.shuffle import (
+    REPORT,
+    SLOT,
+    Report,
+    SliceReport,
+    TaskReport,
+)
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 

@@ -16,12 +16,13 @@ from tidegate.errors import SetupFailed, TidegateError
 from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger import OffsetRange, Plan, Stream
+from tidegate.model.compiled import compile_pipeline
 from tidegate.spark.batch import Before, compute_batch
 from tidegate.spark.java import archive_path, find_java, probe, training_options
 from tidegate.spark.session import open_session
 from tidegate.spark.source import RecordSlice
-from tidegate.spec import compile_pipeline, parse_pipeline
 from tidegate.storage import Lake
+from tidegate.yaml.load import parse_pipeline
 
 _RECORDS = 1_000
 _PIPELINE = """\

@@ -124,8 +124,8 @@ def outbox_schema(
     Args:
         value: the type of the struct `value`, which is null for a deletion.
         key_columns: the type of the struct of the columns that make the key.
-        payloads: the columns that its sinks send (`spec.Payload.column`); null for a deletion, unless an
-            envelope reports it.
+        payloads: the columns that its sinks send (`Payload.column`); null for a deletion, unless an envelope
+            reports it.
     """
     names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
     types = {**_TYPES, **payloads, VALUE: value, KEY_COLUMNS: key_columns}

@@ -30,8 +30,8 @@ from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
 from tidegate.ledger import QualityResult, Stream
 from tidegate.ledger.ledger import current_ledger
 from tidegate.ledger.stream_condition import ConditionKind
+from tidegate.model.connection import Connection
 from tidegate.settings import Settings
-from tidegate.spec import Connection
 from tidegate_airflow.connections import connection_environment, ledger_environment, require_absolute_home
 from tidegate_airflow.runs import airflow_run_id, ledger_run_id
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.kafka.batches import batch_of, message
-from tests.spec.files import made
+from tests.model.files import made
 from tidegate.errors import RecordTooLarge
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold

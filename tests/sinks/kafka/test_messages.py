@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.spec.files import made
+from tests.model.files import made
 from tidegate.kafka.messages import messages_of
 from tidegate.ledger import Stream
 from tidegate.sinks.kafka.messages import topic_messages

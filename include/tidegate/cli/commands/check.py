@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.inspect import Checked
     from tidegate.ledger import Stream
+    from tidegate.model.quality import QualityCheck
     from tidegate.quality.verdict import ExpectationResult
-    from tidegate.spec import QualityCheck
 
     Check = Callable[[int], list[Checked]]
     Result = tuple[Checked, ExpectationResult]
@@ -97,7 +97,7 @@ def _reported(look: Check, progress: Callable[[str], None], seq: int) -> list[Ch
 def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream) -> tuple[QualityCheck, ...]:
     """Return the checks of the file; of a generation that is given, the checks that were planned last."""
     from tidegate.ledger.planned import planned_pipeline
-    from tidegate.spec import with_checkpoints
+    from tidegate.model.planned import with_checkpoints
 
     if generation is None:
         return with_checkpoints(app.pipeline(pipeline), app.settings.expectations).checks

@@ -62,7 +62,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
     )
     from tidegate.settings import Settings
     from tidegate.spark.java import find_java
-    from tidegate.spec import load_pipelines
+    from tidegate.yaml.load import load_pipelines
 
     yield check("java", lambda: str(find_java()))
     yield check("spark", check_spark_packages)

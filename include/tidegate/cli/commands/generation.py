@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.generations import GenerationDifference, Promoted, SinkDifference
     from tidegate.ledger import Charge, Stream
-    from tidegate.spec import Pipeline
+    from tidegate.model.pipeline import Pipeline
 
 _GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
 _PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
@@ -103,7 +103,7 @@ def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
     written yet.
     """
     from tidegate.ledger import Stream
-    from tidegate.spec import parse_pipeline
+    from tidegate.yaml.load import parse_pipeline
 
     taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
     number = max(taken) + 1
@@ -134,7 +134,7 @@ def _path_of(app: App, pipeline: str) -> Path:
 def list_(pipeline: str | None, as_json: bool) -> None:
     """Show the generations of every pipeline (or PIPELINE): which is in charge, and what of each goes out."""
     from tidegate.app import App, stream_of
-    from tidegate.spec import load_pipelines
+    from tidegate.yaml.load import load_pipelines
 
     app = App.for_reading()
     files = {stream_of(loaded): name for name, loaded in load_pipelines(app.settings.pipelines)[0].items()}

@@ -85,7 +85,7 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
     """
     from tidegate.scaffold import SCHEMA_FILE, Draft, pipeline_texts
     from tidegate.settings import Settings
-    from tidegate.spec.json_schema import file_schema
+    from tidegate.yaml.json_schema import file_schema
 
     draft = Draft(
         name=name,

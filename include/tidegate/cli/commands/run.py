@@ -55,7 +55,7 @@ def _seems_to_have_suite(pipeline: str) -> bool:
     If the guess is wrong, the check only starts later, or for nothing.
     """
     from tidegate.settings import Settings
-    from tidegate.spec.folder import DEFAULTS_FILE
+    from tidegate.yaml.folder import DEFAULTS_FILE
 
     folder = Settings.from_environment().pipelines
     files = (Path(pipeline), folder / f"{pipeline}.yaml", folder / DEFAULTS_FILE)

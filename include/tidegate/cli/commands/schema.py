@@ -15,6 +15,6 @@ def schema(kind: str) -> None:
     A file that begins with `# yaml-language-server: $schema=pipeline.schema.json` is checked while it is
     typed, where that file has what this prints.
     """
-    from tidegate.spec.json_schema import file_schema
+    from tidegate.yaml.json_schema import file_schema
 
     print(json.dumps(file_schema(kind), indent=2, ensure_ascii=False))

@@ -33,7 +33,8 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     from tidegate.spark.case_run import CaseRun
     from tidegate.spark.cases import with_quarantine_suites
     from tidegate.spark.session import open_session
-    from tidegate.spec import load_pipeline, parse_input
+    from tidegate.yaml.cases import parse_input
+    from tidegate.yaml.load import load_pipeline
 
     settings = Settings.from_environment()
     loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
@@ -52,7 +53,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
 
 def _print_lines(rows: Iterable[Any]) -> None:
     """Print one JSON object a line, decimals with all their digits."""
-    from tidegate.spec.tree import exact_text
+    from tidegate.yaml.tree import exact_text
 
     for row in rows:
         print(exact_text(row, ensure_ascii=False))

@@ -67,7 +67,7 @@ def _conditions(
 
 def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:
     """Return whether each stream's newest batch was planned with a file that exists unchanged."""
-    from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
+    from tidegate.yaml.folder import DEFAULTS_FILE, pipeline_files
 
     files = pipeline_files(settings.pipelines)
     texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
@@ -79,7 +79,7 @@ def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream
 
 def _nothing_planned(settings: Settings) -> str:
     """Return a text on why there is nothing to show, and how to begin."""
-    from tidegate.spec.folder import HOW_TO_BEGIN, pipeline_files
+    from tidegate.yaml.folder import HOW_TO_BEGIN, pipeline_files
 
     names = [file.stem for file in pipeline_files(settings.pipelines)]
     if not names:
@@ -128,7 +128,7 @@ def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
     say.
     """
     from tidegate.ledger.report import lag
-    from tidegate.spec.document import source_connection
+    from tidegate.model.document import source_connection
 
     try:
         head = ledger.head(stream)

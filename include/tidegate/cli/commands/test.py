@@ -16,7 +16,7 @@ from tidegate.cli.output import out, show, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.spec import Case
+    from tidegate.yaml.cases import Case
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -33,7 +33,7 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     from tidegate.settings import Settings
     from tidegate.spark.cases import differences, with_quarantine_suites
     from tidegate.spark.session import open_session
-    from tidegate.spec import load_cases
+    from tidegate.yaml.cases import load_cases
 
     began = time.monotonic()
     files = list(_case_files(paths))

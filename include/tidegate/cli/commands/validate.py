@@ -14,7 +14,7 @@ from tidegate.cli.output import out, show, warn
 from tidegate.errors import PipelineInvalid, Problem, SettingsInvalid
 
 if TYPE_CHECKING:
-    from tidegate.spec import Pipeline
+    from tidegate.model.pipeline import Pipeline
 
 
 @click.command()
@@ -24,8 +24,8 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; without FILES, all of the pipelines folder."""
     from tidegate.cli.references import missing_references, unset_connections
     from tidegate.settings import Settings
-    from tidegate.spec import DEFAULTS_FILE, load_pipelines
-    from tidegate.spec.folder import HOW_TO_BEGIN
+    from tidegate.yaml.folder import DEFAULTS_FILE, HOW_TO_BEGIN
+    from tidegate.yaml.load import load_pipelines
 
     settings = Settings.from_environment()
     folder, errors = load_pipelines(settings.pipelines)
@@ -56,7 +56,8 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
 
 def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Problem]]:
     """Return the pipelines of files without mistakes, and the mistakes of the others and of defaults."""
-    from tidegate.spec import DEFAULTS_FILE, load_defaults, load_pipeline
+    from tidegate.yaml.folder import DEFAULTS_FILE
+    from tidegate.yaml.load import load_defaults, load_pipeline
 
     pipelines: dict[Path, Pipeline] = {}
     problems: list[Problem] = []
@@ -73,7 +74,7 @@ def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Probl
 
 def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
     """Return pipeline -> its generations in all files; an empty list if its file has mistakes."""
-    from tidegate.spec import stream_in_broken_file
+    from tidegate.yaml.load import stream_in_broken_file
 
     generations: dict[str, list[Pipeline]] = defaultdict(list)
     for error in errors:

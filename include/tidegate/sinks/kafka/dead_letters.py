@@ -18,11 +18,11 @@ from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import BROUGHT, sizes_of
 from tidegate.kafka.topic_facts import hidden_settings
 from tidegate.ledger import Attempt, Plan
+from tidegate.model.quarantine_rules import DeadLetterTopic
 from tidegate.sinks.kafka.limits import letter_bounds, narrow_size
 from tidegate.sinks.kafka.sink import PublishedTopic
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, TimestampBounds
-from tidegate.spec import DeadLetterTopic
 from tidegate.storage.quarantine_files import POSITION
 
 _HEADER = "tidegate-quarantine-"

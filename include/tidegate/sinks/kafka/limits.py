@@ -21,10 +21,10 @@ from tidegate.errors import RecordTooLarge, TimestampRefused
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import Message, messages_of, sizes_of
 from tidegate.kafka.topic_facts import AFTER, BEFORE, RETENTION, TimestampLimits
+from tidegate.model.stage import Stage
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
-from tidegate.spec import Stage
 
 _BESIDE_BYTES = 2_000
 """Room for the parts of a record beside its value: the key, and the source chain in a header."""

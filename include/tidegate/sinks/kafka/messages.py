@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from tidegate.errors import SchemaRefused, SchemaUnknown
 from tidegate.formats.registry import formats
-from tidegate.formats.schemas import RecordSchema, Unwritable
+from tidegate.formats.schemas import Payload, RecordSchema, SinkSchema, Unwritable
 from tidegate.kafka.registry import SchemaRegistry
+from tidegate.model.kernel_stages import message_columns
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.spec import Payload, Pipeline, SinkSchema, message_columns
 from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 

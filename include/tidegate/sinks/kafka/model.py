@@ -17,18 +17,18 @@ from tidegate.expressions.types import ANY, Type
 from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
-from tidegate.sinks.model import MessageRules, SinkModel, Treatment, not_a_source, stage_of
-from tidegate.spec import names
-from tidegate.spec.arrow import arrow_type
-from tidegate.spec.connection import Connection, qualified
-from tidegate.spec.mistakes import listed, mistake
-from tidegate.spec.schemas import (
+from tidegate.model import names
+from tidegate.model.arrow import arrow_type
+from tidegate.model.connection import Connection, qualified
+from tidegate.model.mistakes import listed, mistake
+from tidegate.model.schemas import (
     message_of,
     require_schema_file,
     schema_path,
 )
-from tidegate.spec.scope import Model, Topic, scope_of
-from tidegate.spec.stage import WINDOW_COLUMNS
+from tidegate.model.scope import Model, Topic, scope_of
+from tidegate.model.stage import WINDOW_COLUMNS
+from tidegate.sinks.model import MessageRules, SinkModel, Treatment, not_a_source, stage_of
 
 BY_REGISTRY = names_of_formats(lambda format_: format_.messages)
 """The formats whose messages begin with the id of a schema in a registry."""

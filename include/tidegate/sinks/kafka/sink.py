@@ -23,6 +23,8 @@ from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.kafka.topic_facts import hidden_settings
 from tidegate.ledger import LeasedLedger, Stream
+from tidegate.model.quarantine_rules import DeadLetterTopic
+from tidegate.model.stage import Stage
 from tidegate.sinks.kafka.evidence import find_progress
 from tidegate.sinks.kafka.limits import (
     check_sizes,
@@ -38,7 +40,6 @@ from tidegate.sinks.kafka.messages import planned_sink, topic_messages
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, EarliestTimestamp, OpenSink, TimestampBounds, topic_dataset
-from tidegate.spec import DeadLetterTopic, Stage
 
 DeclaredTopic = TypeVar("DeclaredTopic", bound=KafkaSink | DeadLetterTopic)
 

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic import ValidationInfo as Info
 
+from tidegate.model import names
+from tidegate.model.connection import Connection, qualified
+from tidegate.model.mistakes import mistake
 from tidegate.sinks.model import SinkModel, stage_of
-from tidegate.spec import names
-from tidegate.spec.connection import Connection, qualified
-from tidegate.spec.mistakes import mistake
 
 SQL_COLUMNS = {
     "key": "the key",

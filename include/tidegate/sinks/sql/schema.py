@@ -33,8 +33,8 @@ from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.kernel.equality import widens
+from tidegate.model.arrow import type_of
 from tidegate.sinks.sql.layout import Layout, Part, Target
-from tidegate.spec.arrow import type_of
 from tidegate.storage.schema import KEY, SOURCE
 
 

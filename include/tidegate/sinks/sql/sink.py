@@ -18,6 +18,7 @@ from tidegate.errors import SinkAhead, SinkUnavailable
 from tidegate.failpoints import failpoint
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
+from tidegate.model.connection import Connection
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink, RequireCommitted, table_dataset
 from tidegate.sinks.sql.database import Database, dialect_of
@@ -32,7 +33,6 @@ from tidegate.sinks.sql.schema import (
     make_or_extend,
     progress,
 )
-from tidegate.spec import Connection
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
 

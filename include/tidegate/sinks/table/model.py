@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic import ValidationInfo as Info
 
+from tidegate.model.mistakes import mistake
+from tidegate.model.scope import scope_of
 from tidegate.sinks.model import SinkModel
-from tidegate.spec.mistakes import mistake
-from tidegate.spec.scope import scope_of
 
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
 _LONGEST_TABLE_PATH = 300  # the ledger stores it as part of the sink's name

@@ -1,0 +1,382 @@
+"""`columns`: the names and types of columns, their former names, and how CSV writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticCustomError
+
+from tidegate.expressions.types import Type
+from tidegate.model import names
+from tidegate.model.mistakes import Fault, did_you_mean, faults_of, listed, mistake, shown
+from tidegate.model.names import check_column, quote, repeated_name
+from tidegate.model.scope import Model, distinct, require_filled, suggest_column
+
+_PLAIN = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+    *("string", "binary", "date", "timestamp", "timestamp_ntz"),
+)
+SCALARS = (
+    {name: name for name in _PLAIN}
+    | {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+    | {"timestamp_ltz": "timestamp"}
+)
+"""Spark's names of types without parameters, and the normal form of each."""
+
+DECIMALS = ("decimal", "dec", "numeric")
+NESTED = ("array", "map", "struct")
+
+REFUSED = {
+    "interval": ("is not stored by Delta", "Use `bigint` with a unit in the column's name."),
+    "void": ("holds nothing", "Name the type that is meant."),
+    "variant": (
+        "cannot be compared",
+        "Name the fields: `struct<a:int>`, or read the whole value: `format: string`.",
+    ),
+    "time": ("is not switched on in Spark 4.1", "Use `string`, or `bigint` for milliseconds."),
+    "char": ("is not kept by Spark outside of tables", "Use `string`."),
+    "character": ("is not kept by Spark outside of tables", "Use `string`."),
+    "varchar": ("is not kept by Spark outside of tables", "Use `string`."),
+    "geometry": ("cannot be read from JSON", "Use `string` or `binary`."),
+    "geography": ("cannot be read from JSON", "Use `string` or `binary`."),
+}
+# Types of other databases and languages -> the type to suggest.
+_ELSEWHERE = (
+    {"text": "string", "str": "string", "uuid": "string", "json": "string", "bytes": "binary"}
+    | {"bool": "boolean", "number": "decimal(38,18)", "float64": "double", "float32": "float"}
+    | {"int8": "bigint", "int4": "int", "int2": "smallint", "int64": "bigint", "int32": "int"}
+    | {"datetime": "timestamp", "timestamptz": "timestamp", "object": "struct<…>", "list": "array<…>"}
+)
+MAX_DEPTH = 30
+
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z0-9_]+)|(?P<mark>[<>(),:]))")
+
+
+class Column(BaseModel):
+    """A column: its name as written, and its type in Spark's normal form, such as `array<bigint>`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    type: str
+
+
+class BadType(Exception):
+    """A text is not a type, or not a list of columns; `fault` has the message and the fix."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
+    """Parse the columns of a DDL text. Returns the usable columns, and all problems.
+
+    >>> parse_columns("id long")
+    ((Column(name='id', type='bigint'),), [])
+    """
+    try:
+        parser = _Parser(list(_tokens(text)))
+        fields = parser.columns()
+    except BadType as error:
+        return (), [error.fault]
+    faults = parser.faults
+    if any(_has_other_keys(parsed) for _, parsed in fields):
+        fix = "Write `map<string,…>`."
+        faults.append(Fault("the keys of a map in JSON are text", fix))
+    if (name := repeated_name(name for name, _ in fields)) is not None:
+        faults.append(
+            Fault(f"the column `{name}` appears twice", "Column names must differ in more than case.")
+        )
+    return tuple(Column(name=name, type=parsed.text) for name, parsed in fields), faults
+
+
+def _has_other_keys(type_: Type) -> bool:
+    """Return whether the type contains a map with keys that JSON cannot have."""
+    if type_.kind == "map" and type_.parts[0].text != "string":
+        return True
+    return any(map(_has_other_keys, (*type_.parts, *(inner for _, inner in type_.fields))))
+
+
+def parse_type(text: str) -> Type:
+    """Parse a single type, such as the type of a column or of a cast. Raises BadType if it is not one.
+
+    >>> parse_type("map<string, long>").text
+    'map<string,bigint>'
+    """
+    parser = _Parser(list(_tokens(text)))
+    result = parser.type(0)
+    parser.expect_end()
+    if parser.faults:
+        raise BadType(parser.faults[0])
+    return result
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    # Each token takes the blanks before it, so those at the end would match none.
+    end = len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if not match:
+            character = text[at:].strip()[:1]
+            raise BadType(Fault(f"{character!r} does not belong here", "Put unusual names into backticks."))
+        yield match.group().strip()
+        at = match.end()
+
+
+@dataclass
+class _Parser:
+    """A recursive-descent parser.
+
+    A problem that ends parsing is raised as BadType, others are added to `faults`.
+    """
+
+    tokens: list[str]
+    at: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def next(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.next
+        self.at += 1
+        return token
+
+    def expect(self, mark: str, after: str) -> None:
+        if self.next != mark:
+            instead = f"not `{self.next}`" if self.next else "but the text ends"
+            raise BadType(
+                Fault(f"after `{after}` comes `{mark}`, {instead}", "Write `name type, name type`.")
+            )
+        self.at += 1
+
+    def expect_end(self) -> None:
+        if self.next:
+            raise BadType(Fault(f"`{self.next}` after the type", "Write the type alone."))
+
+    def columns(self) -> list[tuple[str, Type]]:
+        fields = [self.field(0)]
+        while self.next == ",":
+            self.at += 1
+            fields.append(self.field(0))
+        if self.next.lower() in ("not", "comment", "default", "generated"):
+            name = fields[-1][0]
+            raise BadType(Fault(f"`{name}` has more than a name and a type", f"Leave out `{self.next} …`."))
+        if self.next:
+            raise BadType(Fault(f"`{self.next}` where a comma should be", "Write `name type, name type`."))
+        return fields
+
+    def field(self, depth: int) -> tuple[str, Type]:
+        name = self.name()
+        # Spark writes `name:type` inside of a struct, and people write `name type`; both are read.
+        if self.next == ":":
+            self.at += 1
+        return name, self.type(depth, name)
+
+    def name(self) -> str:
+        token = self.take()
+        if not token or token in "<>(),:":
+            place = f"before `{token}`" if token else "at the end"
+            raise BadType(Fault(f"a column's name is missing {place}", "Write `name type, name type`."))
+        name = token[1:-1].replace("``", "`") if token.startswith("`") else token
+        try:
+            return check_column(name)
+        except PydanticCustomError as error:
+            raise BadType(faults_of(error.context)[0]) from None
+
+    def type(self, depth: int, name: str = "") -> Type:
+        """Parse a type with its parameters.
+
+        `depth` counts the types around it; `name` is the column, for messages.
+        """
+        # The parser recurses per level: without a bound a text could exhaust Python's stack.
+        if depth > MAX_DEPTH:
+            raise BadType(Fault(f"types are nested more than {MAX_DEPTH} deep", "Use `string` inside."))
+        kind = self.take().lower()
+        if kind in SCALARS:
+            return Type(SCALARS[kind], SCALARS[kind])
+        if kind in DECIMALS:
+            return self.decimal()
+        if kind in NESTED:
+            return self.nested(kind, depth)
+        return self.unknown(kind, name)
+
+    def decimal(self) -> Type:
+        # Spark's default for a plain `decimal`.
+        precision, scale = 10, 0
+        if self.next == "(":
+            self.at += 1
+            precision = self.number()
+            if self.next == ",":
+                self.at += 1
+                scale = self.number()
+            self.expect(")", "decimal")
+        if not (1 <= precision <= 38 and scale <= precision):
+            fix = "The first number is 1 to 38 digits in all, the second those after the point."
+            self.faults.append(Fault(f"`decimal({precision},{scale})` does not exist", fix))
+        return Type(f"decimal({precision},{scale})", "decimal")
+
+    def number(self) -> int:
+        token = self.take()
+        if not re.fullmatch(r"[0-9]{1,4}", token):
+            raise BadType(Fault(f"`{token}` is not a number of digits", "Write `decimal(10,2)`."))
+        return int(token)
+
+    def nested(self, kind: str, depth: int) -> Type:
+        self.expect("<", kind)
+        if kind == "struct":
+            return self.struct(depth)
+        parts = [self.type(depth + 1)]
+        if kind == "map":
+            self.expect(",", "map<" + parts[0].text)
+            parts.append(self.type(depth + 1))
+        self.expect(">", kind)
+        return Type(f"{kind}<{','.join(part.text for part in parts)}>", kind, parts=tuple(parts))
+
+    def struct(self, depth: int) -> Type:
+        fields = [self.field(depth + 1)]
+        while self.next == ",":
+            self.at += 1
+            fields.append(self.field(depth + 1))
+        self.expect(">", "struct")
+        if (name := repeated_name(name for name, _ in fields)) is not None:
+            self.faults.append(Fault(f"the field `{name}` appears twice", "Rename or remove one."))
+        # Types are compared by their texts, so these must not depend on how names were quoted.
+        text = ",".join(f"{_plain(name)}:{parsed.text}" for name, parsed in fields)
+        return Type(f"struct<{text}>", "struct", fields=tuple(fields))
+
+    def unknown(self, kind: str, name: str) -> Type:
+        """Note why the type cannot be used, and continue behind it, so that later mistakes are
+        reported, too.
+        """
+        of_column = f" of `{name}`" if name else ""
+        if not kind or kind in "<>(),:":
+            raise BadType(Fault(f"the type{of_column} is missing", "Write `name type, name type`."))
+        self.skip_parameters()
+        if kind in REFUSED:
+            why, fix = REFUSED[kind]
+            self.faults.append(Fault(f"the type{of_column}, `{kind}`, {why}", fix))
+        else:
+            self.faults.append(Fault(f"the type{of_column}, `{kind}`, is unknown", _type_advice(kind)))
+        return Type(kind, kind)
+
+    def skip_parameters(self) -> None:
+        # `interval day to second` is a type of several words.
+        while self.next.lower() in ("day", "hour", "minute", "second", "year", "month", "to"):
+            self.at += 1
+        if self.next == "(":
+            while self.next and self.take() != ")":
+                pass
+
+
+def _type_advice(kind: str) -> str:
+    if spark_type := _ELSEWHERE.get(kind):
+        return f"Did you mean `{spark_type}`?"
+    normal_forms = [*_PLAIN, "decimal", *NESTED]
+    return did_you_mean(kind, [*SCALARS, *DECIMALS, *NESTED], f"Use one of {listed(normal_forms)}.")
+
+
+def _plain(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
+
+
+def _read_character(written: Any) -> Any:
+    if written is not None and not (isinstance(written, str) and len(written) == 1 and written not in "\r\n"):
+        fix = 'Write one character in quotes, such as `";"` or `"\\t"`.'
+        raise mistake(f"{shown(written)} is not one character", fix)
+    return written
+
+
+def _other_than_before(character: str | None, info: Info) -> str | None:
+    # Fields are validated in their order, so only those before this one are in `info.data`.
+    taken = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
+    if taken:
+        raise mistake(f"{character!r} is the {taken[0]} already", "Use another character, or null.")
+    return character
+
+
+class Csv(Model):
+    """The dialect of rows: by default RFC 4180, and an empty field is null."""
+
+    delimiter: Annotated[str, BeforeValidator(_read_character)] = Field(
+        default=",", description="The character between two fields."
+    )
+    quote: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
+        Field(
+            default='"',
+            description="The character around a quoted field, doubled inside of it. Null: there is none.",
+        )
+    )
+    escape: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
+        Field(default=None, description="The character after it is taken literally. Null: there is none.")
+    )
+    null_text: str | None = Field(
+        default="", description="A field that is just this, and not in quotes, is null. Null: no field is."
+    )
+
+
+def read_csv(written: Any, info: Info) -> Any:
+    """Return the options as written, or the defaults of `format: csv`.
+
+    Raises a mistake for another format.
+    """
+    format_ = info.data.get("format")
+    if format_ == "csv":
+        return {} if written is None else written
+    if written is not None and format_ is not None:
+        raise mistake(
+            f"`format: {format_}` has no options of CSV", "Leave `csv` out, or write `format: csv`."
+        )
+    return None
+
+
+def check_fields(columns: Iterable[Column]) -> None:
+    """Raise a mistake for a column of a nested type: a field of CSV is a single value."""
+    for column in columns:
+        if parse_type(column.type).kind in NESTED:
+            message = f"`{column.name}` is {column.type}, and a field of CSV is a single value"
+            raise mistake(message, "Declare it as `string`.")
+
+
+ColumnAliases = Annotated[
+    tuple[Annotated[str, AfterValidator(names.check_column)], ...],
+    BeforeValidator(require_filled),
+    AfterValidator(distinct),
+]
+"""The older names of one column."""
+
+
+def check_aliases(
+    aliases: Mapping[str, tuple[str, ...]], columns: Iterable[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Check that each alias belongs to an existing column, and that no name belongs to two columns.
+
+    Args:
+        aliases: Column -> its older names.
+        columns: The columns that exist; None if they have mistakes, so that nothing can be said about them.
+
+    Returns the aliases. Raises a mistake otherwise.
+
+    Example: `check_aliases({"quantity": ("qty",)}, ["id", "quantity"])`
+    """
+    existing = None if columns is None else [*columns]
+    # Every name, present or former -> the column that has it; a name may belong to one column only.
+    owners = {name: name for name in existing or ()}
+    for column, older in aliases.items():
+        if existing is not None and column not in existing:
+            raise mistake(f"the column `{column}` does not exist", suggest_column(column, existing))
+        for name in older:
+            if (owner := owners.get(name)) is not None:
+                what = "a column itself" if owner == name else f"an older name of `{owner}` already"
+                fix = "Name what the column was called before; a name that is in use belongs to one column."
+                raise mistake(f"`{name}`, an older name of `{column}`, is {what}", fix)
+            owners[name] = column
+    return dict(aliases)

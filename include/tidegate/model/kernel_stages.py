@@ -1,0 +1,242 @@
+"""The stages of a pipeline as the kernel takes them, and the columns of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import pyarrow as pa
+
+from tidegate import kernel
+from tidegate.errors import ConditionFailed
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ANY, ColumnTypes, Type, Unfitting
+from tidegate.expressions.typing import typed_condition
+from tidegate.formats.debezium import envelope_columns
+from tidegate.formats.schemas import Payload
+from tidegate.model.arrow import arrow_type, type_of
+from tidegate.model.columns import parse_type
+from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.row_expectations import with_column_types
+from tidegate.model.stage import WINDOW_COLUMNS, Stage
+from tidegate.sinks.model import SinkModel
+
+_KINDS: dict[str, Literal["plain", "text", "time"]] = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "decimal"), "plain"),
+    "string": "text",
+}
+"""How the kernel counts the bytes of a key column as JSON.
+
+A type that is not listed counts like a time: at least.
+"""
+
+DEDUPLICATION = "_deduplicate"
+"""The name of the deduplication before the first stage.
+
+No stage has it: names of stages begin with a letter.
+"""
+SEQUENCE = "_sequence"
+"""The name of the step before the first stage that drops outdated changes."""
+
+
+def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[kernel.Stage]]:
+    """Return step -> the kernel stages that the pipelines have for it, in the pipelines' order.
+
+    Steps are deduplication, `sequence`, and the stages by name.
+
+    Args:
+        pipelines: Pipelines of one stream, as several of its batches were planned.
+    """
+    stages: dict[str, list[kernel.Stage]] = {}
+    for pipeline in pipelines:
+        if (once := deduplication_stage(pipeline)) is not None:
+            stages.setdefault(DEDUPLICATION, []).append(once)
+        if (in_sequence := sequence_stage(pipeline)) is not None:
+            stages.setdefault(SEQUENCE, []).append(in_sequence)
+        for stage in pipeline.stages:
+            stages.setdefault(stage.name, []).append(kernel_stage(pipeline, stage))
+    return stages
+
+
+def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
+    """Return a stage as the kernel needs it. Only the first stage deduplicates, because records enter there.
+
+    Example: `kernel_stage(pipeline, pipeline.stages[0])`
+    """
+    stage_of_kernel = kernel.Stage(
+        reduce=stage.reduce,
+        emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
+        window=stage.window,
+        where=stage.condition,
+        deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
+        bound=stage.emit.bound,
+        on_error=stage.on_error,
+        expectations=_expectations(pipeline, stage),
+        name=stage.name,
+        unchanged=stage.unchanged,
+        by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
+    )
+    # Asked of the built stage, because only it knows whether it remembers what it emitted.
+    return replace(
+        stage_of_kernel, tells_before=stage_of_kernel.remembers_emitted and _is_enveloped(pipeline, stage)
+    )
+
+
+def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
+    """Return whether a sink of the stage writes envelopes, which contain the value before."""
+    rules = [sink.messages for sink in pipeline.sinks_of(stage)]
+    return any(rule.payload.enveloped for rule in rules if rule is not None)
+
+
+def with_types(stage: kernel.Stage, emitted: pa.StructType, keys: ColumnTypes) -> kernel.Stage:
+    """Return the stage with its conditions and expectations typed for the actual columns.
+
+    A file alone determines the type of an expression only if a condition could have the expression, too. But
+    whether a sum overflows depends on the width of its numbers. The meaning of a condition was fixed when it
+    was compiled, and its text is not read again.
+
+    Args:
+        stage: The kernel's stage.
+        emitted: The actual types of the emitted columns.
+        keys: The actual types of the key's columns.
+
+    Raises ConditionFailed if the types do not fit a condition.
+    """
+    types: ColumnTypes = {field.name: type_of(field.type) for field in emitted}
+    where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
+
+    def retype(condition: Condition, columns: tuple[str, ...]) -> Condition:
+        fields = tuple((name, types[name] or ANY) for name in columns)
+        row = Type(f"struct<{','.join(columns)}>", "struct", fields)
+        return _over(condition, {"old": row, "new": row}, {})
+
+    windowed = stage.window is not None
+    typed = [with_column_types(expectation, types, keys, windowed) for expectation in stage.expectations]
+    expectations = tuple(expectation for expectation in typed if expectation is not None)
+    return replace(stage, where=where, emit=stage.emit.retyped(retype), expectations=expectations)
+
+
+def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[kernel.RowExpectation, ...]:
+    checks = [check for check in pipeline.checks if pipeline.checked_stage(check) == stage]
+    return tuple(expectation for check in checks for expectation in check.row_expectations)
+
+
+def _over(condition: Condition, types: ColumnTypes, keys: ColumnTypes) -> Condition:
+    try:
+        return Condition(condition.text, typed_condition(condition.tree, types, keys))
+    except Unfitting as unfitting:
+        raise ConditionFailed(f"`{condition.text}`: {unfitting.message}", unfitting.fix) from None
+
+
+def deduplication_stage(pipeline: Pipeline) -> kernel.Stage | None:
+    """Return the step before the first stage that emits each value of the `deduplicate` columns once.
+
+    None if the pipeline does not deduplicate by columns. The step uses stream time, also if the stages use
+    the run's clock: by the clock it would forget values before a backlog repeats them.
+    """
+    rule = pipeline.source.deduplicate
+    if not isinstance(rule, DeduplicateColumns):
+        return None
+    return kernel.Stage(kernel.Latest(), kernel.Once(rule.keep_ms), deduplicate="offset")
+
+
+def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
+    """Return the step before the first stage that drops a change that is not later than its key's last one.
+
+    None without a `sequence`. The step ignores positions in the log, and forgets deletions by stream time.
+    """
+    rule = pipeline.source.sequence
+    if rule is None:
+        return None
+    return kernel.Stage(kernel.Latest(), kernel.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
+
+
+def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
+    rule = pipeline.source.deduplicate
+    return "offset" if isinstance(rule, DeduplicateColumns) else rule
+
+
+def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:
+    """Return the parts of the stage's messages beside its columns: the key and window, if a sink
+    wants the key.
+    """
+    rules = [sink.messages for sink in pipeline.sinks_of(stage)]
+    if not any(rule.payload.with_key for rule in rules if rule is not None):
+        return None
+    # With a key of its own, a later stage's columns are no longer the source's, and their kinds unknown.
+    regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
+    columns = () if regrouped else pipeline.source.row_columns
+    # `decimal(10,2)` counts as `decimal`.
+    kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
+    key = tuple(kernel.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
+    return kernel.Envelope(key, stage.window is not None)
+
+
+def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
+    """Return the columns of a sink's emissions; with `with_key`, the key's columns come first.
+
+    A type that the file does not determine is Arrow's null. The grammar refuses such a column for a sink
+    whose messages have a schema.
+    """
+    stage = pipeline.stage_of(sink)
+    own = _emitted(pipeline, stage)
+    if not sink.with_key:
+        return pa.schema(own)
+    before = _keys(pipeline, stage) | (dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
+    # A column of the key that is also emitted has one place, with the emitted value.
+    return pa.schema([(name, type_) for name, type_ in before.items() if name not in own] + list(own.items()))
+
+
+def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa.Schema:
+    """Return the columns that a sink's schema describes.
+
+    Args:
+        pipeline: The pipeline.
+        sink: The sink.
+        payload: Says whether the schema is of keys, of values, or of values in envelopes.
+    """
+    stage = pipeline.stage_of(sink)
+    if payload.is_key:
+        return pa.schema(list(_keys(pipeline, stage).items()))
+    columns = emitted_schema(pipeline, sink)
+    if not payload.enveloped:
+        return columns
+    return envelope_columns(columns, dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
+
+
+def value_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
+    """Return the columns of a stage's values. A type that the file does not determine is Arrow's null.
+
+    Example: `value_schema(pipeline, pipeline.stages[-1]).names`
+    """
+    return pa.schema(list(_emitted(pipeline, stage).items()))
+
+
+def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
+    taken = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
+    return _as_dict(kernel_stage(pipeline, stage).reduce.output_type(taken))
+
+
+def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
+    number = pipeline.stages.index(stage)
+    # A stage without a key inherits the key of the stage before it, back to the source's.
+    if stage.key is None or number == 0:
+        if number:
+            return _keys(pipeline, pipeline.stages[number - 1])
+        columns = {column.name: column.type for column in pipeline.source.row_columns}
+        return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
+    earlier = pipeline.stages[number - 1]
+    # The value's column wins, as in expressions of the stage.
+    types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
+    return {name: types.get(name, pa.null()) for name in stage.key}
+
+
+def _arrow(text: str | None) -> pa.DataType:
+    # `any` may be inside, as in `array<any>`: the whole type is unknown then.
+    return pa.null() if text is None or ANY.text in text else arrow_type(parse_type(text))
+
+
+def _as_dict(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}

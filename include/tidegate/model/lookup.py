@@ -1,0 +1,124 @@
+"""`lookup`: columns that are added to each record from a table, or from the state of another pipeline."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import ValidationInfo as Info
+
+from tidegate.expressions.types import group
+from tidegate.model import names
+from tidegate.model.mistakes import mistake
+from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.stage import WINDOW_COLUMNS, Stage
+
+KEY = "key"
+"""A name in `on`: the record's key as the outbox has it, as one text."""
+
+_STATE = re.compile(r"(?P<pipeline>[a-z][a-z0-9_]{0,99})/(?P<stage>[a-z][a-z0-9_]{0,99})")
+_PATH = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://(?:[A-Za-z0-9_][A-Za-z0-9_.@-]*)?)?(?:/[A-Za-z0-9_][A-Za-z0-9_.=-]*)+"
+)
+
+
+def _check_table(table: str, info: Info) -> str:
+    if (match := _STATE.fullmatch(table)) is not None:
+        # A batch would read the state that it is about to change.
+        if match["pipeline"] == scope_of(info).pipeline:
+            fix = "Use a second stage: it reads what the first one emits."
+            raise mistake(f"`{table}` is the state of this pipeline itself", fix)
+        return table
+    if not _PATH.fullmatch(table):
+        fix = (
+            "Write `pipeline/stage` for another pipeline's state; for a Delta table an absolute path, "
+            "or a URL such as `s3://lake/stores`, without passwords and `..`."
+        )
+        raise mistake("that is not a table", fix)
+    return table
+
+
+def _check_on(name: str, info: Info) -> str:
+    columns = scope_of(info).columns
+    if columns is None:
+        return name
+    if name == KEY:
+        if KEY in columns:
+            fix = "Use another column of the record."
+            raise mistake("`key` is a column of the source, but means the record's key here", fix)
+        return name
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, [KEY, *columns]))
+    type_ = columns[name]
+    if type_ is not None and group(type_) == "nested":
+        raise mistake(f"`{name}` is {type_.text}, and not a single value", "Look up by single values.")
+    return name
+
+
+def _note_column(name: str, info: Info) -> str:
+    scope = scope_of(info)
+    # Spark does not distinguish column names by case.
+    taken = {column.lower(): column for column in (*(scope.columns or ()), *scope.lookups)}
+    if name.lower() in taken:
+        taken_name = taken[name.lower()]
+        owner = "another lookup's" if taken_name in scope.lookups else "the source's"
+        raise mistake(f"`{name}` is {owner} column already", "Take it from one place only.")
+    scope.lookups[name] = None
+    return name
+
+
+class Lookup(Model):
+    """Add columns from the row of `table` whose columns `on` are equal to the record's; null without such a
+    row.
+
+    `table` is `pipeline/stage`, the state of another pipeline's stage, or a Delta table by an absolute path
+    or a URL. A name with one slash is always a state, so a table in the lake needs its full path. The columns
+    of a state are `key`, the stage's columns and, if it has windows, `window_start` and `window_end` in epoch
+    milliseconds.
+    """
+
+    table: Annotated[str, AfterValidator(_check_table)] = Field(
+        description="`pipeline/stage`, another pipeline's state, or path or URL of a Delta table."
+    )
+    on: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_on)], ...],
+        BeforeValidator(require_filled),
+        AfterValidator(distinct),
+    ] = Field(description="Columns that are equal in the record and the row; `key` is the record's key.")
+    columns: Annotated[
+        tuple[Annotated[str, AfterValidator(names.check_column), AfterValidator(_note_column)], ...],
+        BeforeValidator(require_filled),
+    ] = Field(description="The columns that are added, under their names.")
+
+    @property
+    def state(self) -> tuple[str, str] | None:
+        """The pipeline and stage whose state is looked up; None for a Delta table."""
+        match = _STATE.fullmatch(self.table)
+        return (match["pipeline"], match["stage"]) if match else None
+
+    def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
+        """Return the message and the fix if the lookup does not fit a stage; None if it does.
+
+        `on` must identify a single entry of the stage's state, and may name window columns only if the stage
+        has a window.
+        """
+        if stage.emit.bound is not None:
+            what = f"`{self.table}` has an entry for each partition of a key's records: its buffer is bounded"
+            fix = (
+                "Let a stage without a buffer follow in that pipeline (`reduce: latest`), and look that one "
+                "up; or let the buffer have no bound (`when_full: spill`)."
+            )
+            return what, fix
+        windowed = stage.window is not None
+        if windowed and not WINDOW_COLUMNS.keys() & set(self.on):
+            what = f"`{self.table}` has a row for each window of a key, and `on` does not say which"
+            fix = (
+                "Add `window_start` or `window_end` to `on`, as columns of the source; or let a stage "
+                "without a window follow in that pipeline (`reduce: latest`), and look that one up."
+            )
+            return what, fix
+        window_columns = [name for name in WINDOW_COLUMNS if name in (*self.on, *self.columns)]
+        if window_columns and not windowed:
+            return f"`{self.table}` has no windows, and so no `{window_columns[0]}`", "Leave it out."
+        return None

@@ -1,0 +1,275 @@
+"""`reduce`: how a stage folds records into a value: `latest`, `collect`, or aggregates.
+
+`unchanged` says which columns of a record leave the value as it was, such as a large column that a database
+did not log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import ValidationInfo as Info
+
+from tidegate import kernel
+from tidegate.expressions.types import (
+    ANY,
+    BIGINT,
+    DOUBLE,
+    INTEGERS,
+    ColumnTypes,
+    Type,
+    Typed,
+    decimal,
+    digits,
+    group,
+)
+from tidegate.kernel import Aggregate, Aggregates
+from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.reduce.collect import EVENTS, Collect
+from tidegate.kernel.reduce.latest import Latest
+from tidegate.model import lexis, names
+from tidegate.model.condition import expression_type
+from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, listed, mistake, shown
+from tidegate.model.options import Reader, read_as
+from tidegate.model.scope import scope_of
+from tidegate.model.sql import check_expression
+
+WORDS: Mapping[str, kernel.Reduce] = {reduce.word: reduce for reduce in (Latest(), Collect())}
+"""The word in a file -> the reduce; aggregates have names in place of a word."""
+
+_EXAMPLE = f"Write `count(*)`, or one of {listed(FUNCTIONS)} of one expression: `sum(quantity)`."
+_REFUSED = {
+    "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`."),
+    "filter": Fault("`filter` is not used here", "Write `sum(if(condition, x, null))`: nulls are ignored."),
+}
+_DISTINCT = Fault("`distinct` is not used here", "Use `collect_set(x)`, which keeps each value once.")
+
+
+def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, str | None], list[Fault]]:
+    """Parse an aggregate. Returns (function, argument), and all faults; the argument of `count(*)` is None.
+
+    Example: `parse_aggregate("sum(quantity)", columns)` returns `(("sum", "quantity"), [])`.
+    """
+    words, faults = lexis.split(text)
+    if not words:
+        return ("", None), faults
+    function = words[0].text.lower()
+    end = _closing(words)
+    if function not in FUNCTIONS or end is None:
+        return ("", None), [_unshaped(words, function)]
+    faults += [_after(words[end + 1 :])] if end + 1 < len(words) else []
+    inside = words[2:end]
+    if [word.text for word in inside] == ["*"]:
+        return (function, None), faults + _count_only(function)
+    argument = text[words[1].end : words[end].start].strip()
+    faults += _argument_faults(inside, argument, function, columns)
+    return (function, argument), faults
+
+
+def _closing(words: list[lexis.Word]) -> int | None:
+    """Return the position of the parenthesis that closes the one behind the first word; None if
+    there is none.
+    """
+    depth = 0
+    for at, word in enumerate(words[1:], start=1):
+        depth += word.says("(") - word.says(")")
+        if depth == 0:
+            # At position 1 it closes nothing: the text is not a call.
+            return at if at > 1 else None
+    return None
+
+
+def _unshaped(words: list[lexis.Word], function: str) -> Fault:
+    if len(words) > 1 and words[1].says("(") and function not in FUNCTIONS:
+        fix = did_you_mean(function, FUNCTIONS, _EXAMPLE)
+        return Fault(f"`{function}` is not an aggregate that can be used", fix)
+    return Fault("it is not an aggregate", _EXAMPLE)
+
+
+def _after(words: list[lexis.Word]) -> Fault:
+    otherwise = Fault(
+        f"there is `{words[0].text}` behind the aggregate",
+        "Write one aggregate; compute with its result in a later stage's `select`.",
+    )
+    return _REFUSED.get(words[0].text.lower(), otherwise)
+
+
+def _count_only(function: str) -> list[Fault]:
+    return (
+        []
+        if function == "count"
+        else [Fault(f"`{function}(*)` has no argument", f"Write `{function}(quantity)`.")]
+    )
+
+
+def _argument_faults(
+    inside: list[lexis.Word], argument: str, function: str, columns: ColumnTypes | None
+) -> list[Fault]:
+    if not inside:
+        return [Fault(f"`{function}()` has no argument", _EXAMPLE)]
+    # A single word may be a column with that name.
+    if len(inside) > 1 and inside[0].says("distinct", "all"):
+        return [_DISTINCT]
+    if lexis.has_comma(inside):
+        return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
+    # An expression over one record, as in `select`: Spark computes it before the shuffle.
+    if faults := check_expression(argument, columns):
+        return faults
+    type_ = expression_type(argument, columns)
+    takes = FUNCTIONS[function].takes
+    if takes == "numbers" and group(type_) not in ("number", None):
+        fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
+        return [Fault(f"`{function}` takes numbers, not {type_ and type_.text}", fix)]
+    if takes == "single values" and group(type_) == "nested":
+        return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
+    return []
+
+
+def result_type(function: str, argument: str | None, columns: ColumnTypes | None) -> Type | None:
+    """Return the type of an aggregate's result; None if only Spark can tell it.
+
+    Example: `result_type("count", None, {})` is `BIGINT`.
+    """
+    type_ = expression_type(argument, columns) if argument is not None else BIGINT
+    if function == "count":
+        return BIGINT
+    if function.startswith("collect_"):
+        element = type_ or ANY
+        return Type(f"array<{element.text}>", "array", parts=(element,))
+    if type_ is None or function in ("min", "max", "first", "last"):
+        return type_
+    if type_.kind == "decimal":
+        # Spark adds ten digits to the decimals of a sum, four digits and four places to those of an average.
+        size, scale = digits(Typed(("column",), type_))
+        return (
+            decimal(min(38, size + 10), scale)
+            if function == "sum"
+            else decimal(min(38, size + 4), min(38, scale + 4))
+        )
+    # As in Spark: sums of integers of any width are bigint.
+    return BIGINT if function == "sum" and type_.kind in INTEGERS else DOUBLE
+
+
+# as it is read
+
+
+def _read(text: str, info: Info) -> str:
+    _, faults = parse_aggregate(text, scope_of(info).stage.columns)
+    if faults:
+        raise as_mistake(faults)
+    return text
+
+
+def _note(written: Any, info: Info) -> Any:
+    """Note the names of the emitted columns before the aggregates are read, so that later fields can refer to
+    an aggregate that has a mistake without a second message.
+    """
+    stage = scope_of(info).stage
+    stage.collects = None if written is None else written == kernel.Collect.word
+    stage.aggregates = isinstance(written, dict)
+    if isinstance(written, dict):
+        stage.emitted = dict.fromkeys(map(str, written)) if written else None
+    return written
+
+
+def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
+    stage = scope_of(info).stage
+    keys = {key.lower(): key for key in stage.keys or ()}
+    if isinstance(written, str):
+        if WORDS[written].lists_events and EVENTS in keys:
+            fix = "Use another key column: `collect` emits its events under that name."
+            raise mistake(f"`{keys[EVENTS]}` is a key column, and the column that `collect` emits", fix)
+        return WORDS[written]
+    if not written:
+        raise mistake("there is no aggregate", 'Write for example `reduce: {total: "sum(quantity)"}`.')
+    if (name := names.repeated_name(written)) is not None:
+        raise mistake(f"`{name}` appears twice", "Names have to differ in more than case.")
+    if taken := [name for name in written if name.lower() in keys]:
+        fix = f"Give it another name; the key column `{keys[taken[0].lower()]}` is in the outbox anyway."
+        raise mistake(f"`{taken[0]}` is a key column, but is also an aggregate", fix)
+    aggregates = []
+    for name, text in written.items():
+        (function, argument), _ = parse_aggregate(text, stage.columns)
+        aggregates.append(Aggregate(name, function, argument))
+    stage.emitted = {
+        aggregate.name: result_type(aggregate.function, aggregate.argument, stage.columns)
+        for aggregate in aggregates
+    }
+    return Aggregates(tuple(aggregates))
+
+
+_Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]
+if TYPE_CHECKING:
+    Reduce = kernel.Reduce
+else:
+    # Read as a mapping first, so that each mistake is reported at its own aggregate.
+    Reduce = Annotated[
+        Annotated[
+            Annotated[Literal[tuple(WORDS)], Tag("word")] | Annotated[_Texts, Tag("aggregates")],
+            Discriminator(lambda written: "aggregates" if isinstance(written, dict) else "word"),
+        ],
+        BeforeValidator(_note),
+        AfterValidator(_resolve),
+    ]
+
+
+def _check_form(written: Any) -> Any:
+    if written is None or isinstance(written, dict) or written == "nulls":
+        return written
+    raise mistake(
+        f"{shown(written)} is not known", "Write `nulls`, or `{text: __debezium_unavailable_value}`."
+    )
+
+
+if TYPE_CHECKING:
+    Unchanged = kernel.Unchanged | None
+else:
+    _NULLS = Annotated[Literal["nulls"], AfterValidator(lambda _: kernel.Unchanged())]
+    _READERS = {"text": Reader(Annotated[str, Field(min_length=1)])}
+    Unchanged = Annotated[
+        Annotated[_NULLS, Tag("word")]
+        | Annotated[read_as(kernel.Unchanged, _READERS), Tag("text")]
+        | Annotated[None, Tag("none")],
+        Discriminator(
+            lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"
+        ),
+        BeforeValidator(_check_form),
+    ]
+
+
+def check_unchanged(unchanged: Any, info: Info) -> Any:
+    """Check that the stage has the last value of each key, with columns as they are in the records.
+
+    Only then it can fill in an unchanged column. Returns the option; raises a mistake otherwise.
+    """
+    if unchanged is None:
+        return unchanged
+    data = info.data
+    if scope_of(info).before is not None:
+        raise mistake("a later stage gets whole values", "Put `unchanged` into the first stage.")
+    # A reduce with mistakes is reported already.
+    reduce = data.get("reduce")
+    if (reduce is not None and not reduce.newest_only) or data.get("window") is not None:
+        fix = "Use `reduce: latest` without a window in this stage, and others after it."
+        raise mistake("only the `latest` value of a key can give the value of an unchanged column", fix)
+    if "emit" in data and not data["emit"].emits_whole_values(tuple(data.get("select") or ())):
+        fix = "Use `on: update`, or `on: change` in all columns and `equal: exact`; leave out `where`."
+        raise mistake("the next record could not refer to a value that the stage does not emit", fix)
+    if scope_of(info).lookups:
+        fix = "Look columns up in another pipeline, which reads this one's output."
+        raise mistake("a lookup gives present columns, not those of the last record", fix)
+    if data.get("where") is not None:
+        fix = "Leave `where` out, and test the condition in a stage after it."
+        raise mistake("the next record could not refer to a value that `where` drops", fix)
+    _check_select(data.get("select") or {}, info)
+    return unchanged
+
+
+def _check_select(select: Mapping[str, str], info: Info) -> None:
+    columns = scope_of(info).stage.columns
+    for name, expression in select.items():
+        if columns is not None and expression.strip().strip("`") not in columns:
+            fix = "Select the columns that it is made of, and compute it in a stage after this one."
+            raise mistake(f"`{name}` is computed from columns that may be unchanged", fix)

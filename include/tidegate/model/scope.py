@@ -1,0 +1,137 @@
+"""The state that the parts of a pipeline file share while the file is read.
+
+A field's check runs even if other fields have mistakes, so that all mistakes are found at once. A check finds
+facts about earlier fields in the `Scope`. Fields add these facts in the order in which the models declare
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticKnownError
+
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ColumnTypes
+from tidegate.formats.schemas import PinnedSchema, SinkSchema
+from tidegate.model import names
+from tidegate.model.mistakes import did_you_mean, listed, mistake
+
+Value = TypeVar("Value")
+
+
+@dataclass
+class StageScope:
+    """The facts about a stage. A fact is None if it is unknown because its field has mistakes.
+
+    Args:
+        columns: The columns that its expressions may name.
+        keys: The columns of its key; empty for the record's own key.
+        emitted: The columns of its value.
+        drops_window: Whether it inherits the keys of an earlier stage without that stage's window.
+        forgets: The reason why its state does not have the last emitted value; None if it does.
+    """
+
+    name: str | None = None
+    columns: ColumnTypes | None = None
+    keys: ColumnTypes | None = None
+    windowed: bool | None = None
+    drops_window: bool = False
+    collects: bool | None = None
+    aggregates: bool = False
+    emitted: ColumnTypes | None = None
+    where: Condition | None = None
+    forgets: str | None = None
+
+
+@dataclass
+class Scope:
+    """The facts about the file that is being read. A fact is None if it is unknown because its field has
+    mistakes.
+
+    Args:
+        in_case: Whether the pipeline is part of a case file.
+        folder: The folder of the file.
+        connection: The source's connection.
+        topics: The source's topics.
+        reader: The source's schema file.
+        columns: The source's columns. After `explode` the array has the type of its elements.
+        key: The columns of the source's key.
+        lookups: The columns that lookups add.
+        compared: The columns that the present `emit` compares.
+        stages: The stages up to the present one.
+        sinks: The names of the sinks up to the present one.
+        sink_schema: The schema file of the present sink.
+    """
+
+    in_case: bool = False
+    folder: Path | None = None
+    pipeline: str | None = None
+    connection: str | None = None
+    topics: tuple[str, ...] = ()
+    reader: PinnedSchema | None = None
+    columns: ColumnTypes | None = None
+    key: tuple[str, ...] | None = None
+    lookups: dict[str, None] = field(default_factory=dict)
+    compared: ColumnTypes | None = None
+    stages: list[StageScope] = field(default_factory=list)
+    sinks: list[str] = field(default_factory=list)
+    sink_schema: SinkSchema | None = None
+
+    @property
+    def stage(self) -> StageScope:
+        """The stage that is being read."""
+        return self.stages[-1] if self.stages else StageScope()
+
+    @property
+    def before(self) -> StageScope | None:
+        """The stage before the one that is being read; None for the first one."""
+        return self.stages[-2] if len(self.stages) > 1 else None
+
+
+def scope_of(info: Info) -> Scope:
+    """Return the scope of the file; an empty one if a model is created without a file."""
+    # An empty scope knows nothing, so that checks that depend on other fields pass.
+    return info.context if isinstance(info.context, Scope) else Scope()
+
+
+class Model(BaseModel):
+    """A part of the file: immutable, without unknown fields."""
+
+    # Defaults are validated, because validators also note facts in the scope, and resolve nulls.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+def require_filled(written: Any) -> Any:
+    """Return a list unless it is empty. It must run before the items are validated: pydantic does not count
+    items with mistakes, and would report a list with one wrong item as empty, too.
+    """
+    if written == []:
+        raise PydanticKnownError("too_short", {"field_type": "List", "min_length": 1, "actual_length": 0})
+    return written
+
+
+def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values if none is repeated. Raises a mistake otherwise.
+
+    Example: `distinct(("id", "id"))` raises a mistake.
+    """
+    if (again := next((v for at, v in enumerate(values) if v in values[:at]), None)) is not None:
+        raise mistake(f"`{again}` is named twice", "Name it once.")
+    return values
+
+
+def suggest_column(name: str, columns: Iterable[str]) -> str:
+    """Return the fix for a column that does not exist: a similar column, or the list of all.
+
+    Example: ``suggest_column("quantty", ["quantity"])`` is ``Did you mean `quantity`?``
+    """
+    return did_you_mean(name, columns, f"The columns are {listed(columns)}.")
+
+
+Topic = Annotated[str, AfterValidator(names.check_topic)]

@@ -1,0 +1,372 @@
+"""`source`: which records a pipeline reads, and how they are decoded."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic import ValidationInfo as Info
+
+from tidegate.formats.registry import formats, names_of_formats
+from tidegate.formats.schemas import SourceSchemas, WriterSchema
+from tidegate.model import names
+from tidegate.model.arrow import type_of
+from tidegate.model.columns import (
+    Column,
+    ColumnAliases,
+    Csv,
+    check_aliases,
+    check_fields,
+    parse_columns,
+    parse_type,
+    read_csv,
+)
+from tidegate.model.connection import Connection
+from tidegate.model.keys import (
+    Deduplicate,
+    Sequence,
+    check_key,
+    check_key_registry,
+    check_sequence,
+    check_source_key_format,
+    note_key_columns,
+    read_key_columns,
+)
+from tidegate.model.mistakes import as_mistake, listed, mistake, shown
+from tidegate.model.schemas import (
+    Registry,
+    check_message,
+    check_registry,
+    read_schema_file,
+    record_name,
+    schema_columns,
+)
+from tidegate.model.scope import Model, Topic, distinct, require_filled, scope_of, suggest_column
+
+# The forms that datetime.fromisoformat reads in the same way in every supported Python.
+_INSTANT = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
+if TYPE_CHECKING:
+    SourceFormat: TypeAlias = str
+    SourceKeyFormat: TypeAlias = str
+else:  # a Literal of the registry's names, so that mistakes and the JSON Schema list them
+    SourceFormat = Literal[names_of_formats()]
+    SourceKeyFormat = Literal[_KEY_FORMATS]
+_START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
+
+
+def _read_columns(written: Any, info: Info) -> Any:
+    """Read the columns from DDL or the schema. `string` and `bytes` have the single column `value`."""
+    format_ = formats().get(info.data.get("format", ""))
+    if format_ is not None and format_.columns is not None:
+        if written is not None:
+            raise mistake(f"`format: {format_.name}` has the one column `value`", "Leave `columns` out.")
+        return tuple(Column(name=field.name, type=type_of(field.type).text) for field in format_.columns)
+    if format_ is None and written is None:
+        return ()  # the mistake in the format is reported already
+    needs_schema = format_ is not None and format_.needs_schema
+    if written is None and (needs_schema or _has_schema(info)):
+        return schema_columns(None, info)
+    if written is None:
+        fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
+        raise mistake(f"`format: {info.data['format']}` needs its columns", fix)
+    if not isinstance(written, str):
+        raise mistake("the columns must be one text", 'Write `columns: "name type, name type"`.')
+    columns, faults = parse_columns(written)
+    if faults:
+        raise as_mistake(faults)
+    if format_ is not None and format_.is_flat:
+        check_fields(columns)
+    return schema_columns(columns, info) if needs_schema else columns
+
+
+def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
+    format_ = formats().get(info.data.get("format", ""))
+    if aliases and format_ is not None and not format_.is_json:
+        with_aliases = listed(names_of_formats(lambda format_: format_.is_json))
+        fix = format_.renaming or f"Leave it out: records have older names in {with_aliases}."
+        raise mistake(f"`aliases` does not go with `format: {format_.name}`", fix)
+    return check_aliases(aliases, scope_of(info).columns)
+
+
+def _has_schema(info: Info) -> bool:
+    """Return whether the source has a schema, or would have one without a mistake in its field."""
+    fields = info.data
+    return (
+        scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
+    )
+
+
+def _check_key(name: str, info: Info) -> str:
+    return check_key(name, scope_of(info).columns)
+
+
+def _is_array(name: str | None, info: Info) -> str | None:
+    """Check that the exploded column is an array.
+
+    Later fields see the column with the type of its elements.
+    """
+    columns = scope_of(info).columns
+    if name is None or columns is None:
+        return name
+    format_ = formats().get(info.data.get("format", ""))
+    if format_ is not None and format_.has_envelope:
+        fix = (
+            "Leave it out, and explode in a second pipeline with `format: json` that reads this one's output."
+        )
+        raise mistake("`explode` does not go with `format: debezium`: a deletion has no elements", fix)
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
+    type_ = columns[name]
+    if type_ is None or type_.kind != "array":
+        arrays = [column for column, kind in columns.items() if kind and kind.kind == "array"]
+        fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
+        raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
+    scope_of(info).columns = {**columns, name: type_.parts[0]}
+    return name
+
+
+def _read_start(written: Any) -> Any:
+    """Read `earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
+    if isinstance(written, str) and written not in ("earliest", "latest"):
+        return _milliseconds(written)
+    if isinstance(written, str) or (type(written) is int and 0 <= written < 2**47):
+        return written
+    raise mistake(f"{shown(written)} is not a place to start", _START)
+
+
+def _milliseconds(text: str) -> int:
+    """Return the milliseconds since 1970 of an ISO 8601 time with a zone. Raises a mistake otherwise."""
+    match = _INSTANT.fullmatch(text)
+    # Without a zone the start would depend on the machine.
+    if match and not match["zone"]:
+        raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
+    try:
+        instant = datetime.fromisoformat(
+            match["time"] + match["zone"].replace("Z", "+00:00") if match else ""
+        )
+    except ValueError:
+        raise mistake(f"{text!r} is not a place to start", _START) from None
+    if instant < _EPOCH:
+        raise mistake(f"{text!r} is before 1970", _START)
+    # Integer arithmetic: `timestamp() * 1000` is a double, and can be off by one.
+    return (instant - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _check_timestamp(name: str, info: Info) -> str:
+    """Return `record`, or a column whose type can be a time. Raises a mistake otherwise."""
+    types = scope_of(info).columns
+    if name == "record" or types is None:
+        return name
+    if name not in types:
+        raise mistake(f"the column `{name}` does not exist", suggest_column(name, ["record", *types]))
+    type_ = types[name]
+    if type_ is not None and type_.text not in ("bigint", "timestamp"):
+        fix = "Use a `bigint` column with milliseconds since 1970, or a `timestamp` column."
+        raise mistake(f"`{name}` is {type_.text}, which is not a time", fix)
+    return name
+
+
+def _note_connection(name: str | None, info: Info) -> str | None:
+    scope_of(info).connection = name
+    return name
+
+
+def _note_topics(topics: tuple[str, ...], info: Info) -> tuple[str, ...]:
+    scope_of(info).topics = topics
+    return topics
+
+
+def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
+    scope_of(info).columns = {column.name: parse_type(column.type) for column in columns} or None
+    return columns
+
+
+def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
+    scope_of(info).key = distinct(key or ())
+    return key
+
+
+Topics = Annotated[
+    tuple[Topic, ...], BeforeValidator(require_filled), AfterValidator(distinct), AfterValidator(_note_topics)
+]
+Columns = Annotated[
+    tuple[Column, ...],
+    BeforeValidator(_read_columns),
+    AfterValidator(_note_columns),
+    WithJsonSchema({"type": ["string", "null"]}),
+]
+Start = Annotated[
+    Literal["earliest", "latest"] | int,
+    BeforeValidator(_read_start),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["earliest", "latest"]},
+                {"type": "integer"},
+                {"pattern": r"^\d{4}-\d\d-\d\d[T ]"},
+            ]
+        }
+    ),
+]
+
+
+class Source(Model):
+    """The records that a pipeline reads, and how they are decoded.
+
+    If `explode` names an array column, the column is one of its elements in `key`, `timestamp`, `deduplicate`
+    and the stages' expressions. `connection` is the name of the Kafka cluster; its address is set where
+    tidegate runs.
+    """
+
+    connection: Annotated[
+        Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
+    ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
+    topics: Topics = Field(description="The topics that are read.")
+    format: SourceFormat = Field(
+        description="The format of values. `csv`: one row. `debezium`: the JSON of a change to a row. "
+        "`string` and `bytes` have the single column `value`."
+    )
+    schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
+        alias="schema",
+        default=None,
+        description="The schema file of Avro (`.avsc`), Protobuf (`.proto`, `.desc`) or JSON (`.json`), by "
+        "its "
+        "path from here. With a registry it is the reader's schema.",
+    )
+    message: Annotated[str | None, AfterValidator(check_message)] = Field(
+        default=None, description="The message of Protobuf that a record is, in full: `shop.Stock`."
+    )
+    registry: Annotated[Registry | None, AfterValidator(check_registry)] = Field(
+        default=None,
+        description="The schema registry whose ids records of Avro, Protobuf or JSON begin with.",
+    )
+    columns: Columns = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. With a "
+        "schema file, the default is all of its fields.",
+    )
+    csv: Annotated[Csv | None, BeforeValidator(read_csv)] = Field(
+        default=None, description="The dialect of the rows of `format: csv`."
+    )
+    explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
+        default=None, description="An array column; each of its elements becomes a record."
+    )
+    aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
+        default={},
+        description="Former names of columns: records with an older name are read, too.",
+    )
+    key_format: Annotated[SourceKeyFormat, AfterValidator(check_source_key_format)] = Field(
+        default="text",
+        description="The format of records' own keys: `text`, or an object, a record or a message with "
+        "columns.",
+    )
+    key_columns: Annotated[
+        tuple[Column, ...],
+        BeforeValidator(read_key_columns),
+        AfterValidator(note_key_columns),
+        WithJsonSchema({"type": ["string", "null"]}),
+    ] = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="The columns of records' own keys: `name type, …`, in addition to those of the value.",
+    )
+    key_registry: Annotated[Registry | None, AfterValidator(check_key_registry)] = Field(
+        default=None,
+        description="The schema registry of keys in Avro or Protobuf. Null: the registry of the values.",
+    )
+    key: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_key)], ...] | None,
+        BeforeValidator(require_filled),
+        AfterValidator(_note_key),
+    ] = Field(default=None, description="The columns of the key. Null: the record's own key, as text.")
+    timestamp: Annotated[str, AfterValidator(_check_timestamp)] = Field(
+        default="record",
+        description="The time of a record: `record`, Kafka's timestamp, or a column: epoch ms or a "
+        "timestamp.",
+    )
+    deduplicate: Deduplicate = Field(
+        default="offset",
+        description="How a repeated record is recognized: by its offset, its root position, or columns.",
+    )
+    sequence: Annotated[Sequence | None, AfterValidator(check_sequence)] = Field(
+        default=None,
+        description="The columns that order the changes of a key. Null: the order of the log.",
+    )
+    max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
+        default=None, description="The maximum number of records of a batch. Null: no bound."
+    )
+    start: Start = Field(
+        default="earliest",
+        description="Where the first batch begins: `earliest`, `latest`, a time with a zone, or epoch ms.",
+    )
+
+    _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
+    _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
+
+    @model_validator(mode="after")
+    def _keep_schema(self, info: Info) -> Source:
+        self._schemas = SourceSchemas(scope_of(info).reader)
+        return self
+
+    @property
+    def schemas(self) -> SourceSchemas:
+        """The schemas of values. Those of a registry are included after a batch was planned."""
+        return self._schemas
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The registry's subjects with the schemas of values; empty without a registry."""
+        record = record_name(self.format, self._schemas.reader, self.message)
+        return self.registry.subjects_of(self.topics, record) if self.registry is not None else ()
+
+    @property
+    def registries(self) -> tuple[Registry, ...]:
+        """The registries of values and keys."""
+        return tuple(registry for registry in (self.registry, self.key_registry) if registry is not None)
+
+    @property
+    def row_columns(self) -> tuple[Column, ...]:
+        """The columns of values, then those of records' own keys."""
+        return (*self.columns, *self.key_columns)
+
+    @property
+    def key_schemas(self) -> SourceSchemas:
+        """The schemas of records' own keys, after a batch was planned."""
+        return self._key_schemas
+
+    @property
+    def key_subjects(self) -> tuple[str, ...]:
+        """The registry's subjects with the schemas of records' own keys; empty without a registry."""
+        return self.key_registry.subjects_of(self.topics, None, "key") if self.key_registry else ()
+
+    def with_writers(
+        self, writers: tuple[WriterSchema, ...] | None, of_keys: tuple[WriterSchema, ...] | None = None
+    ) -> Source:
+        """Return the source with a registry's present schemas.
+
+        Args:
+            writers: The schemas of values; None if their registry has none, or there is no registry.
+            of_keys: The same for records' own keys.
+        """
+        source = self.model_copy()
+        source._schemas = SourceSchemas(self._schemas.reader, writers)
+        source._key_schemas = SourceSchemas(None, of_keys)
+        return source
+
+    @property
+    def cluster(self) -> Connection:
+        """The connection of the Kafka cluster."""
+        return Connection("kafka", self.connection)

@@ -1,0 +1,335 @@
+"""`stages`: the steps that keep state per key.
+
+The second stage reads the emissions of the first one, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import ValidationInfo as Info
+
+from tidegate.expressions import Condition
+from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
+from tidegate.kernel.reduce.collect import EVENTS
+from tidegate.model import lexis, names
+from tidegate.model.columns import ColumnAliases, check_aliases
+from tidegate.model.condition import expression_type, read_condition
+from tidegate.model.keys import check_key
+from tidegate.model.mistakes import as_mistake, mistake
+from tidegate.model.options import Emit, Window, fitting
+from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
+from tidegate.model.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
+from tidegate.model.sql import check_expression
+
+WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
+"""Start and end of a stage's window in epoch milliseconds."""
+
+
+def _open_stage(scope: Scope) -> None:
+    """Add the next stage to the scope.
+
+    It may name the source's columns, or the key and emissions of the stage before.
+    """
+    # Before the fields: each notes its facts in the newest entry.
+    scope.stages.append(StageScope())
+    stage, before = scope.stage, scope.before
+    if before is not None:
+        stage.keys = before.keys
+        # With one of them unknown, a missing column cannot be told from a mistake.
+        if before.keys is not None and before.emitted is not None and before.windowed is not None:
+            stage.columns = {**before.keys, **before.emitted, **(WINDOW_COLUMNS if before.windowed else {})}
+    elif scope.columns is not None:
+        stage.columns = {**scope.columns, **scope.lookups}
+        if scope.key is not None:
+            stage.keys = {name: scope.columns.get(name) for name in scope.key}
+
+
+def _note_name(name: str, info: Info) -> str:
+    scope = scope_of(info)
+    if name in [stage.name for stage in scope.stages]:
+        raise mistake(f"there are two stages `{name}`", "Name each stage differently.")
+    if name in names.STREAM_FOLDERS:
+        what = (
+            f"`{name}` is a folder that each pipeline has in the lake, and a stage needs a folder of its name"
+        )
+        raise mistake(what, f"Use another name, such as `{name}_stage`.")
+    scope.stage.name = name
+    return name
+
+
+def _key_column(name: str, info: Info) -> str:
+    """Check a key column of a later stage: it must be emitted by the stage before, or be in its key."""
+    scope = scope_of(info)
+    return name if scope.before is None else check_key(name, scope.stage.columns)
+
+
+def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
+    stage = scope_of(info).stage
+    if key is not None:
+        if scope_of(info).before is None:
+            raise mistake("the first stage has the source's key", "Use `source.key`.")
+        stage.keys = {name: (stage.columns or {}).get(name) for name in distinct(key)}
+    return key
+
+
+def _unkeyed(written: Any, info: Info) -> Any:
+    """Mark the key as unknown until it is read without mistakes."""
+    if written is not None:
+        scope_of(info).stage.keys = None
+    return require_filled(written)
+
+
+def _note_window(window: Any, info: Info) -> Any:
+    scope = scope_of(info)
+    stage, before = scope.stage, scope.before
+    stage.windowed = window is not None
+    if window is None and before is not None and info.data.get("key") is None:
+        stage.drops_window = bool(before.windowed) or before.drops_window
+    return window
+
+
+def _read_select(written: Any, info: Info) -> Any:
+    """Return `select`; without it, all columns of the source and its lookups, or all emissions of
+    the stage before.
+    """
+    scope = scope_of(info)
+    stage = scope.stage
+    if stage.aggregates:
+        if written is not None:
+            fix = 'Put each expression into an aggregate: `total: "sum(quantity * price)"`.'
+            raise mistake("`select` does not go with aggregates", fix)
+        return {}
+    if written is None:
+        columns = stage.columns if scope.before is None else scope.before.emitted
+        written = {name: names.quote(name) for name in columns or ()}
+        if reserved := [name for name in written if name.lower() in names.RESERVED]:
+            fix = f"Write `select:` and give it another name: `event_{reserved[0]}: {reserved[0]}`."
+            meaning = names.RESERVED[reserved[0].lower()]
+            raise mistake(f"without `select`, `{reserved[0]}` is emitted, but that is {meaning}", fix)
+    elif written == {}:
+        raise mistake("`select` is empty", "Select at least one column, or leave `select` out for all.")
+    _note_emitted(stage, dict.fromkeys(map(str, written)) if isinstance(written, dict) and written else None)
+    return written
+
+
+def _note_emitted(stage: StageScope, selected: ColumnTypes | None) -> None:
+    """Note the emitted columns: the selected ones, or with `collect` an array of events that have
+    them as fields.
+    """
+    if not stage.collects or selected is None:
+        stage.emitted = selected
+        return
+    fields = tuple((name, type_ or ANY) for name, type_ in selected.items())
+    event = Type(f"struct<{','.join(f'{name}:{type_.text}' for name, type_ in fields)}>", "struct", fields)
+    stage.emitted = {EVENTS: Type(f"array<{event.text}>", "array", parts=(event,))}
+
+
+def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
+    """Check the aliases of the selected or aggregated columns; with `collect`, of the fields of its
+    events.
+    """
+    select, reduce = info.data.get("select"), info.data.get("reduce")
+    if select is None or reduce is None:
+        return aliases  # their mistakes are reported already
+    return check_aliases(aliases, reduce.computed(select))
+
+
+def _over_columns(expression: str, info: Info) -> str:
+    if faults := check_expression(expression, scope_of(info).stage.columns):
+        raise as_mistake(faults)
+    return expression
+
+
+def _over_emitted(text: str, info: Info) -> str:
+    """Check `where`. Spark tests it if the emission is the record's own value, otherwise the kernel does."""
+    stage = scope_of(info).stage
+    if stage.windowed is False and (used := [name for name in WINDOW_COLUMNS if _mentions(text, name)]):
+        fix = "Give the stage a `window:`, whose start and end they are in epoch milliseconds."
+        raise mistake(f"`{used[0]}` exists only if the stage has a window", fix)
+    if _is_of_record(info.data.get("reduce"), info.data.get("window"), info.data.get("emit")):
+        return _over_record(text, scope_of(info))
+    types, keys = None, _possible_keys(scope_of(info))
+    if stage.emitted is not None and stage.windowed is not None and keys is not None:
+        types = {**stage.emitted, **(WINDOW_COLUMNS if stage.windowed else {})}
+    stage.where = read_condition(text, types, keys)
+    return text
+
+
+def _is_of_record(reduce: Any, window: Any, emit: Any) -> bool:
+    """Return whether each emission is a record's own value, without delay: then Spark can test `where`."""
+    is_newest = reduce is not None and reduce.newest_only
+    return is_newest and window is None and emit is not None and not emit.holds
+
+
+def _possible_keys(scope: Scope) -> ColumnTypes | None:
+    """Return the key's columns; if they have mistakes, all columns that they could be."""
+    if scope.stage.keys is not None:
+        return scope.stage.keys
+    if scope.stage.columns is None and scope.before is None and scope.key is not None:
+        return dict.fromkeys(scope.key)
+    return scope.stage.columns
+
+
+def _over_record(text: str, scope: Scope) -> str:
+    stage, keys = scope.stage, _possible_keys(scope)
+    types = None if stage.emitted is None or keys is None else {**keys, **stage.emitted}
+    if faults := check_expression(text, types):
+        raise as_mistake(faults)
+    type_ = expression_type(text, types)
+    if type_ is not None and type_.kind not in ("boolean", ANY.kind):
+        raise mistake(
+            f"the condition is {type_.text}, neither true nor false", "Write a comparison, such as `n > 0`."
+        )
+    return text
+
+
+def _mentions(text: str, name: str) -> bool:
+    return any(word.text.strip("`").lower() == name for word in lexis.split(text)[0] if word.kind != "string")
+
+
+Select = Annotated[
+    dict[
+        Annotated[str, AfterValidator(names.check_emitted)],
+        Annotated[str, AfterValidator(_over_columns)],
+    ],
+    BeforeValidator(_read_select),
+]
+
+
+class Stage(Model):
+    """A step that keeps state per key: `reduce` folds records into a value, `emit` says when it is
+    emitted.
+    """
+
+    name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
+        description="The stage's name, unique in the file."
+    )
+    key: Annotated[
+        tuple[Annotated[str, AfterValidator(_key_column)], ...] | None,
+        BeforeValidator(_unkeyed),
+        AfterValidator(_note_key),
+    ] = Field(
+        default=None,
+        description="For a later stage: other key columns, from the emissions or the key of the stage "
+        "before.",
+    )
+    window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
+        default=None, description="State is kept per key and window. Null: per key."
+    )
+    reduce: Reduce = Field(  # type: ignore[assignment]  # the default is read like a written one
+        default="latest",
+        description="How a key's records are folded: the `latest`, a list (`collect`), or aggregates by "
+        "name.",
+    )
+    select: Select = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="Emitted columns by deterministic Spark SQL expressions. Null: all columns.",
+    )
+    aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
+        default={},
+        description="Former names of emitted columns, which the state may still have.",
+    )
+    emit: Emit = Field(description="When the value is emitted.")
+    where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
+        default=None, description="A condition: only emissions that fulfil it are emitted."
+    )
+    unchanged: Annotated[Unchanged, AfterValidator(check_unchanged)] = Field(
+        default=None,
+        description="The value of a column that a record leaves unchanged: `nulls`, or a text. Null: there "
+        "is none.",
+    )
+    on_error: Literal["stop", "quarantine"] = Field(
+        default="stop",
+        description="What a record does that the stage cannot use: fail the batch, or go into quarantine.",
+    )
+    _condition: Condition | None = PrivateAttr(default=None)
+    _types: dict[str, str | None] | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin(cls, written: Any, info: Info) -> Any:
+        _open_stage(scope_of(info))
+        return written
+
+    @field_validator("select")
+    @classmethod
+    def _one_meaning_each(cls, select: dict[str, str], info: Info) -> dict[str, str]:
+        """Refuse names that differ only in case, and key columns that are selected as something else."""
+        stage = scope_of(info).stage
+        if (name := names.repeated_name(select)) is not None:
+            raise mistake(f"`{name}` appears twice", "Names have to differ in more than case.")
+        # With `collect` the selected columns are fields of events, apart from the key's columns.
+        keys = {} if stage.collects else {key.lower(): key for key in stage.keys or ()}
+        for name, expression in select.items():
+            key = keys.get(name.lower(), name)
+            itself = expression.strip().strip("`").lower() == key.lower()
+            if name.lower() in keys and not (name == key and itself):
+                fix = f"Give it another name; the key column `{key}` is in the outbox anyway."
+                raise mistake(f"`{name}` is a key column, but is selected as something else", fix)
+        if not stage.aggregates:
+            _note_emitted(stage, {name: expression_type(sql, stage.columns) for name, sql in select.items()})
+        return select
+
+    @field_validator("emit")
+    @classmethod
+    def _fits(cls, emit: Emit, info: Info) -> Emit:
+        stage = scope_of(info).stage
+        fitting(lambda: emit.require_fit(info.data.get("window"), stage.windowed, stage.collects))
+        resolved: Emit = fitting(lambda: emit.over(tuple(stage.emitted or ())))
+        return resolved
+
+    @model_validator(mode="after")
+    def _keep(self, info: Info) -> Stage:
+        stage = scope_of(info).stage
+        stage.forgets = self._forgets()
+        self._condition = stage.where
+        types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
+        self._types = {name: None if type_ is None else type_.text for name, type_ in types.items()}
+        return self
+
+    def _forgets(self) -> str | None:
+        if self.emit.marks:
+            return "`state: hash` keeps no values"
+        return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
+
+    @property
+    def condition(self) -> Condition | None:
+        """The condition `where` if the kernel tests it; None if Spark does."""
+        if self._condition is None and self.where is not None and self.where_of_record is None:
+            return read_condition(self.where, None)  # the stage was created without a file
+        return self._condition
+
+    @property
+    def where_of_record(self) -> str | None:
+        """The text of `where` if Spark tests it on each record's own value; None if the kernel does."""
+        return self.where if _is_of_record(self.reduce, self.window, self.emit) else None
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """Name -> SQL that Spark computes per record: the selected columns, or the aggregates' arguments."""
+        return self.reduce.computed(self.select)
+
+    @property
+    def types(self) -> Mapping[str, str | None]:
+        """The types of `values`; None if only Spark can tell a type."""
+        return self._types or {}
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """The names of the emitted columns."""
+        return self.reduce.emitted(self.values)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the stage needs the stream time of its partitions."""
+        return self.window is not None or self.emit.sets_timers
+
+    @property
+    def longest_hold_ms(self) -> int:
+        """The longest time from an event to its emission, in milliseconds, if records are not late;
+        0: at once.
+        """
+        return self.emit.longest_hold_ms(self.window)

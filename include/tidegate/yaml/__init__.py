@@ -1,0 +1,1 @@
+"""Text to model: pipeline files, their defaults and their case files, with all mistakes at once."""

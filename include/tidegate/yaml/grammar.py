@@ -1,0 +1,383 @@
+"""An example of each field, and the messages for mistakes: `as_problems` names the line and the fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from tidegate.errors import Problem
+from tidegate.kernel import STRATEGIES, Bound, Unchanged
+from tidegate.kernel.options import examples, options_of
+from tidegate.kernel.strategies.change import EQUIVALENCES
+from tidegate.kernel.windows import WINDOWS
+from tidegate.model.mistakes import MISTAKE, did_you_mean, faults_of, listed, shown
+from tidegate.sinks.registry import MODELS
+from tidegate.yaml.tree import Route, Tree
+
+EXAMPLES = {
+    "pipeline": "pipeline: availability",
+    "generation": "generation: 1",
+    "schedule": 'schedule: "*/5 * * * *"',
+    "schedule.assets": 'assets: ["tidegate://orders"]',
+    "schedule.when": "when: any",
+    "schedule.cron": 'cron: "0 * * * *"',
+    "timezone": "timezone: Europe/Berlin",
+    "start_date": "start_date: 2026-01-31",
+    "start_over": "start_over: true",
+    "catchup": "catchup: true",
+    "deadline": "deadline: 30m",
+    "tasks": "tasks: one",
+    "source": "source: {topics: [stock], format: json, columns: …}",
+    "source.connection": "connection: shop",
+    "source.topics": "topics: [stock]",
+    "source.format": "format: json",
+    "source.schema": "schema: schemas/stock.avsc",
+    "source.message": "message: shop.Stock",
+    "source.registry": "registry: {strategy: topic_name}",
+    "source.registry.connection": "connection: shop",
+    "source.registry.strategy": "strategy: topic_name",
+    "source.registry.subjects": "subjects: [shop.Stock]",
+    "source.columns": 'columns: "storeId string, id bigint, quantity int"',
+    "source.csv": 'csv: {delimiter: ";"}',
+    "source.csv.delimiter": 'delimiter: ";"',
+    "source.csv.quote": 'quote: "\'"',
+    "source.csv.escape": "escape: '\\'",
+    "source.csv.null_text": "null_text: 'NULL'",
+    "source.explode": "explode: items",
+    "source.aliases": "aliases: {quantity: [qty]}",
+    "source.aliases.*": "quantity: [qty]",
+    "source.key_format": "key_format: avro",
+    "source.key_columns": 'key_columns: "storeId string, id bigint"',
+    "source.key_registry": "key_registry: {connection: shop}",
+    "source.key_registry.connection": "connection: shop",
+    "source.key_registry.strategy": "strategy: topic_name",
+    "source.key_registry.subjects": "subjects: [shop.Stock]",
+    "source.key": "key: [storeId, id]",
+    "source.timestamp": "timestamp: record",
+    "source.deduplicate": "deduplicate: offset",
+    "source.deduplicate.columns": "columns: [eventId]",
+    "source.deduplicate.keep": "keep: 1h",
+    "source.sequence": 'sequence: {source: "lsn bigint", keep: 7d}',
+    "source.sequence.columns": "columns: [version]",
+    "source.sequence.source": 'source: "lsn bigint"',
+    "source.sequence.keep": "keep: 7d",
+    "source.max_records": "max_records: 5_000_000",
+    "source.start": "start: earliest",
+    "lookup": "lookup: [{table: stores/current, on: [storeId], columns: [region]}]",
+    "lookup.*.table": "table: stores/current",
+    "lookup.*.on": "on: [storeId]",
+    "lookup.*.columns": "columns: [region]",
+    "stages": "stages: [{name: availability, emit: {on: change}}]",
+    "stages.*.name": "name: availability",
+    "stages.*.key": "key: [storeId]",
+    "stages.*.window": "window: {tumbling: 1h, grace: 10m}",
+    **examples("stages.*.window", WINDOWS),
+    "stages.*.reduce": "reduce: latest",
+    "stages.*.reduce.*": 'total: "sum(quantity)"',
+    "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
+    "stages.*.select.*": 'isAvailable: "quantity > 0"',
+    "stages.*.aliases": "aliases: {isAvailable: [available]}",
+    "stages.*.aliases.*": "isAvailable: [available]",
+    "stages.*.emit": "emit: {on: change, equal: exact}",
+    "stages.*.emit.on": "on: change",
+    **examples("stages.*.emit", STRATEGIES.values()),
+    **examples("stages.*.emit.equal", EQUIVALENCES),
+    "stages.*.emit.equal.within.*": "price: 0.5",
+    **examples("stages.*.emit.buffer", [Bound]),
+    "stages.*.where": 'where: "isAvailable"',
+    "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
+    **examples("stages.*.unchanged", [Unchanged]),
+    "stages.*.on_error": "on_error: quarantine",
+    "sinks": "sinks: [{kind: kafka, topic: availability}]",
+    "sinks.*.kind": "kind: kafka",
+    "sinks.*.stage": "stage: availability",
+    "sinks.*.with_key": "with_key: true",
+    **{f"sinks.*.{name}": text for sink in MODELS.values() for name, text in sink.examples.items()},
+    "quality": "quality: {suite: availability, on_failure: stop}",
+    "quality.suite": "suite: availability",
+    "quality.checkpoint": "checkpoint: availability",
+    "quality.stage": "stage: availability",
+    "quality.sink": 'sink: "kafka:availability"',
+    "quality.of": "of: state",
+    "quality.on_failure": "on_failure: stop",
+    "quality.modules": "modules: [shop.expectations]",
+    "quality.*.suite": "suite: availability",
+    "quality.*.checkpoint": "checkpoint: availability",
+    "quality.*.stage": "stage: availability",
+    "quality.*.sink": 'sink: "kafka:availability"',
+    "quality.*.of": "of: state",
+    "quality.*.on_failure": "on_failure: stop",
+    "quality.*.modules": "modules: [shop.expectations]",
+    "quarantine": "quarantine: {alert: {share: 1%}, stop: {share: 20%}}",
+    "quarantine.alert": "alert: {share: 1%, count: 1000}",
+    "quarantine.alert.share": "share: 1%",
+    "quarantine.alert.count": "count: 1000",
+    "quarantine.stop": "stop: {share: 20%}",
+    "quarantine.stop.share": "share: 1%",
+    "quarantine.stop.count": "count: 1000",
+    "quarantine.connection": "connection: shop",
+    "quarantine.topic": "topic: stock-dead",
+    "quarantine.keep": "keep: 90d",
+    "late": "late: {alert: {share: 1%}, stop: {share: 50%}}",
+    "late.alert": "alert: {share: 1%, count: 1000}",
+    "late.alert.share": "share: 1%",
+    "late.alert.count": "count: 1000",
+    "late.stop": "stop: {share: 50%}",
+    "late.stop.share": "share: 1%",
+    "late.stop.count": "count: 1000",
+    "airflow": "airflow: {owner: shop, pool: spark, retries: 5}",
+    "airflow.owner": "owner: shop",
+    "airflow.tags": "tags: [shop, stock]",
+    "airflow.pool": "pool: spark",
+    "airflow.queue": "queue: spark",
+    "airflow.retries": "retries: 5",
+    "airflow.retry_delay": "retry_delay: 30s",
+    "airflow.task_timeout": "task_timeout: 30m",
+    "airflow.run_timeout": "run_timeout: 1h",
+    "airflow.on_task_failure": 'on_task_failure: "shop.alerts:page"',
+    "airflow.on_task_retry": 'on_task_retry: "shop.alerts:note"',
+    "airflow.on_run_failure": 'on_run_failure: "shop.alerts:page"',
+    "airflow.on_run_success": 'on_run_success: "shop.alerts:note"',
+    "airflow.on_missed_deadline": 'on_missed_deadline: "shop.alerts:page"',
+    "airflow.on_quality": 'on_quality: "shop.alerts:quality"',
+    "airflow.on_quarantine": 'on_quarantine: "shop.alerts:page"',
+    "airflow.approve_promotion": "approve_promotion: true",
+    "airflow.spark": "spark: {driver_memory: 2g, executor_memory: 4g, executors: 4}",
+    "airflow.spark.connection": "connection: spark_large",
+    "airflow.spark.driver_memory": "driver_memory: 2g",
+    "airflow.spark.executor_memory": "executor_memory: 4g",
+    "airflow.spark.executor_cores": "executor_cores: 2",
+    "airflow.spark.executors": "executors: 4",
+    "airflow.spark.conf": "conf: {spark.executor.memoryOverhead: 1g}",
+}
+"""Generic path -> an example, for every field of the grammar."""
+
+# Each callback can be a function or a notifier with fields of its own.
+_CALLBACKS = tuple(path for path in EXAMPLES if re.fullmatch(r"airflow\.on_\w+", path))
+for _path in _CALLBACKS:
+    EXAMPLES[f"{_path}.notifier"] = 'notifier: "shop.alerts:Pager"'
+    EXAMPLES[f"{_path}.with"] = "with: {text: '{{ cause }}'}"
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The facts about a kind of file that its messages need.
+
+    Args:
+        examples: Generic path -> how the field is written.
+        choices: Generic path of a part with several forms -> the fields that decide which form it is. A
+            single field decides by its value; of several, the one that is written decides.
+        free: Generic paths of mappings whose names the user chooses.
+    """
+
+    examples: Mapping[str, str]
+    choices: Mapping[str, tuple[str, ...]]
+    free: tuple[str, ...]
+
+    def generic(self, route: Route) -> str:
+        """Return the path of a route, with `*` for list positions and for names that the user chooses.
+
+        Example: `("sinks", 0, "topic")` is `sinks.*.topic`.
+        """
+        path = ""
+        for part in route:
+            # `path` is the parent's generic path so far: its names are free if the user chooses them.
+            name = "*" if isinstance(part, int) or path in self.free else part
+            path = f"{path}.{name}" if path else name
+        return path
+
+    def fields(self, parent: str) -> list[str]:
+        """Return the names of the fields directly below a generic path."""
+        prefix = f"{parent}." if parent else ""
+        names = (path.removeprefix(prefix) for path in self.examples if path.startswith(prefix))
+        return list(dict.fromkeys(name for name in names if "." not in name and name != "*"))
+
+    def example(self, route: Route) -> str | None:
+        """Return the example of the field at a route, or of the nearest field around it that has one."""
+        # From the field outwards, so that the nearest example is found first.
+        paths = (self.generic(route[:size]) for size in range(len(route), 0, -1))
+        return next((self.examples[path] for path in paths if path in self.examples), None)
+
+
+PIPELINE = Grammar(
+    examples=EXAMPLES,
+    choices={
+        "schedule": (),
+        "source.deduplicate": (),
+        "stages.*.unchanged": (),
+        "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
+        "stages.*.reduce": (),
+        "stages.*.emit": ("on",),
+        "stages.*.emit.equal": tuple(examples("", EQUIVALENCES)),
+        "sinks.*": ("kind",),
+        **dict.fromkeys(_CALLBACKS, ()),
+        "quality": ("checkpoint",),
+        "quality.*": ("checkpoint",),
+    },
+    free=(
+        *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
+        *("stages.*.emit.equal.within", "airflow.spark.conf"),
+        *(f"{path}.with" for path in _CALLBACKS),
+    ),
+)
+
+DEFAULTS = Grammar(
+    examples={"dag_id_prefix": "dag_id_prefix: shop_"}
+    | {path: example for path, example in EXAMPLES.items() if path.split(".")[0] == "airflow"},
+    choices=dict.fromkeys(_CALLBACKS, ()),
+    free=(*(f"{path}.with" for path in _CALLBACKS), "airflow.spark.conf"),
+)
+"""The grammar of `defaults.yaml`."""
+
+
+_Mistake = tuple[Route, str, str]
+"""The route, the message, and the fix."""
+
+_NO_COLUMN = re.compile(r"the column `(.+)` does not exist|the stage emits no column `(.+)`")
+_SUGGESTED = re.compile(r"Did you mean `(.+)`\?")
+_SHAPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "none_required": "null",
+}
+
+
+def as_problems(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> list[Problem]:
+    """Return all mistakes as problems, sorted by line and field. Mistakes that follow from another one are
+    left out.
+
+    Args:
+        error: Pydantic's error.
+        tree: The data that was validated, with its lines.
+        grammar: The grammar of the file, for examples of fields.
+    """
+    mistakes = []
+    for details in error.errors(include_url=False):
+        route = _route(details, grammar)
+        mistakes += [(route, *words) for words in _words(details, route, tree.data, grammar)]
+    problems = [tree.problem(*mistake) for mistake in _causes(mistakes, tree.data)]
+    # Sorted first: the remaining problem is at the first place that names the column.
+    return _one_per_name(sorted(problems, key=lambda problem: (problem.line, problem.field)))
+
+
+def _causes(mistakes: list[_Mistake], data: Any) -> list[_Mistake]:
+    """Return the mistakes without those that a misspelt field causes: the field with the right name is
+    missing, and so are the columns that the field would have named.
+    """
+    misspelt = {
+        (*route[:-1], suggested[1]): _at(data, route)
+        for route, message, fix in mistakes
+        if message.startswith("unknown field") and (suggested := _SUGGESTED.fullmatch(fix))
+    }
+    names = {name for written in misspelt.values() if isinstance(written, dict) for name in written}
+    return [
+        (route, message, fix)
+        for route, message, fix in mistakes
+        if route not in misspelt and _missing_column(message) not in names
+    ]
+
+
+def _one_per_name(problems: list[Problem]) -> list[Problem]:
+    """Merge the problems of all places that name the same missing column into one, at the first place."""
+    by_name: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_name.setdefault(_missing_column(problem.message) or str(problem), []).append(problem)
+    return [_with_places(*same) for same in by_name.values()]
+
+
+def _missing_column(message: str) -> str | None:
+    match = _NO_COLUMN.fullmatch(message)
+    return match and (match[1] or match[2])
+
+
+def _with_places(first: Problem, *repeated: Problem) -> Problem:
+    places = list(dict.fromkeys(f"{other.field}, line {other.line}" for other in repeated if other != first))
+    if not places:
+        return first
+    return replace(first, message=f"{first.message} (also: {'; '.join(places)})")
+
+
+def _route(details: ErrorDetails, grammar: Grammar) -> Route:
+    """Return pydantic's location without tags of unions, and with the field that decides the form
+    of a choice.
+    """
+    route: Route = ()
+    chosen = False
+    for part in details["loc"]:
+        if grammar.generic(route) in grammar.choices and not chosen:
+            chosen = True  # the part is the choice itself, such as "kafka"
+        elif part != "[key]":
+            route, chosen = (*route, part), False
+    if details["type"].startswith("union_tag"):
+        route = (*route, grammar.choices[grammar.generic(route)][0])
+    return route
+
+
+def _words(details: ErrorDetails, route: Route, data: Any, grammar: Grammar) -> list[tuple[str, str]]:
+    """Return messages with fixes: one, or several for a text with several faults."""
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == MISTAKE:
+        return [(fault.message, fault.fix) for fault in faults_of(context)]
+    if kind == "extra_forbidden":
+        return [_unknown(route, data, grammar)]
+    if kind in ("literal_error", "union_tag_invalid"):
+        return [_not_one_of(details, context)]
+    example = grammar.example(route)
+    fix = f"Write for example `{example}`." if example else f"Known are {listed(grammar.fields(''))}."
+    return [(_message(details, route), fix)]
+
+
+def _message(details: ErrorDetails, route: Route) -> str:
+    kind, written = details["type"], shown(details["input"])
+    if kind in ("missing", "union_tag_not_found"):
+        return f"`{route[-1]}` is missing"
+    if kind in _SHAPES:
+        return f"it has to be {_SHAPES[kind]}, not {written}"
+    if kind in ("greater_than_equal", "greater_than", "less_than"):
+        return f"{written} is too {'large' if kind == 'less_than' else 'small'}"
+    return "it is empty" if kind == "too_short" else details["msg"]
+
+
+def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
+    """Return the message and fix of an unknown field: it is misspelt, in the wrong place, or of
+    another form.
+    """
+    parent, name = grammar.generic(route[:-1]), str(route[-1])
+    fields = grammar.fields(parent)
+    if name in fields and parent in grammar.choices:
+        mapping = _at(data, route[:-1])
+        chooser = next((field for field in grammar.choices[parent] if field in mapping), name)
+        return f"`{name}` does not go with `{chooser}: {mapping.get(chooser)}`", "Leave it out."
+    place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
+    fix = did_you_mean(name, fields, f"Known are {listed(fields)}." if fields else "Leave it out.")
+    return f"unknown field `{name}`{place}", fix
+
+
+def _not_one_of(details: ErrorDetails, context: dict[str, Any]) -> tuple[str, str]:
+    """Return the message and fix of a word that is not allowed.
+
+    Pydantic lists the words as text: `'a', 'b' or 'c'`.
+    """
+    written = context.get("tag", details["input"])
+    # Unions have tags, literals have words.
+    expected = str(context.get("expected_tags", context.get("expected")))
+    allowed = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    choices = f"Write {listed(allowed)}." if len(allowed) == 1 else f"Write one of {listed(allowed)}."
+    return f"{shown(written)} is not known", did_you_mean(str(written), allowed, choices)
+
+
+def _at(data: Any, route: Route) -> Any:
+    for part in route:
+        data = data[part]
+    return data

@@ -1,0 +1,131 @@
+"""`reduce`: aggregates, and what is emitted with each way to reduce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.model.files import COLLECT, COUNT, LATEST, made, refused
+from tidegate.kernel import Aggregate, Aggregates, Latest
+from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.model.stage import Stage
+
+
+def stage(text: str) -> Stage:
+    return made({"reduce": {"x": text}}).stages[0]
+
+
+def test_count_of_records_has_no_argument() -> None:
+    assert stage("count(*)").reduce == Aggregates((Aggregate(name="x", function="count", argument=None),))
+    assert stage("COUNT ( * )").values == {"x": "1"}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_aggregate_is_of_one_expression(function: str) -> None:
+    parsed = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
+    aggregate = Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)")
+    assert parsed.reduce == Aggregates((aggregate,))
+    assert parsed.values == {"x": "if(ok, (id + 1), null)"}
+
+
+def test_aggregates_keep_their_order() -> None:
+    parsed = made({"reduce": {"b": "sum(id)", "a": "count(*)"}}).stages[0]
+    assert parsed.emitted == ("b", "a")
+    assert list(parsed.values.values()) == ["id", "1"]
+
+
+def test_latest_emits_what_is_selected() -> None:
+    parsed = made(LATEST).stages[0]
+    assert (parsed.emitted, parsed.values) == (("price", "ok", "name"), LATEST["select"])
+
+
+def test_collect_emits_an_events_column() -> None:
+    parsed = made(COLLECT).stages[0]
+    assert (parsed.emitted, parsed.values) == (("events",), {"price": "price"})
+
+
+def test_latest_is_the_default() -> None:
+    assert made().stages[0].reduce == Latest()
+
+
+def test_function_arguments_are_no_aggregate_arguments() -> None:
+    assert stage("max(greatest(id, 1))").values == {"x": "greatest(id, 1)"}
+    assert stage("max(array(id, 1)[0])").values == {"x": "array(id, 1)[0]"}
+
+
+REFUSED = [
+    ("cnt(*)", "`cnt` is not an aggregate", "Did you mean `count`?"),
+    ("stddev(id)", "`stddev` is not an aggregate", "Write `count(*)`, or one of"),
+    ("id", "it is not an aggregate", "`sum(quantity)`"),
+    ("", "the expression is empty", "Write"),
+    ("sum", "it is not an aggregate", "Write"),
+    ("sum(id", "it is not an aggregate", "Write"),
+    ("'sum'(id)", "is not an aggregate", "Did you mean `sum`?"),
+    ("(sum(id))", "it is not an aggregate", "Write"),
+    ("sum()", "`sum()` has no argument", "Write"),
+    ("sum(*)", "`sum(*)` has no argument", "Write `sum(quantity)`."),
+    ("count(distinct id)", "`distinct` is not used here", "Use `collect_set(x)`"),
+    ("sum(DISTINCT id)", "`distinct` is not used here", "Use `collect_set(x)`"),
+    ("sum(id) filter (where ok)", "`filter` is not used here", "sum(if(condition, x, null))"),
+    ("sum(id) over (partition by name)", "`over` is not used here", "per `window:`"),
+    ("sum(id) + 1", "there is `+` behind the aggregate", "later stage"),
+    ("sum(id), sum(id)", "there is `,` behind the aggregate", "Write one aggregate"),
+    ("first(name, true)", "`first` takes one expression", "Nulls are always ignored"),
+    ("sum(sum(id))", "`sum` folds many records", "Compute it"),
+    ("sum(idd)", "`idd` does not exist", "Did you mean `id`?"),
+    ("sum(rand())", "`rand` gives another value", "Derive"),
+    ("sum(id); drop", "`;` ends a statement", "Write one expression"),
+    ("sum(id) -- all", "comments and hints", "Put the comment"),
+    ("sum(name)", "`sum` takes numbers, not string", "cast"),
+    ("avg(ok)", "`avg` takes numbers, not boolean", "if(x, 1, 0)"),
+    ("sum(id > 1)", "`sum` takes numbers, not boolean", "if(x, 1, 0)"),
+    ("max(place)", "`max` takes single values, not struct", "one field"),
+]
+
+
+@pytest.mark.parametrize(("text", "part", "fix"), REFUSED, ids=[text or "empty" for text, *_ in REFUSED])
+def test_anything_else_is_refused_with_a_fix(text: str, part: str, fix: str) -> None:
+    mistakes = refused({"reduce": {"x": text}})
+    assert {field for field, *_ in mistakes} == {"stages.0.reduce.x"}
+    assert any(part in message and fix in how for _, message, how in mistakes), mistakes
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "part"),
+    [
+        ({}, "", "there is no aggregate"),
+        ({"n": 5}, ".n", "has to be text, not 5"),
+        ({"timestamp": "count(*)"}, ".timestamp", "is reserved"),
+        ({"a b": "count(*)"}, ".a b", "not a legal column name"),
+        ({"n": "count(*)", "N": "count(*)"}, "", "`N` appears twice"),
+        ({"ID": "count(*)"}, "", "`ID` is a key column, but is also an aggregate"),
+        ("sum", "", "'sum' is not known"),
+        (["latest"], "", "a list is not known"),
+    ],
+)
+def test_a_mistake_in_reduce_is_reported(written: Any, field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused({"reduce": written})
+    assert (actual_field, part in message) == (f"stages.0.reduce{field}", True), (actual_field, message)
+    assert fix
+
+
+def test_select_does_not_go_with_aggregates() -> None:
+    ((field, message, fix),) = refused({**COUNT, "select": {"a": "id"}})
+    assert (field, message) == ("stages.0.select", "`select` does not go with aggregates")
+    assert "into an aggregate" in fix
+
+
+def test_key_column_named_events_is_refused() -> None:
+    source = {"columns": "Events string, n int", "key": ["Events"]}
+    ((field, message, _),) = refused({**COLLECT, "select": {"n": "n"}}, source=source)
+    assert (field, "`Events` is a key column" in message) == ("stages.0.reduce", True)
+
+
+def test_event_field_can_share_the_key_name() -> None:
+    assert made({"reduce": "collect", "select": {"id": "id + 1"}}).stages[0].values == {"id": "id + 1"}
+
+
+def test_mistakes_of_several_aggregates_are_reported_at_once() -> None:
+    mistakes = refused({"reduce": {"a": "sum(x)", "b": "cnt(*)"}, "where": "a > 0"})
+    assert [field for field, *_ in mistakes] == ["stages.0.reduce.a", "stages.0.reduce.b"]

@@ -1,0 +1,130 @@
+"""`sinks`: into a SQL database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.model.files import COLLECT, COUNT, made, refused
+from tidegate.sinks.sql.layout import Target
+from tidegate.sinks.sql.model import SQL_COLUMNS, SqlSink
+
+
+def sink(**written: Any) -> SqlSink:
+    declared_sink = made(sinks=[{"kind": "sql", "table": "levels", **written}]).sinks[0]
+    assert isinstance(declared_sink, SqlSink)
+    return declared_sink
+
+
+def test_sql_sink_appends_by_default() -> None:
+    declared_sink = sink()
+    assert (declared_sink.table, declared_sink.mode, declared_sink.connection) == ("levels", "append", None)
+    assert (declared_sink.with_key, declared_sink.stage, declared_sink.name) == (False, None, "sql:levels")
+
+
+def test_sql_sink_accepts_all_of_its_options() -> None:
+    declared_sink = sink(
+        table="shop.levels", connection="reports_2", mode="upsert", stage="s0", with_key=True
+    )
+    assert (declared_sink.name, declared_sink.mode) == ("sql:reports_2:shop.levels", "upsert")
+    assert (declared_sink.with_key, declared_sink.stage) == (True, "s0")
+
+
+def test_same_table_in_two_databases_makes_two_sinks() -> None:
+    sinks = [{"kind": "sql", "table": "levels"}, {"kind": "sql", "table": "levels", "connection": "a"}]
+    assert len(made(sinks=sinks).sinks) == 2
+    ((field, message, _),) = refused(sinks=[*sinks, sinks[0]])
+    assert (field, message) == ("sinks.2", "there are two sinks `sql:levels`")
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "part"),
+    [
+        ({"table": "a.b.c"}, "table", "is not a table's name"),
+        ({"table": "1a"}, "table", "is not a table's name"),
+        ({"table": 'a"; drop table b'}, "table", "is not a table's name"),
+        ({"table": None}, "table", "has to be text"),
+        ({"connection": "Reports"}, "connection", "that is not a connection's name"),
+        ({"connection": "postgresql://me:secret@host/db"}, "connection", "that is not a connection's name"),
+        ({"mode": "merge"}, "mode", "'merge' is not known"),
+        ({"stage": "s1"}, "stage", "there is no stage `s1`"),
+        ({"topic": "t"}, "topic", "`topic` does not go with `kind: sql`"),
+        ({"path": "p"}, "path", "`path` does not go with `kind: sql`"),
+        ({"url": "x"}, "url", "unknown field `url`"),
+    ],
+)
+def test_a_mistake_in_a_sql_sink_is_reported(written: dict[str, Any], field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused(sinks=[{"kind": "sql", "table": "levels", **written}])
+    assert (actual_field, part in message) == (f"sinks.0.{field}", True), (actual_field, message)
+    assert fix
+    assert "secret" not in message + fix
+
+
+@pytest.mark.parametrize(
+    ("mode", "column", "part"),
+    [
+        ("upsert", "Source", "the column `Source` is emitted, but the SQL table has a column of that name"),
+        ("append", "deleted", "whether it is a deletion"),
+        ("append", "Batch", "the batch"),
+    ],
+)
+def test_a_column_of_the_sql_table_is_refused(mode: str, column: str, part: str) -> None:
+    stage = {"select": {column: "cents"}, "emit": {"on": "update"}}
+    sql = {"kind": "sql", "table": "levels", "mode": mode}
+    ((field, message, fix),) = refused(stage, sinks=[sql])
+    assert (field, part in message) == ("sinks.0.mode", True)
+    assert f"event_{column}" in fix
+
+
+@pytest.mark.parametrize(("mode", "windowed"), [("append", True), ("upsert", True), ("upsert", False)])
+def test_names_are_those_of_the_table(mode: str, windowed: bool) -> None:
+    own = set(Target("t", mode, with_key=False, windowed=windowed).own_columns)
+    assert own - {"deleted"} <= set(SQL_COLUMNS)
+    assert not windowed or own - {"deleted"} == set(SQL_COLUMNS)
+
+
+def test_where_the_databases_url_stands_is_reported() -> None:
+    ((_, _, fix),) = refused(sinks=[{"kind": "sql", "table": "t", "connection": "sqlite:///x"}])
+    assert "TIDEGATE_SQL_REPORTS" in fix
+
+
+def test_events_are_appended_and_never_replaced() -> None:
+    upsert = {"kind": "sql", "table": "events", "mode": "upsert"}
+    ((field, message, fix),) = refused(COLLECT, sinks=[upsert])
+    assert (field, "`reduce: collect`" in message) == ("sinks.0.mode", True)
+    assert "mode: append" in fix
+    assert refused(COLLECT, sinks=[{**upsert, "mode": "append"}]) == []
+
+
+UPSERT = {"kind": "sql", "table": "levels", "mode": "upsert"}
+WINDOWED = {**COUNT, "window": {"tumbling": "1h"}}
+
+
+def test_an_upsert_that_drops_the_window_is_refused() -> None:
+    ((field, message, fix),) = refused(WINDOWED, {"emit": {"on": "change"}}, sinks=[UPSERT])
+    assert (field, "overwrite each other" in message) == ("sinks.0.mode", True)
+    assert "`mode: append`" in fix
+    three = (WINDOWED, {"emit": {"on": "change"}}, {"emit": {"on": "update"}})
+    assert [field for field, _, _ in refused(*three, sinks=[UPSERT])] == ["sinks.0.mode"]
+
+
+@pytest.mark.parametrize("more", [{"key": ["id"]}, {"window": {"tumbling": "1h"}}])
+def test_an_upsert_with_key_or_window_is_taken(more: dict[str, Any]) -> None:
+    assert made(WINDOWED, {"emit": {"on": "change"}, **more}, sinks=[UPSERT])
+
+
+def test_an_append_may_drop_the_window() -> None:
+    assert made(WINDOWED, {"emit": {"on": "change"}}, sinks=[{**UPSERT, "mode": "append"}])
+
+
+def test_only_the_sinks_own_stage_must_not_collect() -> None:
+    upsert = {"kind": "sql", "table": "t", "mode": "upsert"}
+    assert refused(COLLECT, COUNT, sinks=[upsert]) == []
+    assert refused(COLLECT, COUNT, sinks=[{**upsert, "stage": "s0"}])[0][0] == "sinks.0.mode"
+
+
+def test_sink_stage_defaults_to_the_last() -> None:
+    sinks = [{"kind": "table"}, {"kind": "sql", "table": "t", "stage": "s0"}]
+    pipeline = made(COUNT, COUNT, sinks=sinks)
+    assert [pipeline.stage_of(declared_sink).name for declared_sink in pipeline.sinks] == ["s1", "s0"]

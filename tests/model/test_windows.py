@@ -1,0 +1,70 @@
+"""`window`: what is read, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.model.files import COUNT, made, refused
+from tidegate import kernel
+
+
+def window(written: dict[str, Any]) -> Any:
+    return made({**COUNT, "window": written}).stages[0].window
+
+
+def test_a_tumbling_window_has_size_and_grace() -> None:
+    tumbling = window({"tumbling": "1h", "grace": "10m"})
+    assert isinstance(tumbling, kernel.Tumbling)
+    assert (tumbling.size_ms, tumbling.grace_ms) == (3_600_000, 600_000)
+
+
+def test_a_hopping_window_starts_every_so_often() -> None:
+    hopping = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
+    assert isinstance(hopping, kernel.Hopping)
+    assert (hopping.size_ms, hopping.every_ms, hopping.grace_ms) == (10, 5, 1000)
+
+
+def test_a_session_has_a_gap() -> None:
+    session = window({"session": "15ms"})
+    assert isinstance(session, kernel.Session)
+    assert (session.gap_ms, session.grace_ms) == (15, 0)
+
+
+def test_grace_is_0ms_by_default_and_may_be() -> None:
+    assert window({"tumbling": "1s"}).grace_ms == 0
+    assert window({"tumbling": "1s", "grace": "0ms"}).grace_ms == 0
+
+
+def test_hop_can_be_as_long_as_its_window() -> None:
+    assert window({"hopping": "1s", "every": "1s"}).every_ms == 1000
+
+
+def test_a_window_may_be_null() -> None:
+    assert made({**COUNT, "window": None}).stages[0].window is None
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "part"),
+    [
+        ({"tumbling": "0s"}, ".tumbling", "has no length"),
+        ({"tumbling": "1s", "grace": "-1s"}, ".grace", "'-1s' is not a duration"),
+        ({"tumbling": "1s", "every": "1s"}, ".every", "`every` does not go with `tumbling: 1s`"),
+        ({"session": "1s", "every": "1s"}, ".every", "`every` does not go with `session: 1s`"),
+        ({"hopping": "1s"}, ".every", "`every` is missing"),
+        ({"hopping": "1s", "every": "2s"}, ".every", "windows of 1s every 2s leave gaps"),
+        ({"hopping": "1s", "every": "0s"}, ".every", "has no length"),
+        ({"hopping": "30d", "every": "1ms"}, ".every", "each record would be in 2,592,000,000 windows"),
+        ({"hopping": "1s", "tumbling": "1s"}, "", "a window is one of `tumbling`, `hopping`"),
+        ({"grace": "1s"}, "", "the window's kind is missing"),
+        ({"tumbling": "1s", "grce": "1s"}, ".grce", "unknown field `grce` in `window`"),
+        ({"tumbling": "1s", "size_ms": 5}, ".size_ms", "unknown field `size_ms`"),
+        ("1h", "", "has to be a mapping, not '1h'"),
+        (["1h"], "", "has to be a mapping, not a list"),
+    ],
+)
+def test_a_mistake_in_a_window_is_reported(written: Any, field: str, part: str) -> None:
+    ((actual_field, message, fix),) = refused({**COUNT, "window": written})
+    assert (actual_field, part in message) == (f"stages.0.window{field}", True), (actual_field, message)
+    assert fix
