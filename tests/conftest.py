@@ -32,6 +32,9 @@ _ENOUGH_BYTES = 8 << 30
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
+# A JVM that ends after some minutes of small batches does not earn what its second compiler costs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # How long an example takes says nothing about what it shows; in CI the same examples run every time.
 settings.register_profile(
     "tidegate",
