@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import os
 import shutil
 import sys
 import tempfile
@@ -19,7 +18,6 @@ import click
 from tests.faults.catalogue import NOT_OF_A_BATCH, all_cases, failpoint_names, matrix, pairs
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
-from tests.faults.warm import LONG
 from tests.faults.worker import Result
 from tests.postgres import postgres_server
 from tidegate.settings import Settings
@@ -50,8 +48,6 @@ def main(
 ) -> None:
     """Kill, lose, raise and pause at every failpoint; then see that nobody can tell."""
     began = time.monotonic()
-    if not only:
-        os.environ[LONG] = "yes"
     home = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
     jars = Settings.from_environment().home / "jars"
     (home / "jars").symlink_to(jars, target_is_directory=True)

@@ -127,7 +127,7 @@ class Airflow:
             faults,
             self._late_s,
             _SHORT_LEASE_S if "ledger.renew" in faults else 120.0,
-            hits_file(self.scene, batch, names) if self._apart else None,
+            notes_file(self.scene, batch, names) if self._apart else None,
         )
         child = fork(lambda: task.run(self._spark), self.scene.log)
         code = self._wait(child, fault)
@@ -173,9 +173,9 @@ class Airflow:
         self.zombie = None
 
 
-def hits_file(scene: Scene, batch: int, names: Sequence[str]) -> Path:
-    """Return the file in which a step's process counts its hits of each failpoint."""
-    return scene.folder / f"hits.{batch}.{'-'.join(names)}"
+def notes_file(scene: Scene, batch: int, names: Sequence[str]) -> Path:
+    """Return the file in which a step's process notes its hits of each failpoint, and its modules."""
+    return scene.folder / f"notes.{batch}.{'-'.join(names)}"
 
 
 def overlap(scene: Scene, spark: Spark, late_s: float) -> list[int | None]:

@@ -2,7 +2,7 @@
 
 import alembic.command
 import alembic.config
-import deltalake
+import deltalake.fs
 import kafka.admin
 import pandas
 import psycopg

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -45,14 +46,14 @@ class Child:
             if time.monotonic() > deadline:
                 self.kill()
                 raise TimeoutError(f"A process of the test did not end within {seconds:.0f} s")
-            time.sleep(0.002)
+            time.sleep(0.01)
         return self.code
 
     def pause(self) -> None:
         """Stop it, and wait for that; or for its end."""
         os.kill(self.pid, signal.SIGSTOP)
         while not self.poll():
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def go_on(self) -> None:
         """Continue it after it has stopped."""
@@ -75,6 +76,7 @@ def fork(work: Callable[[], int], log: Path) -> Child:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
+    gc.freeze()  # else the child's collector touches, and so copies, all that it shares with its parent
     pid = os.fork()
     if pid:
         return Child(pid)

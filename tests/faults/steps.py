@@ -55,7 +55,8 @@ class Spark(Protocol):
 @dataclass(frozen=True)
 class Task:
     """Steps of one run, in one process. `faults` as TIDEGATE_FAILPOINTS; `late_s`: how far the ledger's clock
-    is ahead; `lease_s`: how long a lease lasts; `hits`: where to write how often each failpoint was met."""
+    is ahead; `lease_s`: how long a lease lasts; `notes`: where to write how often each failpoint was met, and
+    which modules the process had at its end."""
 
     scene: Scene
     run_id: str
@@ -64,7 +65,7 @@ class Task:
     faults: str = ""
     late_s: float = 0.0
     lease_s: float = 120.0
-    hits: Path | None = None
+    notes: Path | None = None
 
     def run(self, spark: Spark) -> int:
         """The exit code of the process, as Airflow's tasks tell retry, fail, skip and wait apart."""
@@ -85,8 +86,8 @@ class Task:
             traceback.print_exc(file=sys.stdout)
             return UNTYPED
         finally:
-            if self.hits is not None:
-                self.hits.write_text(json.dumps(failpoints._hits))
+            if self.notes is not None:
+                self.notes.write_text(json.dumps({"hits": failpoints._hits, "modules": list(sys.modules)}))
 
     def _prepare(self) -> None:
         os.environ.update(self.scene.environment)

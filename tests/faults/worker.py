@@ -9,14 +9,17 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.faults import imports as _imports  # noqa: F401  # before the first fork
-from tests.faults.airflow import Airflow, hits_file, overlap
+from tests.faults.airflow import Airflow, notes_file, overlap
 from tests.faults.databases import PostgresDatabases, SqliteFiles
 from tests.faults.fault import PLAIN, Case, case_text, parse_case
 from tests.faults.history import (
@@ -82,9 +85,9 @@ class Worker:
         scene = self._undisturbed(PLAIN)
         for batch in range(1, BATCHES + 2):
             for step in STEPS:
-                file = hits_file(scene, batch, [step])
+                file = notes_file(scene, batch, [step])
                 if file.exists():
-                    self.hits[batch, step] = json.loads(file.read_text())
+                    self.hits[batch, step] = json.loads(file.read_text())["hits"]
 
     def _undisturbed(self, history: str) -> Scene:
         """A history in which nothing fails: what is seen after each of its batches is what to expect."""
@@ -92,6 +95,7 @@ class Worker:
         calm = Airflow(scene, self.spark, apart=True)
         for batch in range(1, _batches_of(history) + 1):
             calm.play(batch)
+            import_all(_modules_of(scene))
             self.expected[history, batch] = self.observe(scene)
         if history == MAINTAINED:
             self._require_nobody_can_tell(history)
@@ -198,6 +202,20 @@ class Worker:
             shutil.rmtree(scene.folder, ignore_errors=True)
             self._databases.drop(scene.name)
             in_child(scene.delete_topics, self.home / "delete.log")
+
+
+def _modules_of(scene: Scene) -> set[str]:
+    """Return the modules that the steps' processes of an undisturbed history have imported."""
+    return {name for file in scene.folder.glob("notes.*") for name in json.loads(file.read_text())["modules"]}
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import what a step's process needs before the next one is forked: it then has it at once."""
+    for name in sorted(names):
+        if name not in sys.modules:
+            with suppress(ImportError):  # not all that has a name can be imported by it
+                import_module(name)
+    assert threading.active_count() == 1, "a process with threads cannot fork"
 
 
 def _batches_of(history: str) -> int:
