@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from tests.faults.catalogue import NOT_OF_A_BATCH, all_cases, failpoint_names, matrix, pairs
+from tests.faults.catalogue import NOT_OF_A_BATCH, all_cases, failpoint_names, joined, matrix, pairs
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
 from tests.faults.worker import Result
@@ -32,7 +32,9 @@ from tidegate_dev.broker import KafkaBroker
     default="both",
     help="Of ledger and SQL sink; both: every second worker has a PostgreSQL server's.",
 )
-@click.option("--runs", default=600, help="At least so many runs with one fault, if there are.")
+@click.option(
+    "--runs", "at_least", default=600, help="At least so many faults alone in a batch, if there are."
+)
 @click.option("--pairs", "pair_count", default=40, help="So many more with a second fault after the first.")
 @click.option("--only", multiple=True, help="Only cases of this text, or of this pattern (with *).")
 @click.option("--seed", default=0, help="Of the places of the faults, and of the pairs.")
@@ -40,7 +42,7 @@ from tidegate_dev.broker import KafkaBroker
 def main(
     jobs: int,
     databases: str,
-    runs: int,
+    at_least: int,
     pair_count: int,
     only: tuple[str, ...],
     seed: int,
@@ -59,9 +61,9 @@ def main(
         shared = list(itertools.islice(itertools.cycle(urls), jobs))
         pool = stack.enter_context(Pool(home, servers, shared))
         possible = all_cases(pool.hits)
-        cases = _chosen(possible, only) if only else matrix(possible, runs, seed)
+        cases = _chosen(possible, only) if only else matrix(possible, at_least, seed)
         if not only:
-            cases = pairs(pool.hits, possible, pair_count, seed) + cases
+            cases = joined(pairs(pool.hits, possible, pair_count, seed) + cases, seed)
         if only_list:
             print("\n".join(map(case_text, cases)))
             results = []
@@ -72,7 +74,7 @@ def main(
         print(_table(results, (time.monotonic() - began) / 60))
     if not wrong:
         shutil.rmtree(home)
-    too_few = bool(results) and not only and (len(results) < runs or bool(_missed(results)))
+    too_few = bool(results) and not only and (len(_fired(results)) < at_least or bool(_missed(results)))
     sys.exit(1 if wrong or too_few else 0)
 
 
@@ -116,6 +118,11 @@ def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
     ]
 
 
+def _is_pair(result: Result) -> bool:
+    batches = [fault.batch for fault in parse_case(result.case)]
+    return len(set(batches)) < len(batches)
+
+
 def _missed(results: Sequence[Result]) -> list[str]:
     return sorted(failpoint_names() - NOT_OF_A_BATCH - {name for name, _ in _fired(results)})
 
@@ -128,7 +135,7 @@ def _table(results: Sequence[Result], minutes: float) -> str:
         "not met": ", ".join(_missed(results)) or "none",
         "not of a batch": ", ".join(sorted(NOT_OF_A_BATCH)),
         "runs": len(results),
-        "of them with two faults": sum(len(parse_case(result.case)) > 1 for result in results),
+        "of them with a second fault in a step": sum(map(_is_pair, results)),
         "faults fired": sum(len(result.fired) for result in results),
         "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
         "by databases": ", ".join(f"{name} {count}" for name, count in sorted(stores.items())),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.fault import Case, Fault
-from tests.faults.history import DOCTOR, MAINTAINED, REPLAYED, Scene
+from tests.faults.history import BATCHES, DOCTOR, MAINTAINED, REPLAYED, Scene
 from tests.faults.outside import Outside
 from tests.faults.processes import Child, fork, in_child
 from tests.faults.server import KeptServer
@@ -40,16 +40,19 @@ class Airflow:
         self._apart = apart
         self._late_s = 0.0
 
-    def play(self, batches: int) -> None:
-        """Runs until so many batches are in. A process that stopped on its way wakes up when all is done."""
+    def play(self, batch: int) -> None:
+        """Runs until this batch is in, and if it is the one after the last, a run that finds nothing to do.
+
+        A process that stopped on its way wakes up when all is done.
+        """
+        batches = min(batch, BATCHES)
         try:
             while not self._is_done(batches):
                 self._attend()
                 had_zombie = self.zombie is not None
                 if not self.run(self.scene.databases.head() + 1) and had_zombie:
                     self._wake()  # it stopped with the database's lock in its hands
-            idle = [fault.batch for fault in self._case[:1] if fault.batch > batches]
-            while idle and not self.run(idle[0]):
+            while batch > batches and not self.run(batch):
                 pass  # the run that is to find nothing to do has not come to that yet
             self._wake()
         finally:
@@ -93,7 +96,7 @@ class Airflow:
         """The steps, by process: the one that a fault is aimed at alone, others together, for speed."""
         if self._apart:
             return [[name] for name in STEPS]
-        aimed = [fault.step for fault in self._case[:1] if fault.batch == batch and fault.step in STEPS]
+        aimed = [fault.step for fault in self._case if fault.batch == batch and fault.step in STEPS]
         if not aimed:
             return [STEPS]
         at = STEPS.index(aimed[0])

@@ -264,6 +264,48 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
     return chosen
 
 
+def joined(cases: Iterable[Case], seed: int = 0) -> list[Case]:
+    """Let one run of a history try several cases, one in each batch, where the first ones leave no trace.
+
+    After each batch with a fault a worker compares all that is seen with an undisturbed run, so the fault of
+    the next batch meets what it would meet alone. Alone remain the faults from outside, which cost a server,
+    and second faults. A process that stops is the last: it wakes up when all is done.
+    """
+    done: list[Case] = []
+    runs: dict[str, list[Case]] = defaultdict(list)  # to which a fault in a later batch can be added
+    for _, group in itertools.groupby(sorted(cases, key=_last_batch), key=_last_batch):
+        grown: list[Case] = []
+        for case in group:
+            fault = case[-1]
+            if len(case) > 1 or fault.outside is not None:
+                done.append(case)
+                continue
+            run = (*_taken(runs[fault.history], fault), fault)
+            (done if _is_last(fault) else grown).append(run)
+        for run in grown:
+            runs[run[-1].history].append(run)
+    done += [run for history in runs.values() for run in history]
+    random.Random(seed).shuffle(done)
+    return done
+
+
+def _taken(runs: list[Case], fault: Fault) -> Case:
+    """Take a run to which a fault can be added; an empty one if there is none."""
+    for run in runs:
+        if fault.entry not in {earlier.entry for earlier in run}:  # by its entry it counts as fired
+            runs.remove(run)
+            return run
+    return ()
+
+
+def _last_batch(case: Case) -> int:
+    return case[-1].batch
+
+
+def _is_last(fault: Fault) -> bool:
+    return fault.action == "pause" or fault.name == "ledger.renew"
+
+
 def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
     """A crash, then a crash in the recovery: where the next try meets what the first one had before it.
 

@@ -73,7 +73,9 @@ class Fault:
 
 
 Case = tuple[Fault, ...]
-"""The faults of one run: one; or a second one, which waits in the tries that follow the first."""
+"""The faults of one run of a history: one; or a second one, which waits in the tries that follow the first;
+or one in each of several batches, see `catalogue.joined`.
+"""
 
 
 def case_text(case: Case) -> str:

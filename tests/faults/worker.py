@@ -134,16 +134,11 @@ class Worker:
         """One run of the matrix."""
         began = time.monotonic()
         scene = self._disturbed(shape_of(case[0].history))
-        batches = min(max(2, case[0].batch), _batches_of(scene.history))
         airflow = Airflow(scene, self._spark_of(case[0].history), case)
-        wrong = []
+        wrong: list[str] = []
         try:
-            airflow.play(batches)
-            wrong = self._differences(scene)
-            if airflow.halted:
-                wrong.append("a run has halted, as if only a person could help")
-            if _is_retried(case) and airflow.runs != max(batches, case[0].batch):
-                wrong.append(f"it took {airflow.runs} runs: tries were not enough")
+            for batch in _stops(case, scene.history):
+                wrong += self._wrong_after(batch, airflow, _are_retried(case, batch))
             if case[0].outside is not None:
                 wrong += _untold(airflow, case[0].outside)
         except Exception as error:
@@ -161,6 +156,16 @@ class Worker:
             airflow.zombie_said,
             round(time.monotonic() - began, 2),
         )
+
+    def _wrong_after(self, batch: int, airflow: Airflow, retried: bool) -> list[str]:
+        """Go on until a batch is in, and return what then differs from an undisturbed history."""
+        airflow.play(batch)
+        wrong = [f"{part} after batch {batch}" for part in self._differences(airflow.scene)]
+        if airflow.halted:
+            wrong.append("a run has halted, as if only a person could help")
+        if retried and airflow.runs != batch:
+            wrong.append(f"it took {airflow.runs} runs to batch {batch}: tries were not enough")
+        return wrong
 
     def overlap(self, late_s: float) -> Result:
         """Two whole runs of one pipeline at once: one must wait for the other, and find nothing to do."""
@@ -222,9 +227,21 @@ def _batches_of(history: str) -> int:
     return 1 if history == SINGLE else BATCHES
 
 
-def _is_retried(case: Case) -> bool:
-    """Whether retries must be enough, without a later run: nobody stops, and nobody loses a lease."""
-    return not any(fault.action.startswith("pause") or fault.name == "ledger.renew" for fault in case)
+def _are_retried(case: Case, batch: int) -> bool:
+    """Whether up to a batch retries must be enough, without a later run: nobody stops or loses a lease."""
+    return not any(
+        fault.action.startswith("pause") or fault.name == "ledger.renew"
+        for fault in case
+        if fault.batch <= batch
+    )
+
+
+def _stops(case: Case, history: str) -> list[int]:
+    """Return the batches after which to look: those with a fault; never the first alone."""
+    batches = {fault.batch for fault in case}
+    if batches == {1} and _batches_of(history) > 1:
+        return [2]
+    return sorted(batches)
 
 
 def _untold(airflow: Airflow, outside: str) -> list[str]:
