@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,9 @@ from tests.faults.worker import Result
 from tests.postgres import postgres_server
 from tidegate.settings import Settings
 from tidegate_dev.broker import KafkaBroker
+
+_IN_MEMORY = Path("/dev/shm")
+_ENOUGH_BYTES = 6 * 1024**3
 
 
 @click.command()
@@ -50,15 +54,16 @@ def main(
 ) -> None:
     """Kill, lose, raise and pause at every failpoint; then see that nobody can tell."""
     began = time.monotonic()
+    _keep_files_in_memory()
     home = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
     jars = Settings.from_environment().home / "jars"
     (home / "jars").symlink_to(jars, target_is_directory=True)
     with ExitStack() as stack:
         servers = stack.enter_context(KafkaBroker(home)).bootstrap_servers
-        urls = [None] if databases == "sqlite" else [stack.enter_context(postgres_server()).url()]
-        if databases == "both":
-            urls.insert(0, None)
-        shared = list(itertools.islice(itertools.cycle(urls), jobs))
+        urls: list[str | None] = [] if databases == "postgresql" else [None]
+        if databases != "sqlite":
+            urls.append(stack.enter_context(postgres_server()).url())
+        shared = [[url] for url in itertools.islice(itertools.cycle(urls), jobs)]
         pool = stack.enter_context(Pool(home, servers, shared))
         possible = all_cases(pool.hits)
         cases = _chosen(possible, only) if only else matrix(possible, at_least, seed)
@@ -76,6 +81,12 @@ def main(
         shutil.rmtree(home)
     too_few = bool(results) and not only and (len(_fired(results)) < at_least or bool(_missed(results)))
     sys.exit(1 if wrong or too_few else 0)
+
+
+def _keep_files_in_memory() -> None:
+    """Put the files of all processes there, where that is possible: they call fsync again and again."""
+    if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free >= _ENOUGH_BYTES:
+        os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = tempfile.tempdir = str(_IN_MEMORY)
 
 
 def _chosen(possible: list[Case], only: Sequence[str]) -> list[Case]:

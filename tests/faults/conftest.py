@@ -1,4 +1,4 @@
-"""The workers of the matrix, for all tests that need some."""
+"""A worker of the matrix, for all tests that need one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def pool(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Iterator[Pool]:
-    """Two workers on the shared broker: one with SQLite, one with PostgreSQL where it is installed."""
+    """A worker on the shared broker, which uses SQLite and, where it is installed, PostgreSQL in turn."""
     folder = tmp_path_factory.mktemp("faults")
-    postgres = request.getfixturevalue("postgres").url() if postgres_programs() else None
-    with Pool(folder, broker.bootstrap_servers, (None, postgres)) as running:
+    servers = [request.getfixturevalue("postgres").url()] if postgres_programs() else []
+    with Pool(folder, broker.bootstrap_servers, [[None, *servers]]) as running:
         yield running

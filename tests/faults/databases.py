@@ -17,6 +17,11 @@ class Databases:
     ledger: str
     sink: str
 
+    @property
+    def kind(self) -> str:
+        """Return `sqlite` or `postgresql`."""
+        return make_url(self.ledger).get_backend_name()
+
     def head(self, pipeline: str | None = None) -> int:
         """The last committed batch, asked without any of tidegate's code. `pipeline` says whose, where the
         ledger has several."""
@@ -32,7 +37,7 @@ class Databases:
     @property
     def _arrival(self) -> str:
         # nothing is updated or deleted where rows are appended
-        return "rowid" if make_url(self.sink).get_backend_name() == "sqlite" else "ctid"
+        return "rowid" if self.kind == "sqlite" else "ctid"
 
     def _ask(self, url: str, query: str) -> Any:
         engine = create_engine(url, poolclass=NullPool)  # nothing stays open that a fork would share

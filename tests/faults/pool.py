@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tests.faults.catalogue import Hits
 from tests.faults.fault import Case, case_text
-from tests.faults.worker import POSTGRES, Result
+from tests.faults.worker import DATABASES, Result
 
 Job = TypeVar("Job")
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,14 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 class WorkerProcess:
     """One worker. The folder keeps what is needed to look at a run that went wrong."""
 
-    def __init__(self, home: Path, servers: str, postgres: str | None) -> None:
+    def __init__(self, home: Path, servers: str, databases: Sequence[str | None]) -> None:
         home.mkdir(parents=True)
         self.log = home / "worker.log"
         paths = [str(ROOT), str(ROOT / "include"), os.environ.get("PYTHONPATH", "")]
         # one thread: it forks
         more = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
-        if postgres:
-            more[POSTGRES] = postgres
+        more[DATABASES] = json.dumps(databases)
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.worker", str(home), servers],
@@ -89,21 +88,21 @@ class WorkerProcess:
 
 @dataclass
 class Pool:
-    """A worker for each of `databases`: null for SQLite, or the URL of a PostgreSQL server.
+    """A worker for each of `databases`, used in turn by its runs: null is SQLite, a URL PostgreSQL.
 
     Use it as a context manager; `hits` is known inside.
     """
 
     home: Path
     servers: str
-    databases: Sequence[str | None]
+    databases: Sequence[Sequence[str | None]]
 
     def __enter__(self) -> Pool:
         self.workers: list[WorkerProcess] = []
         try:
-            for number, postgres in enumerate(self.databases):
+            for number, databases in enumerate(self.databases):
                 home = self.home / f"worker{number}"
-                self.workers.append(WorkerProcess(home, self.servers, postgres))
+                self.workers.append(WorkerProcess(home, self.servers, databases))
             self.hits = [worker.hits() for worker in self.workers][-1]
         except BaseException:
             self._stop()

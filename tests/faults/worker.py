@@ -5,13 +5,14 @@ It imports everything, starts no threads, and forks: see `processes`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -38,8 +39,8 @@ from tests.faults.server import KeptServer
 from tests.faults.steps import NOTHING_TO_DO, STEPS, UNTYPED, Spark
 from tests.faults.warm import WarmSpark
 
-POSTGRES = "TIDEGATE_FAULTS_POSTGRES"
-"""The URL of the server to use, if it is not to be SQLite."""
+DATABASES = "TIDEGATE_FAULTS_DATABASES"
+"""What the runs of a worker use in turn, as JSON: null for SQLite, or the URL of a PostgreSQL server."""
 _NO_SERVER = ("lose_server", "hang_server")
 """What a step in a server cannot live through: it ends as `SparkLost`."""
 
@@ -60,15 +61,17 @@ class Result:
 class Worker:
     """Everything that runs share: the broker, the source topic, Spark, and what an undisturbed run gives."""
 
-    def __init__(self, home: Path, servers: str, postgres: str | None = None) -> None:
+    def __init__(self, home: Path, servers: str, databases: Sequence[str | None]) -> None:
         self.home = home
         self._servers = servers
         self._source = f"source-{os.getpid()}-{home.name}"
         home.mkdir(parents=True, exist_ok=True)
-        self._databases = PostgresDatabases(postgres, home.name) if postgres else SqliteFiles(home)
+        stores = [PostgresDatabases(url, home.name) if url else SqliteFiles(home) for url in databases]
+        self._stores: dict[str, PostgresDatabases | SqliteFiles] = {store.kind: store for store in stores}
+        self._kinds = itertools.cycle(self._stores)
         self.spark = WarmSpark.start(home / "spark.log")
         self._server: KeptServer | None = None
-        self.expected: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._expected: dict[tuple[str, str, int], Mapping[str, Any]] = {}
         self.hits: dict[tuple[int, str], dict[str, int]] = {}
 
     def stop(self) -> None:
@@ -81,47 +84,47 @@ class Worker:
         """Send the input, and observe the results of undisturbed runs."""
         servers, source = self._servers, self._source
         in_child(lambda: send_input(servers, source), self.home / "input.log")
-        self._make_ledger()
-        scene = self._undisturbed(PLAIN)
+        for store in self._stores.values():
+            self._make_ledger(store.empty_ledger)
+        scene = self._undisturbed(PLAIN, next(iter(self._stores)))
         for batch in range(1, BATCHES + 2):
             for step in STEPS:
                 file = notes_file(scene, batch, [step])
                 if file.exists():
                     self.hits[batch, step] = json.loads(file.read_text())["hits"]
 
-    def _undisturbed(self, history: str) -> Scene:
+    def _undisturbed(self, history: str, kind: str) -> Scene:
         """A history in which nothing fails: what is seen after each of its batches is what to expect."""
-        scene = self.scene(history)
+        scene = self.scene(history, kind)
         calm = Airflow(scene, self.spark, apart=True)
         for batch in range(1, _batches_of(history) + 1):
             calm.play(batch)
             import_all(_modules_of(scene))
-            self.expected[history, batch] = self.observe(scene)
+            self._expected[kind, history, batch] = self.observe(scene)
         if history == MAINTAINED:
-            self._require_nobody_can_tell(history)
+            self._require_nobody_can_tell(kind)
         if history == PLAIN:
             calm.run(BATCHES + 1)
         return scene
 
-    def _require_nobody_can_tell(self, history: str) -> None:
+    def _require_nobody_can_tell(self, kind: str) -> None:
         """It changes nothing but how many rows the state is counted to have, and which batches are noted."""
         for batch in range(1, BATCHES + 1):
-            plain, seen = self.expected[PLAIN, batch], self.expected[history, batch]
+            plain, seen = (self._expected[kind, history, batch] for history in (PLAIN, MAINTAINED))
             differs = [part for part in plain if part not in OF_BATCHES and seen[part] != plain[part]]
             assert not differs, (batch, {part: (plain[part], seen[part]) for part in differs})
 
-    def _make_ledger(self) -> None:
+    def _make_ledger(self, url: str) -> None:
         """A migrated ledger, so that not every run has to make its own."""
         from tidegate.ledger import Ledger
 
-        url = self._databases.empty_ledger
         in_child(lambda: Ledger.open(url)._engine.dispose(), self.home / "ledger.log")
 
-    def scene(self, history: str = PLAIN) -> Scene:
+    def scene(self, history: str, kind: str) -> Scene:
         """A new one."""
         folder, name = self.home / f"s{time.time_ns()}", new_name()
         folder.mkdir()
-        databases = self._databases.create(folder, name)
+        databases = self._stores[kind].create(folder, name)
         made = Scene(folder, self._servers, self._source, databases, history, name)
         in_child(made.create, made.log)
         return made
@@ -149,7 +152,7 @@ class Worker:
         self._put_away(scene, wrong)
         return Result(
             case_text(case),
-            self._databases.kind,
+            scene.databases.kind,
             wrong,
             fired,
             airflow.codes,
@@ -177,7 +180,7 @@ class Worker:
             wrong.append("both runs had something to do")
         self._put_away(scene, wrong)
         seconds = round(time.monotonic() - began, 2)
-        return Result(f"overlap {late_s}", self._databases.kind, wrong, [], codes, "", seconds)
+        return Result(f"overlap {late_s}", scene.databases.kind, wrong, [], codes, "", seconds)
 
     def _spark_of(self, history: str) -> Spark:
         """Return the Spark of a history. A server is started for its first batch, and anew after it has
@@ -190,12 +193,15 @@ class Worker:
         return self._server
 
     def _disturbed(self, history: str) -> Scene:
-        if (history, 1) not in self.expected:
-            self._undisturbed(history)
-        return self.scene(history)
+        kind = next(self._kinds)
+        for name in (PLAIN, history):
+            if (kind, name, 1) not in self._expected:
+                self._undisturbed(name, kind)
+        return self.scene(history, kind)
 
     def _differences(self, scene: Scene) -> list[str]:
-        seen, expected = self.observe(scene), self.expected[scene.history, scene.databases.head()]
+        seen, databases = self.observe(scene), scene.databases
+        expected = self._expected[databases.kind, scene.history, databases.head()]
         return [name for name, value in seen.items() if value != expected[name]]
 
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
@@ -205,7 +211,7 @@ class Worker:
             wrong.append(f"log: {scene.log}")
         else:
             shutil.rmtree(scene.folder, ignore_errors=True)
-            self._databases.drop(scene.name)
+            self._stores[scene.databases.kind].drop(scene.name)
             in_child(scene.delete_topics, self.home / "delete.log")
 
 
@@ -257,7 +263,7 @@ def _untold(airflow: Airflow, outside: str) -> list[str]:
 def main(home: str, servers: str) -> int:
     """Cases from standard input, a line each, until it ends; a line of JSON for each result."""
     die_with(os.getppid())
-    worker = Worker(Path(home), servers, os.environ.get(POSTGRES))
+    worker = Worker(Path(home), servers, json.loads(os.environ[DATABASES]))
     try:
         worker.prepare()
         _say({"hits": [[*place, counts] for place, counts in worker.hits.items()]})
