@@ -8,9 +8,8 @@ import pytest
 
 from tests.model.files import made, refused
 from tidegate.model.compatibility import incompatible_changes, notable_changes
-from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.model.compiled import compile_pipeline, read_compiled, source_connection
 from tidegate.model.connection import Connection
-from tidegate.model.document import source_connection
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.model import KafkaSink
 

@@ -17,9 +17,7 @@ from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.expressions import Condition
 from tidegate.expressions.rows import compiled
 from tidegate.formats.schemas import PinnedSchema, SinkSchema, WriterSchema
-from tidegate.model import compiled as compiled_form
-from tidegate.model.compiled import compile_pipeline, read_compiled
-from tidegate.model.document import FORMAT, stage_names
+from tidegate.model.compiled import FORMAT, compile_pipeline, parts, read_compiled, stage_names
 from tidegate.model.kernel_stages import deduplication_stage, kernel_stage, sequence_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
@@ -144,7 +142,7 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     for pipeline in pipelines:
         assert_same(pipeline)
     written = "".join(map(compile_pipeline, pipelines))
-    assert [part for part in compiled_form._BY_NAME if f'{{"is":"{part}"' not in written] == []
+    assert [part for part in parts() if f'{{"is":"{part}"' not in written] == []
 
 
 amounts = st.floats(min_value=0, allow_infinity=False, allow_nan=False)

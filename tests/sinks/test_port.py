@@ -71,7 +71,7 @@ SINK = OpenMemory
 @pytest.fixture
 def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     """A stream whose pipelines have this sink in the place of the one in the file."""
-    monkeypatch.setitem(compiled._BY_NAME, "MemorySink", MemorySink)
+    monkeypatch.setitem(compiled.parts(), "MemorySink", MemorySink)
     file = Committed.pipeline.fget
     assert file is not None
 

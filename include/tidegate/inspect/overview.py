@@ -13,7 +13,7 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Head, Offsets, Stream, StreamStatus
 from tidegate.ledger.report import HistoryEntry, batch_history, lag
 from tidegate.ledger.stream_condition import StreamCondition
-from tidegate.model.document import source_connection
+from tidegate.model.compiled import source_connection
 from tidegate.settings import Settings
 
 TIMEOUT_MS = 2_000

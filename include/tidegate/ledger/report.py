@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, BatchFacts, Failure, Head, OffsetRange, Offsets, Plan, Stream
-from tidegate.model.document import stage_names
+from tidegate.model.compiled import stage_names
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 """The steps of a batch, in their order."""

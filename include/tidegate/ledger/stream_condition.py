@@ -14,7 +14,7 @@ from tidegate import errors
 from tidegate.errors import LedgerUnavailable, Permanent, TidegateError
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Failure, Plan, Stream, StreamStatus
-from tidegate.model.document import longest_schedule_gap, output_count
+from tidegate.model.compiled import longest_schedule_gap, output_count
 
 STALLED_AFTER = timedelta(minutes=10)
 """A planned batch without a worker for this long is behind; between two steps only seconds pass."""

@@ -1,65 +1,39 @@
 """The compiled form of a pipeline, which a plan stores, so that a planned batch does not depend on the
 grammar.
 
-It is a JSON document (see `document`) of the checked pipeline: with resolved types, defaults and parsed
-conditions. Reading it checks nothing against today's grammar, settings or modules. A part is `{"is": CLASS,
-"of": FIELDS}`; mappings and other values are written in the same way.
+It is a JSON document of the checked pipeline, with resolved types, defaults and parsed conditions:
+`{"format": 1, "tidegate": "0.1.0", "pipeline": …}`. A part of the pipeline is `{"is": CLASS, "of": FIELDS}`;
+mappings and other values are written in the same way. Reading it checks nothing against today's grammar,
+settings or modules.
 
-If the classes change, the golden file of the tests differs. From the first release on, raise
-`document.FORMAT` then, and also read the format before.
+If the classes change, the golden file of the tests differs. From the first release on, raise `FORMAT` then,
+and also read the format before.
+
+Reports read single facts of plans (`stage_names` and others) without the classes of the model, whose import
+takes a second: therefore this module imports those when a whole pipeline is read or written.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from tidegate import __version__
+from tidegate.errors import PlanUnreadable
+from tidegate.model.cron import longest_gap
 
-from tidegate.expressions import Condition
-from tidegate.formats.schemas import PinnedSchema, SourceSchemas, WriterSchema
-from tidegate.kernel import (
-    STRATEGIES,
-    Aggregate,
-    Aggregates,
-    Amount,
-    Bound,
-    Collect,
-    FinalBound,
-    Latest,
-    RowExpectation,
-    Unchanged,
-)
-from tidegate.kernel.strategies.change import EQUIVALENCES
-from tidegate.kernel.windows import WINDOWS
-from tidegate.model.columns import Column, Csv
-from tidegate.model.document import read_document, write_document
-from tidegate.model.keys import DeduplicateColumns, Sequence
-from tidegate.model.lookup import Lookup
-from tidegate.model.pipeline import Pipeline, Written
-from tidegate.model.quality import QualityCheck
-from tidegate.model.quarantine_rules import LateRule, QuarantineRule, RecordBound
-from tidegate.model.schedule import AssetSchedule
-from tidegate.model.schemas import Registry
-from tidegate.model.source import Source
-from tidegate.model.stage import Stage
-from tidegate.sinks.registry import MODELS
+if TYPE_CHECKING:
+    from tidegate.model.pipeline import Pipeline
 
-_PARTS: tuple[type[Any], ...] = (
-    *(Unchanged, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
-    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, QualityCheck),
-    *(Latest, Collect, Aggregates, Aggregate),
-    *(QuarantineRule, LateRule, RecordBound),
-    *WINDOWS,
-    *(*STRATEGIES.values(), Bound, FinalBound, *EQUIVALENCES, Amount, Condition, RowExpectation),
-    *(part for sink in MODELS.values() for part in (sink, *sink.parts)),
-)
-# By a closed list: a stored name never imports or runs other code, as a pickle would.
-_BY_NAME = {part.__name__: part for part in _PARTS}
+FORMAT = 1
+"""The version of the stored form."""
+
+Read = TypeVar("Read")
 _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]] = {
     "double": (float, repr, float),
     "decimal": (Decimal, str, Decimal),
@@ -77,10 +51,9 @@ def compile_pipeline(pipeline: Pipeline) -> str:
 
     Example: `read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 7 of levels/1")`
     """
-    written = {name: getattr(pipeline, name) for name in _names(Written)}
-    return write_document(
-        {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
-    )
+    written = {name: _dumped(getattr(pipeline, name)) for name in _names(parts()[_FILE])}
+    body = {"is": _FILE, "of": written}
+    return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
 
 
 def read_compiled(compiled: str, text: str, label: str) -> Pipeline:
@@ -93,12 +66,126 @@ def read_compiled(compiled: str, text: str, label: str) -> Pipeline:
 
     Raises PlanUnreadable if the document is damaged, or has a format that this tidegate cannot read.
     """
-    return read_document(compiled, label, partial(_read, text))
+    return _read_document(compiled, label, partial(_read, text))
+
+
+def stage_names(compiled: str, label: str) -> list[str]:
+    """Return the names of a compiled pipeline's stages, in order.
+
+    Raises PlanUnreadable as `read_compiled` does.
+    """
+    return _read_document(compiled, label, _stage_names)
+
+
+def source_connection(compiled: str, label: str) -> str | None:
+    """Return the Kafka connection of a compiled pipeline's source; None is the one without a name.
+
+    Raises PlanUnreadable as `read_compiled` does.
+    """
+    return _read_document(compiled, label, _source_connection)
+
+
+def output_count(compiled: str, label: str) -> int:
+    """Return the number of sinks and topics of dead letters that a compiled pipeline publishes to.
+
+    Raises PlanUnreadable as `read_compiled` does.
+    """
+    return _read_document(compiled, label, _output_count)
+
+
+def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
+    """Return the longest time between two runs by a compiled pipeline's schedule; None if it has no cron.
+
+    Raises PlanUnreadable as `read_compiled` does.
+    """
+    cron = _read_document(compiled, label, _cron)
+    return None if cron is None else longest_gap(cron)
+
+
+_FILE = "Written"
+"""The name of the outermost part: the class of a pipeline file's fields."""
+
+
+@cache
+def parts() -> dict[str, type[Any]]:
+    """Return name -> class of all classes that a plan may contain.
+
+    They are the classes in the annotations of the file's fields, with those of their own fields. A stored
+    name never imports or runs other code, as a pickle would, because no other class is in here.
+
+    Example: `parts()["Tumbling"]`
+    """
+    from tidegate.model.pipeline import Written
+
+    classes: dict[str, type[Any]] = {}
+    _collect(Written, classes)
+    return classes
+
+
+def _collect(hint: Any, classes: dict[str, type[Any]]) -> None:
+    """Add the classes with fields that an annotation names, and those of their fields."""
+    from tidegate.model.scope import StoredAs
+
+    if get_origin(hint) is Annotated:
+        read, *notes = get_args(hint)
+        stored = [note for note in notes if isinstance(note, StoredAs)]
+        # The model that only reads a form is in no plan, but its fields say what the stored class contains.
+        inner = (*stored[-1].classes, *_stored_hints(read)) if stored else (read,)
+    elif _has_fields(hint):
+        # The name is all that a plan has: two classes of one name would be read as each other.
+        if (class_ := classes.get(hint.__name__, hint)) is not hint:
+            raise TypeError(f"{class_} and {hint} have one name in plans")
+        inner = () if hint.__name__ in classes else _stored_hints(hint)
+        classes[hint.__name__] = hint
+    else:
+        inner = get_args(hint)
+    for part in inner:
+        _collect(part, classes)
+
+
+def _stored_hints(part: Any) -> tuple[Any, ...]:
+    """Return the annotations of the fields that plans store of a class; none if it has no fields."""
+    from tidegate.kernel.options import HasOptions, options_of
+
+    if not _has_fields(part):
+        return ()
+    hints = get_type_hints(part, include_extras=True)
+    if issubclass(part, HasOptions):
+        # The other fields, such as the envelope of `threshold`, are set for the kernel later: null in plans.
+        return tuple(hints[option.field] for option in options_of(part))
+    return tuple(hints[name] for name in _names(part))
+
+
+def _has_fields(part: Any) -> bool:
+    return isinstance(part, type) and (is_dataclass(part) or hasattr(part, "model_fields"))
+
+
+def _read_document(compiled: str, label: str, read: Callable[[Any], Read]) -> Read:
+    """Return the result of `read` for a document's `pipeline`. Raises PlanUnreadable."""
+    try:
+        document = json.loads(compiled)
+        # Checked before anything else is read: a newer format may use known names with another meaning.
+        if document["format"] == FORMAT:
+            return read(document["pipeline"])
+    # A damaged document can fail in any of the readers; each of these errors means that it cannot be read.
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise PlanUnreadable(
+            f"The pipeline of {label} cannot be read from the ledger: {type(error).__name__}: {error}",
+            "Restore the ledger from a backup, or raise `generation` to start over.",
+        ) from error
+    raise PlanUnreadable(
+        f"The pipeline of {label} was planned by tidegate {document.get('tidegate')} in format "
+        f"{document['format']}, which tidegate {__version__} does not know",
+        f"Run it with tidegate {document.get('tidegate')} or a newer one.",
+    )
 
 
 def _read(text: str, body: Any) -> Pipeline:
+    from tidegate.model.pipeline import Pipeline
+
     written = _loaded(body)
-    return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
+    values = {name: getattr(written, name) for name in _names(parts()[_FILE])}
+    return Pipeline.model_construct(**values, text=text)
 
 
 def _dumped(value: Any) -> Any:
@@ -113,7 +200,7 @@ def _dumped(value: Any) -> Any:
         # Exactly the type: `isinstance` would take a datetime for a date.
         if type(value) is type_:
             return {"is": tag, "of": write(value)}
-    part = _BY_NAME[type(value).__name__]
+    part = parts()[type(value).__name__]
     return {"is": part.__name__, "of": {name: _dumped(getattr(value, name)) for name in _names(part)}}
 
 
@@ -127,7 +214,7 @@ def _loaded(value: Any) -> Any:
         return _AS_TEXT[tag][2](content)
     # Inner parts first, because a part is built from built ones.
     loaded = {name: _loaded(item) for name, item in content.items()}
-    return loaded if tag == "map" else _built(_BY_NAME[tag], loaded)
+    return loaded if tag == "map" else _built(parts()[tag], loaded)
 
 
 def _built(part: type[Any], values: dict[str, Any]) -> Any:
@@ -154,6 +241,27 @@ def _names(part: type[Any]) -> tuple[str, ...]:
     """
     if is_dataclass(part):
         return tuple(field.name for field in fields(part))
-    assert issubclass(part, BaseModel), f"{part.__name__} is a part of the grammar"
     stored = (name for name, field in part.model_fields.items() if not field.exclude)
     return (*stored, *part.__private_attributes__)
+
+
+def _output_count(body: Any) -> int:
+    quarantine = body["of"].get("quarantine")
+    has_dead_letters = quarantine is not None and quarantine["of"].get("topic") is not None
+    # The topic of dead letters is published like a sink, and counts as one.
+    return len(body["of"]["sinks"]) + has_dead_letters
+
+
+def _cron(body: Any) -> str | None:
+    schedule = body["of"].get("schedule")
+    cron: str | None = schedule["of"].get("cron") if isinstance(schedule, dict) else schedule
+    return cron
+
+
+def _source_connection(body: Any) -> str | None:
+    name: str | None = body["of"]["source"]["of"].get("connection")
+    return name
+
+
+def _stage_names(body: Any) -> list[str]:
+    return [stage["of"]["name"] for stage in body["of"]["stages"]]

@@ -34,7 +34,7 @@ from tidegate.kernel.within import Amount
 from tidegate.model.condition import read_condition
 from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.model.names import Duration, Fraction, Grace
-from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.scope import Model, StoredAs, distinct, require_filled, scope_of, suggest_column
 from tidegate.model.trusted import check_function
 
 
@@ -86,7 +86,7 @@ def read_as(declared: type[HasOptions], readers: Readers = READERS, **first: Any
         values = {option.field: getattr(read, option.field) for option in options}
         return declared(**fitting(lambda: declared.complete(values, read.model_fields_set)))
 
-    return Annotated[model, AfterValidator(build)]
+    return Annotated[model, AfterValidator(build), StoredAs((declared,))]
 
 
 def fitting(check: Callable[[], Any]) -> Any:
@@ -261,7 +261,7 @@ def _equal_form(written: Any) -> str:
 if TYPE_CHECKING:
     Equal = kernel.Equivalence
 else:
-    _Word = Annotated[Literal[tuple(WORDS)], AfterValidator(WORDS.get)]
+    _Word = Annotated[Literal[tuple(WORDS)], AfterValidator(WORDS.get), StoredAs(tuple(EQUIVALENCES))]
     _FORMS = (Annotated[read_as(kind, _EQUAL_READERS), Tag(form)] for form, kind in FORMS.items())
     _EQUALS = (Annotated[_Word, Tag("word")], *_FORMS)
     Equal = Annotated[

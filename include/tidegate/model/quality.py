@@ -15,7 +15,7 @@ from tidegate.kernel import RowExpectation
 from tidegate.model import names
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.row_expectations import suite_rows
-from tidegate.model.scope import Model, scope_of
+from tidegate.model.scope import Model, StoredAs, scope_of
 from tidegate.model.trusted import check_module
 from tidegate.sinks.model import StageName
 
@@ -192,7 +192,7 @@ if TYPE_CHECKING:
     Quality = tuple[AnyCheck, ...]
 else:
     _Check = Annotated[QualityCheck, Tag("check")]
-    _Checkpoint = Annotated[QualityCheckpoint, Tag("checkpoint")]
+    _Checkpoint = Annotated[QualityCheckpoint, Tag("checkpoint"), StoredAs((QualityCheck,))]
     _Either = Annotated[_Check | _Checkpoint, Discriminator(_kind)]
     Quality = Annotated[
         Annotated[

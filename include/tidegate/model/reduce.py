@@ -33,7 +33,7 @@ from tidegate.model import lexis, names
 from tidegate.model.condition import expression_type
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, listed, mistake, shown
 from tidegate.model.options import Reader, read_as
-from tidegate.model.scope import scope_of
+from tidegate.model.scope import StoredAs, scope_of
 from tidegate.model.sql import check_expression
 
 WORDS: Mapping[str, kernel.Reduce] = {reduce.word: reduce for reduce in (Latest(), Collect())}
@@ -212,6 +212,7 @@ else:
         ],
         BeforeValidator(_note),
         AfterValidator(_resolve),
+        StoredAs((Latest, Collect, Aggregates)),
     ]
 
 

@@ -107,6 +107,17 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
+@dataclass(frozen=True)
+class StoredAs:
+    """A note in an annotation: a plan contains objects of these classes in place of the annotated type, which
+    only reads a form of the file.
+
+    Example: `Annotated[Literal["latest"], AfterValidator(…), StoredAs((Latest,))]`
+    """
+
+    classes: tuple[type[Any], ...]
+
+
 def require_filled(written: Any) -> Any:
     """Return a list unless it is empty. It must run before the items are validated: pydantic does not count
     items with mistakes, and would report a list with one wrong item as empty, too.

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StrictBool
 from pydantic import ValidationInfo as Info
@@ -93,8 +93,6 @@ class SinkModel(Model):
 
     examples: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Field -> how it is written in a pipeline file. Parts of a field have a dotted path."""
-    parts: ClassVar[tuple[type[Any], ...]] = ()
-    """The classes of fields that are not simple values; plans store them."""
     publisher: ClassVar[str]
     """The module whose `SINK` publishes to it. It is imported late: only some processes need client
     libraries.

@@ -128,7 +128,7 @@ def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
     say.
     """
     from tidegate.ledger.report import lag
-    from tidegate.model.document import source_connection
+    from tidegate.model.compiled import source_connection
 
     try:
         head = ledger.head(stream)

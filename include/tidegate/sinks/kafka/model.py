@@ -229,7 +229,6 @@ class KafkaSink(SinkModel):
         "refused_timestamp": "refused_timestamp: quarantine",
         "timestamp": "timestamp: clock",
     }
-    parts = (SinkRegistry, SinkSchema)
     publisher = "tidegate.sinks.kafka.sink"
     target_field = "topic"
 
