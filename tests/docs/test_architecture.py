@@ -24,8 +24,8 @@ def test_the_way_of_a_record_has_few_files() -> None:
 def test_a_stop_of_the_record_is_there(file: str, name: str) -> None:
     body: list[ast.stmt] = ast.parse((REPOSITORY / "include" / "tidegate" / file).read_text()).body
     for part in name.split("."):
-        found = [
+        definitions = [
             node for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == part
         ]
-        assert found, f"{file} has no {name}"
-        body = found[0].body
+        assert definitions, f"{file} has no {name}"
+        body = definitions[0].body
