@@ -29,7 +29,7 @@ class PostgresServer:
         self._password = superuser_password
         password = folder / "password"
         password.write_text(superuser_password)
-        as_user = _as_ordinary_user(folder, password)
+        as_user = as_ordinary_user(folder, password)
         make = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "--no-sync"]
         make += ["--auth=scram-sha-256", f"--pwfile={password}", "--encoding=UTF8"]
         subprocess.run([*as_user, *make], check=True, capture_output=True, cwd="/")
@@ -97,7 +97,7 @@ def postgres_programs() -> Path | None:
     return folders[-1].parent if folders else None
 
 
-def _as_ordinary_user(*paths: Path) -> list[str]:
+def as_ordinary_user(*paths: Path) -> list[str]:
     """The server refuses to run as root: then let another user own the paths and run it."""
     if os.getuid() != 0:
         return []

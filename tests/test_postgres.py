@@ -6,7 +6,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from tidegate.errors import SettingsInvalid
+from tests.pooler import pooled
+from tests.postgres import PostgresServer
+from tidegate.errors import LeaseHeld, SettingsInvalid
 from tidegate.ledger import Ledger, Stream
 from tidegate.ledger.database import answering
 from tidegate.postgres import is_lost_statement
@@ -45,6 +47,37 @@ def test_a_sink_prepares_no_statement(postgres_url: str) -> None:
         for number in range(MANY):
             connection.execute(text("INSERT INTO t VALUES (:n)"), {"n": number})
         assert state_of_session(connection) == (0, 0)
+
+
+def test_commands_alternate_behind_a_pooler(postgres: PostgresServer, postgres_url: str) -> None:
+    first, second = Stream("visitors", 1), Stream("orders", 1)
+    with pooled(postgres, postgres_url) as url:
+        Ledger.open(url)
+        ledgers = [Ledger.open(url), Ledger.open(url)]  # as two processes have them
+        for turn in range(MANY):
+            ledger = ledgers[turn % 2]
+            leases = [ledger.acquire(stream, "run") for stream in (first, second)]
+            for lease in leases:
+                lease.renew()
+                assert lease.head(lease.stream).seq == 0
+                lease.release()
+        with Database(url, "TIDEGATE_SQL") as database, database.transaction() as connection:
+            connection.execute(text("CREATE TABLE t (n int)"))
+        for number in range(MANY):
+            with Database(url, "TIDEGATE_SQL") as database, database.transaction() as connection:
+                connection.execute(text("INSERT INTO t VALUES (:n)"), {"n": number})
+        with Database(url, "TIDEGATE_SQL") as database, database.transaction() as connection:
+            assert connection.execute(text("SELECT count(*) FROM t")).scalar_one() == MANY
+
+
+def test_lease_is_exclusive_behind_a_pooler(postgres: PostgresServer, postgres_url: str) -> None:
+    stream = Stream("visitors", 1)
+    with pooled(postgres, postgres_url) as url:
+        held = Ledger.open(url).acquire(stream, "run")
+        with pytest.raises(LeaseHeld):
+            Ledger.open(url).acquire(stream, "another run")
+        held.release()
+        Ledger.open(url).acquire(stream, "another run").release()
 
 
 def test_statement_lost_by_a_pooler_is_typed(postgres_url: str) -> None:
