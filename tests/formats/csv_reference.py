@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tests.formats.reference import Integer, Number, Unusable, require, scalar
-from tidegate.formats import CsvDialect
+from tidegate.formats import Csv
 
 WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
-def read(value: bytes, schema: pa.Schema, dialect: CsvDialect) -> dict[str, Any]:
+def read(value: bytes, schema: pa.Schema, dialect: Csv) -> dict[str, Any]:
     """The columns of one value, as `pa.Scalar.as_py` gives them. Raises Unusable."""
     try:
         text = value.decode()
@@ -26,7 +26,7 @@ def read(value: bytes, schema: pa.Schema, dialect: CsvDialect) -> dict[str, Any]
     return {column.name: convert(*field, column.type) for field, column in zip(fields, schema, strict=True)}
 
 
-def split(text: str, dialect: CsvDialect) -> list[tuple[str, bool]]:
+def split(text: str, dialect: Csv) -> list[tuple[str, bool]]:
     """The fields, and which of them are null. Raises Unusable."""
     for end in ("\r\n", "\n", "\r"):
         if text.endswith(end):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.formats import csv_reference
 from tests.formats.reference import Unusable
-from tidegate.formats import CsvDecoder, CsvDialect, FrameDecoder, RecordLayout, Records
+from tidegate.formats import Csv, CsvDecoder, FrameDecoder, RecordLayout, Records
 
 SCHEMA = pa.schema(
     [
@@ -34,17 +34,15 @@ SCHEMA = pa.schema(
         pa.field("raw", pa.binary()),
     ]
 )
-PLAIN = CsvDialect()
-SEMICOLONS = CsvDialect(";", '"', "\\", "\\N")
+PLAIN = Csv()
+SEMICOLONS = Csv(";", '"', "\\", "\\N")
 
 
 def texts(count: int) -> pa.Schema:
     return pa.schema([(f"c{place}", pa.string()) for place in range(count)])
 
 
-def decoded(
-    value: bytes, schema: pa.Schema, dialect: CsvDialect = PLAIN
-) -> tuple[list[Any] | None, str | None]:
+def decoded(value: bytes, schema: pa.Schema, dialect: Csv = PLAIN) -> tuple[list[Any] | None, str | None]:
     """The columns of a value, and the reason."""
     result = CsvDecoder(schema, dialect).decode([value])
     row = result.columns[0].as_py()
@@ -67,16 +65,16 @@ ROWS = {
         SEMICOLONS,
         [None, "N", "\\N"],
     ),
-    "without a null text nothing is null": (b",a,", CsvDialect(null_text=None), ["", "a", ""]),
-    "without quotes a quote is a character": (b'"a,b",c', CsvDialect(quote=None), ['"a', 'b"', "c"]),
-    "a delimiter that is more than a byte": ("a→b→ä".encode(), CsvDialect("→"), ["a", "b", "ä"]),
-    "tabs": (b"a\tb\tc", CsvDialect("\t"), ["a", "b", "c"]),
-    "delimiters that mean something in patterns": (b'a|"b|"|c', CsvDialect("|"), ["a", "b|", "c"]),
+    "without a null text nothing is null": (b",a,", Csv(null_text=None), ["", "a", ""]),
+    "without quotes a quote is a character": (b'"a,b",c', Csv(quote=None), ['"a', 'b"', "c"]),
+    "a delimiter that is more than a byte": ("a→b→ä".encode(), Csv("→"), ["a", "b", "ä"]),
+    "tabs": (b"a\tb\tc", Csv("\t"), ["a", "b", "c"]),
+    "delimiters that mean something in patterns": (b'a|"b|"|c', Csv("|"), ["a", "b|", "c"]),
 }
 
 
 @pytest.mark.parametrize(("value", "dialect", "fields"), ROWS.values(), ids=ROWS.keys())
-def test_csv_row_gives_its_columns(value: bytes, dialect: CsvDialect, fields: list[str | None]) -> None:
+def test_csv_row_gives_its_columns(value: bytes, dialect: Csv, fields: list[str | None]) -> None:
     assert decoded(value, texts(3), dialect) == (fields, None)
 
 
@@ -184,9 +182,7 @@ def test_csv_rows_and_tombstones_have_their_keys() -> None:
     assert rows.column("__tombstone").to_pylist() == [False, True]
 
 
-dialects = st.sampled_from(
-    [PLAIN, SEMICOLONS, CsvDialect("\t", null_text=None), CsvDialect("|", "'", null_text="null")]
-)
+dialects = st.sampled_from([PLAIN, SEMICOLONS, Csv("\t", null_text=None), Csv("|", "'", null_text="null")])
 odd_texts = st.text(",;|\t\"'\\\r\nN aä😀0", max_size=12)
 numbers = (
     st.integers(-(2**64), 2**64) | st.integers(-9, 9) | st.floats() | st.decimals(-(10**5), 10**5, places=3)
@@ -204,7 +200,7 @@ fields = st.one_of(
 
 
 @st.composite
-def written_rows(draw: st.DrawFn, dialect: CsvDialect) -> bytes:
+def written_rows(draw: st.DrawFn, dialect: Csv) -> bytes:
     """A row of as many fields as `SCHEMA` has, more or less well written."""
     columns = draw(st.sampled_from([len(SCHEMA)] * 8 + [len(SCHEMA) - 1, len(SCHEMA) + 1]))
     parts = draw(st.lists(fields, min_size=columns, max_size=columns))
@@ -218,7 +214,7 @@ def written_rows(draw: st.DrawFn, dialect: CsvDialect) -> bytes:
 
 
 @st.composite
-def typed_rows(draw: st.DrawFn, dialect: CsvDialect) -> bytes:
+def typed_rows(draw: st.DrawFn, dialect: Csv) -> bytes:
     """A row whose fields mostly fit their columns."""
     fitting: dict[str, st.SearchStrategy[Any]] = {
         "s": st.text("aä ", max_size=3),
@@ -247,7 +243,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 @examples(100)
 @given(st.data(), dialects)
-def test_csv_values_equal_a_plain_reader(data: st.DataObject, dialect: CsvDialect) -> None:
+def test_csv_values_equal_a_plain_reader(data: st.DataObject, dialect: Csv) -> None:
     some = (
         st.none()
         | written_rows(dialect)
@@ -281,6 +277,6 @@ def test_csv_fields_equal_the_python_reader(text: str) -> None:
         (fields,) = csv.reader([text], strict=True)
     except (csv.Error, ValueError):
         fields = None
-    got, reason = decoded(text.encode(), texts(len(fields or "1")), CsvDialect(null_text=None))
+    got, reason = decoded(text.encode(), texts(len(fields or "1")), Csv(null_text=None))
     assert got == fields
     assert (reason is None) == (got is not None)

@@ -16,7 +16,7 @@ from tidegate.formats import FrameDecoder, RecordLayout, Records
 from tidegate.formats import frame as frames
 from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro.schema import avro_columns, parse_avro
-from tidegate.formats.csv import CsvDecoder, CsvDialect
+from tidegate.formats.csv import Csv, CsvDecoder
 from tidegate.formats.decoded import Decoded, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.json.checks import JsonSchemaDecoder
@@ -93,7 +93,7 @@ def test_escapes_are_read_once(size: int) -> None:
 
 
 def test_date_of_year_0_costs_one_record() -> None:
-    decoder = CsvDecoder(pa.schema([("day", pa.date32())]), CsvDialect())
+    decoder = CsvDecoder(pa.schema([("day", pa.date32())]), Csv())
     values = [b"0000-01-01", b"2026-02-30", b"2026-01-31", b"0000-02-31"]
     decoded = decoder.decode(values)
     assert decoded.columns.to_pylist() == [None, None, {"day": date(2026, 1, 31)}, None]

@@ -13,7 +13,7 @@ import pytest
 from tests.formats.avro_schemas import written
 from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro.schema import avro_columns, parse_avro
-from tidegate.formats.csv import CsvDecoder, CsvDialect
+from tidegate.formats.csv import Csv, CsvDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.json.checks import JsonSchemaDecoder
 from tidegate.formats.json.schema import parse_json_schema
@@ -106,7 +106,7 @@ def json_escaped(size: int, end: bytes) -> Callable[[], Any]:
 
 
 def csv(size: int, end: bytes) -> Callable[[], Any]:
-    decoder = CsvDecoder(ID, CsvDialect())
+    decoder = CsvDecoder(ID, Csv())
     return lambda: decoder.decode([b'"' + b'""' * size + end])
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.model.files import made, refused
-from tidegate.formats import CsvDialect
+from tidegate.formats import Csv
 from tidegate.spark.steps import record_layout
 
 CSV: dict[str, Any] = {"format": "csv", "columns": "id bigint, name string", "key": ["id"]}
 
 
-def dialect(**source: Any) -> CsvDialect:
+def dialect(**source: Any) -> Csv:
     return record_layout(made(source={**CSV, **source}).source).csv
 
 
@@ -22,13 +22,13 @@ def mistakes(**source: Any) -> list[tuple[str, str]]:
 
 
 def test_csv_default_is_rfc_4180_with_empty_nulls() -> None:
-    assert dialect() == CsvDialect(",", '"', None, "")
+    assert dialect() == Csv(",", '"', None, "")
 
 
 def test_options_reach_the_decoder() -> None:
     options = {"delimiter": "\t", "quote": None, "escape": "\\", "null_text": "\\N"}
-    assert dialect(csv=options) == CsvDialect("\t", None, "\\", "\\N")
-    assert dialect(csv={"null_text": None}) == CsvDialect(null_text=None)
+    assert dialect(csv=options) == Csv("\t", None, "\\", "\\N")
+    assert dialect(csv={"null_text": None}) == Csv(null_text=None)
 
 
 @pytest.mark.parametrize("character", ["", ";;", "\n", 5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.formats.csv import CsvDecoder, CsvDialect
+from tidegate.formats.csv import Csv, CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder
 from tidegate.formats.decoded import Decoded, Decoder, Reason
 from tidegate.formats.frame import FrameDecoder
@@ -24,8 +24,8 @@ __all__ = [
     "INPUT",
     "SOURCE_HEADER",
     "BytesDecoder",
+    "Csv",
     "CsvDecoder",
-    "CsvDialect",
     "DebeziumDecoder",
     "Decoded",
     "Decoder",

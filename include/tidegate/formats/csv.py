@@ -1,7 +1,7 @@
 """`format: csv`: a value is one row, whose fields are the source's columns in their order, without a
 header.
 
-The form is that of RFC 4180, with the options of `CsvDialect`: a field that begins with a quote ends with the
+The form is that of RFC 4180, with the options of `Csv`: a field that begins with a quote ends with the
 next quote that is not doubled, and can contain delimiters, line ends and quotes. In any other field a quote
 is an ordinary character. A row may end with a line end. A value that is not exactly one row is unusable,
 without effect on others: values are never concatenated, so no value can shift the fields of another.
@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.json.columns import ColumnBuilder
 from tidegate.formats.registry import Format
 from tidegate.formats.text import NOT_UTF8, texts_of
+from tidegate.kernel.options import BadOption, Form, HasOptions, option
 
 _LINE_END = r"(?:\r\n|\n|\r)\z"
 _NEVER = "(?!)"
@@ -49,25 +50,44 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
-class CsvDialect:
-    """The form of rows.
+Character = Annotated[str, Form("character")]
 
-    Args:
-        delimiter: One character.
-        quote: One character; None if fields are never quoted.
-        escape: The character after it stands for itself, also a quote in quotes; None if there is none.
-        null_text: A field that equals it, without quotes and before escapes are resolved, is null; None: no
-            field is.
+
+def _other_than_before(character: str | None, before: Mapping[str, Any]) -> None:
+    """Raise BadOption for a character that has a meaning already: a row could be read in two ways."""
+    taken = [name for name in ("delimiter", "quote") if character and before.get(name) == character]
+    if taken:
+        raise BadOption(f"{character!r} is the {taken[0]} already", "Use another character, or null.")
+
+
+@dataclass(frozen=True)
+class Csv(HasOptions):
+    """The dialect of rows: by default RFC 4180, and an empty field is null.
+
+    Quotes can be escaped as well. A field is compared with `null_text` before escapes are resolved.
     """
 
-    delimiter: str = ","
-    quote: str | None = '"'
-    escape: str | None = None
-    null_text: str | None = ""
+    delimiter: Character = option("The character between two fields.", 'delimiter: ";"', default=",")
+    quote: Character | None = option(
+        "The character around a quoted field, doubled inside of it. Null: there is none.",
+        'quote: "\'"',
+        default='"',
+        check=_other_than_before,
+    )
+    escape: Character | None = option(
+        "The character after it is taken literally. Null: there is none.",
+        "escape: '\\'",
+        default=None,
+        check=_other_than_before,
+    )
+    null_text: str | None = option(
+        "A field that is just this, and not in quotes, is null. Null: no field is.",
+        "null_text: 'NULL'",
+        default="",
+    )
 
 
-DEFAULT_DIALECT = CsvDialect()
+RFC_4180 = Csv()
 
 
 class CsvDecoder:
@@ -75,10 +95,10 @@ class CsvDecoder:
 
     Example::
 
-        CsvDecoder(schema, DEFAULT_DIALECT).decode([b"1,apple"])
+        CsvDecoder(schema, RFC_4180).decode([b"1,apple"])
     """
 
-    def __init__(self, schema: pa.Schema, dialect: CsvDialect) -> None:
+    def __init__(self, schema: pa.Schema, dialect: Csv) -> None:
         self.schema = schema
         self._null_text = dialect.null_text
         self._delimiter = dialect.delimiter
@@ -142,7 +162,7 @@ class CsvDecoder:
 class _RowReader:
     """Reads rows with quotes, escapes or line ends, by a regular expression for a whole row."""
 
-    def __init__(self, dialect: CsvDialect, names: Sequence[str]) -> None:
+    def __init__(self, dialect: Csv, names: Sequence[str]) -> None:
         field = _field_pattern(dialect)
         self._dialect = dialect
         self._names = names
@@ -208,7 +228,7 @@ class _RowReader:
         return f"`{self._names[place]}`" if place < len(self._names) else f"field {place + 1}"
 
 
-def _field_pattern(dialect: CsvDialect) -> str:
+def _field_pattern(dialect: Csv) -> str:
     """Return the pattern of a field, with two groups: the content of quotes, or the whole field."""
     plain = _run(f"{_escaped(dialect.delimiter, dialect.escape)}\r\n", dialect.escape)
     if dialect.quote is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidegate.formats.csv import DEFAULT_DIALECT, CsvDialect
+from tidegate.formats.csv import RFC_4180, Csv
 from tidegate.formats.schemas import SourceSchemas
 from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
@@ -118,7 +118,7 @@ class RecordLayout:
     schemas: SourceSchemas = field(default_factory=SourceSchemas)
     message: str | None = None
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    csv: CsvDialect = DEFAULT_DIALECT
+    csv: Csv = RFC_4180
     sequence: SequenceParts | None = None
     key_format: str = "text"
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))

@@ -1,21 +1,20 @@
-"""`columns`: the names and types of columns, their former names, and how CSV writes them."""
+"""`columns`: the names and types of columns, and their former names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic import ValidationInfo as Info
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from tidegate.expressions.types import Type
 from tidegate.model import names
-from tidegate.model.mistakes import Fault, did_you_mean, faults_of, listed, mistake, shown
+from tidegate.model.mistakes import Fault, did_you_mean, faults_of, listed, mistake
 from tidegate.model.names import check_column, quote, repeated_name
-from tidegate.model.scope import Model, distinct, require_filled, suggest_column
+from tidegate.model.scope import distinct, require_filled, suggest_column
 
 _PLAIN = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
@@ -286,56 +285,6 @@ def _type_advice(kind: str) -> str:
 
 def _plain(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
-
-
-def _read_character(written: Any) -> Any:
-    if written is not None and not (isinstance(written, str) and len(written) == 1 and written not in "\r\n"):
-        fix = 'Write one character in quotes, such as `";"` or `"\\t"`.'
-        raise mistake(f"{shown(written)} is not one character", fix)
-    return written
-
-
-def _other_than_before(character: str | None, info: Info) -> str | None:
-    # Fields are validated in their order, so only those before this one are in `info.data`.
-    taken = [name for name in ("delimiter", "quote") if character and info.data.get(name) == character]
-    if taken:
-        raise mistake(f"{character!r} is the {taken[0]} already", "Use another character, or null.")
-    return character
-
-
-class Csv(Model):
-    """The dialect of rows: by default RFC 4180, and an empty field is null."""
-
-    delimiter: Annotated[str, BeforeValidator(_read_character)] = Field(
-        default=",", description="The character between two fields."
-    )
-    quote: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
-        Field(
-            default='"',
-            description="The character around a quoted field, doubled inside of it. Null: there is none.",
-        )
-    )
-    escape: Annotated[str | None, BeforeValidator(_read_character), AfterValidator(_other_than_before)] = (
-        Field(default=None, description="The character after it is taken literally. Null: there is none.")
-    )
-    null_text: str | None = Field(
-        default="", description="A field that is just this, and not in quotes, is null. Null: no field is."
-    )
-
-
-def read_csv(written: Any, info: Info) -> Any:
-    """Return the options as written, or the defaults of `format: csv`.
-
-    Raises a mistake for another format.
-    """
-    format_ = info.data.get("format")
-    if format_ == "csv":
-        return {} if written is None else written
-    if written is not None and format_ is not None:
-        raise mistake(
-            f"`format: {format_}` has no options of CSV", "Leave `csv` out, or write `format: csv`."
-        )
-    return None
 
 
 def check_fields(columns: Iterable[Column]) -> None:

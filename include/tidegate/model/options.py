@@ -56,7 +56,16 @@ Readers = Mapping[str, Reader]
 
 COUNT = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
+
+def _read_character(written: Any) -> Any:
+    if written is not None and not (isinstance(written, str) and len(written) == 1 and written not in "\r\n"):
+        fix = 'Write one character in quotes, such as `";"` or `"\\t"`.'
+        raise mistake(f"{shown(written)} is not one character", fix)
+    return written
+
+
 READERS: Readers = {
+    "character": Reader(Annotated[str, BeforeValidator(_read_character)]),
     "duration": Reader(Duration, write_duration),
     "delay": Reader(Grace, write_duration),
     "count": Reader(COUNT),

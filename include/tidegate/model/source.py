@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic import ValidationInfo as Info
 
+from tidegate.formats.csv import Csv
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.model import names
@@ -24,12 +25,10 @@ from tidegate.model.arrow import type_of
 from tidegate.model.columns import (
     Column,
     ColumnAliases,
-    Csv,
     check_aliases,
     check_fields,
     parse_columns,
     parse_type,
-    read_csv,
 )
 from tidegate.model.connection import Connection
 from tidegate.model.keys import (
@@ -43,6 +42,7 @@ from tidegate.model.keys import (
     read_key_columns,
 )
 from tidegate.model.mistakes import as_mistake, listed, mistake, shown
+from tidegate.model.options import read_as
 from tidegate.model.schemas import (
     Registry,
     check_message,
@@ -224,6 +224,24 @@ Start = Annotated[
 ]
 
 
+def _read_csv(written: Any, info: Info) -> Any:
+    """Return the options as written, or the defaults of `format: csv`."""
+    format_ = info.data.get("format")
+    if format_ == "csv":
+        return {} if written is None else written
+    if written is not None and format_ is not None:
+        raise mistake(
+            f"`format: {format_}` has no options of CSV", "Leave `csv` out, or write `format: csv`."
+        )
+    return None
+
+
+if TYPE_CHECKING:
+    CsvOptions = Csv
+else:
+    CsvOptions = read_as(Csv)
+
+
 class Source(Model):
     """The records that a pipeline reads, and how they are decoded.
 
@@ -259,7 +277,7 @@ class Source(Model):
         description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. With a "
         "schema file, the default is all of its fields.",
     )
-    csv: Annotated[Csv | None, BeforeValidator(read_csv)] = Field(
+    csv: Annotated[CsvOptions | None, BeforeValidator(_read_csv)] = Field(
         default=None, description="The dialect of the rows of `format: csv`."
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(

@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType, StructType
 from tidegate import kernel
 from tidegate.errors import CountMismatch, PipelineInvalid, Problem
 from tidegate.expressions.types import INTEGERS, Type
-from tidegate.formats import CsvDialect, RecordLayout, SequenceParts
+from tidegate.formats import Csv, RecordLayout, SequenceParts
 from tidegate.model.arrow import arrow_schema
 from tidegate.model.columns import parse_type
 from tidegate.model.kernel_stages import (
@@ -196,7 +196,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.schemas,
         source.message,
         source.aliases,
-        CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
+        source.csv or Csv(),
         _sequence_parts(source),
         source.key_format,
         arrow_schema(source.key_columns),

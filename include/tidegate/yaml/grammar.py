@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidegate.errors import Problem
+from tidegate.formats.csv import Csv
 from tidegate.kernel import STRATEGIES, Bound, Unchanged
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.change import EQUIVALENCES
@@ -44,10 +45,7 @@ EXAMPLES = {
     "source.registry.subjects": "subjects: [shop.Stock]",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
     "source.csv": 'csv: {delimiter: ";"}',
-    "source.csv.delimiter": 'delimiter: ";"',
-    "source.csv.quote": 'quote: "\'"',
-    "source.csv.escape": "escape: '\\'",
-    "source.csv.null_text": "null_text: 'NULL'",
+    **examples("source.csv", [Csv]),
     "source.explode": "explode: items",
     "source.aliases": "aliases: {quantity: [qty]}",
     "source.aliases.*": "quantity: [qty]",
