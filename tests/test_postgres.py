@@ -73,10 +73,10 @@ def test_commands_alternate_behind_a_pooler(postgres: PostgresServer, postgres_u
 def test_lease_is_exclusive_behind_a_pooler(postgres: PostgresServer, postgres_url: str) -> None:
     stream = Stream("visitors", 1)
     with pooled(postgres, postgres_url) as url:
-        held = Ledger.open(url).acquire(stream, "run")
+        lease = Ledger.open(url).acquire(stream, "run")
         with pytest.raises(LeaseHeld):
             Ledger.open(url).acquire(stream, "another run")
-        held.release()
+        lease.release()
         Ledger.open(url).acquire(stream, "another run").release()
 
 
