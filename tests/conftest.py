@@ -46,9 +46,15 @@ settings.register_profile(
 settings.load_profile("tidegate")
 
 
+_HISTORIES = ("app/test_tables", "generations/", "maintenance/", "recovery/")
+"""Tests that play histories of batches: each takes seconds, and together a third of the time of all others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a PostgreSQL server as tests that start processes."""
+    """Mark the tests that need a PostgreSQL server as `process`, and those of whole histories as `heavy`."""
     for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(_HISTORIES):
+            item.add_marker(pytest.mark.heavy)
         needs = {*getattr(item, "fixturenames", ())}
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if needs & {"postgres", "postgres_url"} or "postgresql" in map(str, parameters.values()):
