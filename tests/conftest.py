@@ -47,7 +47,7 @@ settings.load_profile("tidegate")
 
 
 _HISTORIES = ("app/test_tables", "generations/", "maintenance/", "recovery/")
-"""Tests that play histories of batches: each takes seconds, and together a third of the time of all others."""
+"""Tests that play histories of batches. Each takes seconds; together, a third of the time of all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
