@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,7 @@ from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.app import App, OpenSession
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
+from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.publisher import KafkaPublisher
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -31,6 +33,8 @@ from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.recovery import Situation
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.sql.layout import Layout
+from tidegate.sinks.table.sink import _place
 from tidegate.storage import Manifest
 
 CHUNK_RECORDS = 2
@@ -190,7 +194,16 @@ _TIME = SimpleNamespace(monotonic=lambda: here().world.now)
 _NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
 
-REPLACED: dict[str, Any] = {
+# What a step makes of the settings and of the pipeline's text is the same in all seeds, so it is made once.
+_MADE_ONCE: dict[str, Any] = {
+    "tidegate.settings.KafkaConfig.parse": cache(KafkaConfig.parse),
+    "tidegate.sinks.port.import_module": cache(import_module),
+    "tidegate.sinks.sql.sink.Layout": cache(Layout),
+    "tidegate.sinks.table.sink._place": cache(_place),
+    "tidegate.batch.pipeline_files.notable_changes": grammar.notable,
+}
+
+REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.kafka.producer.Producer": lambda config: clients.SimProducer(
         here().world, here().broker, config
     ),

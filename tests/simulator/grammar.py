@@ -17,7 +17,7 @@ import sqlglot.errors
 
 from tidegate.model import sql
 from tidegate.model.column_changes import Change
-from tidegate.model.compatibility import incompatible_changes
+from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.compiled import read_compiled as read
 from tidegate.model.kernel_stages import kernel_stage, with_types
@@ -99,6 +99,17 @@ def changed(before: Pipeline, after: Pipeline) -> list[Change]:
     if key not in _changes:
         _changes[key] = incompatible_changes(before, after)
     return _changes[key]
+
+
+_notable: dict[tuple[str, str], list[str]] = {}
+
+
+def notable(before: Pipeline, after: Pipeline) -> list[str]:
+    """Return the sentences in place of `model.compatibility.notable_changes`."""
+    key = (before.text, after.text)
+    if key not in _notable:
+        _notable[key] = notable_changes(before, after)
+    return _notable[key]
 
 
 def require_conditions(pipeline: Pipeline) -> None:

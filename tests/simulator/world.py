@@ -122,6 +122,7 @@ class World:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.weather = Weather.drawn(self.dice)
+        self._random = self.dice.random
         self._chance = 0.5 * self.weather.fault
         self._chances = {name: weight * self.weather.fault for name, weight in WEIGHTS.items()}
         self._stays = 1 - self.weather.switch
@@ -145,8 +146,7 @@ class World:
             raise Crashed
         if len(self.trace) > MOST_EFFECTS:
             raise Violation("there is no end to it")
-        drawn = self.dice.random()
-        fault = ""
+        drawn, fault = self._random(), ""
         if drawn < self._chances.get(name, self._chance) and self._may_go_wrong():
             fault = self.dice.choice(self.weather.faults)
             self._count(fault)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -70,7 +70,7 @@ class Progress:
     @property
     def body(self) -> bytes:
         """The value of the progress record."""
-        return json.dumps({"format": FORMAT} | asdict(self)).encode()
+        return json.dumps({"format": FORMAT} | vars(self)).encode()
 
     @property
     def next_seq(self) -> int:
