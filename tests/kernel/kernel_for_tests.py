@@ -50,8 +50,21 @@ def pipeline_of(case: Case, source: Mapping[str, Any]) -> Pipeline:
     return parse_case_pipeline({"pipeline": "case", "source": given, "stages": [case.stage]}, "case")
 
 
+_stages: dict[str, kernel.Stage] = {}
+
+
 def stage_of(case: Case, source: Mapping[str, Any]) -> kernel.Stage:
-    """The stage as the kernel takes it, by way of a pipeline file."""
+    """The stage as the kernel takes it, by way of a pipeline file, read once for all runs of a case."""
+    expected = [
+        (expectation.type, expectation.columns, expectation.options) for expectation in case.expectations
+    ]
+    key = repr((case.stage, case.deduplicate, expected, source))
+    if key not in _stages:
+        _stages[key] = _stage_of(case, source)
+    return _stages[key]
+
+
+def _stage_of(case: Case, source: Mapping[str, Any]) -> kernel.Stage:
     pipeline = pipeline_of(case, source)
     expectations = tuple(
         kernel.RowExpectation(expectation.type, expectation.columns, expectation.options)
@@ -82,6 +95,8 @@ class Kernel:
     seq: int = 0
     decided: list[pa.RecordBatch] = field(default_factory=list)
     """The emissions of the last batch, as the kernel returned them."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """All rows that the kernel returned for the last batch."""
 
     def __post_init__(self) -> None:
         self.settings = self.case.model().settings
@@ -174,11 +189,13 @@ class Kernel:
         self.seq += 1
         rows = self._sorted([*self._looked_up(records, batch), *records])
         emitted, changed = [], []
-        self.decided = []
+        self.decided, self.rows = [], []
         for decided in kernel.decide(self.stage, rows, batch):
             if decided.num_rows and decided.column("kind")[0].as_py() == kernel.EMISSION:
                 self.decided.append(decided)
-            for row in decided.to_pylist():
+            returned = decided.to_pylist()
+            self.rows += returned
+            for row in returned:
                 if row["kind"] == kernel.EMISSION:
                     emitted.append(row)
                 elif row["kind"] == kernel.STATE:

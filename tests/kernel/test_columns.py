@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,20 +31,15 @@ class Recorded(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.rows: list[Rows] = []
+        self.batches: list[Rows] = []
 
     def _decide(self, records: Sequence[dict[str, Any]], batch: kernel.Batch) -> None:
-        before = list(self.state)
         super()._decide(records, batch)
-        after, self.state = self.state, before
-        rows = self._sorted([*self._looked_up(records, batch), *records])
-        self.rows.append(list(_comparable(kernel.decide(self.stage, rows, batch))))
-        self.state = after
+        self.batches.append(list(_comparable(self.rows)))
 
 
-def _comparable(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def _comparable(rows: Rows) -> Iterator[dict[str, Any]]:
     """Emissions and state by key, each key's emissions in their order; then the counts that are not 0."""
-    rows = [row for batch in batches for row in batch.to_pylist()]
     hashes = [row["hash"] for row in rows if row["kind"] == kernel.STATE]
     assert hashes == sorted(hashes), "files of state are sorted by hash"
     decided = [row for row in rows if row["kind"] in (kernel.EMISSION, kernel.STATE)]
@@ -74,7 +68,7 @@ def assert_both_ways_alike(case: Case, batches: Sequence[Batch], **feeding: Any)
     outcome = outcome_of(columns, batches)
     with record_by_record():
         assert outcome_of(records, batches) == outcome
-    for ours, theirs in zip(columns.rows, records.rows, strict=True):
+    for ours, theirs in zip(columns.batches, records.batches, strict=True):
         for row, expected in itertools.zip_longest(ours, theirs):
             assert same(row, expected), f"{row} instead of {expected}"
     if outcome == "applied" and not feeding["compacting"]:
@@ -271,7 +265,7 @@ def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], *
     full = filled(columns, batches)
     with record_by_record():
         assert filled(records, batches) == full
-    for ours, theirs in zip(columns.rows, records.rows, strict=True):
+    for ours, theirs in zip(columns.batches, records.batches, strict=True):
         for row, expected in itertools.zip_longest(of_partitions(ours), of_partitions(theirs)):
             assert same(row, expected), f"{row} instead of {expected}"
     positions = [record.position for batch in batches for record in batch.records]
