@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row, Select, Table, and_, select
@@ -33,6 +34,8 @@ ByPartition = Mapping[tuple[str, int], int]
 _Stored = Mapping[str, Mapping[str, int]]
 
 
+# SQLAlchemy's conditions are immutable, and to build one takes longer than many of the queries that have it.
+@lru_cache(maxsize=1024)
 def in_stream(table: Table, stream: Stream) -> Any:
     """Return the SQL condition that a row belongs to the stream."""
     return and_(table.c.pipeline == stream.pipeline, table.c.generation == stream.generation)
