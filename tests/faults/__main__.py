@@ -130,8 +130,8 @@ def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
 
 
 def _is_pair(result: Result) -> bool:
-    batches = [fault.batch for fault in parse_case(result.case)]
-    return len(set(batches)) < len(batches)
+    case = parse_case(result.case)
+    return len({fault.half for fault in case}) < len(case)
 
 
 def _missed(results: Sequence[Result]) -> list[str]:
@@ -146,7 +146,7 @@ def _table(results: Sequence[Result], minutes: float) -> str:
         "not met": ", ".join(_missed(results)) or "none",
         "not of a batch": ", ".join(sorted(NOT_OF_A_BATCH)),
         "runs": len(results),
-        "of them with a second fault in a step": sum(map(_is_pair, results)),
+        "of them with a second fault in a recovery": sum(map(_is_pair, results)),
         "faults fired": sum(len(result.fired) for result in results),
         "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
         "by databases": ", ".join(f"{name} {count}" for name, count in sorted(stores.items())),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.faults.fault import Case, Fault
@@ -25,9 +26,20 @@ _SHORT_LEASE_S = 0.8
 
 
 class Airflow:
-    """Runs of one pipeline, one after the other, among the faults of `case`."""
+    """Runs of one pipeline, one after the other, among the faults of `case`.
 
-    def __init__(self, scene: Scene, spark: Spark, case: Case = (), apart: bool = False) -> None:
+    `look` is called between the commit of a batch and a fault that comes after another fault of this batch;
+    without faults (`apart`), after each commit.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        spark: Spark,
+        case: Case = (),
+        apart: bool = False,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         self.scene = scene
         self.zombie: Child | None = None
         self.zombie_said = ""
@@ -38,6 +50,7 @@ class Airflow:
         self._spark = spark
         self._case = case
         self._apart = apart
+        self._look = look
         self._late_s = 0.0
 
     def play(self, batch: int) -> None:
@@ -89,6 +102,8 @@ class Airflow:
                 break
             if code != 0:
                 return False
+            if "commit" in names and "publish" not in names and self._is_to_look(batch):
+                self._look()
         self._succeeded = True
         return True
 
@@ -97,10 +112,14 @@ class Airflow:
         if self._apart:
             return [[name] for name in STEPS]
         aimed = [fault.step for fault in self._case if fault.batch == batch and fault.step in STEPS]
-        if not aimed:
-            return [STEPS]
-        at = STEPS.index(aimed[0])
-        return [part for part in (STEPS[:at], STEPS[at : at + 1], STEPS[at + 1 :]) if part]
+        parts = itertools.groupby(STEPS, key=lambda step: aimed.index(step) if step in aimed else -1)
+        return [list(steps) for _, steps in parts]
+
+    def _is_to_look(self, batch: int) -> bool:
+        of_batch = [fault for fault in self._case if fault.batch == batch]
+        return self._apart or (
+            len({fault.half for fault in of_batch}) == 2 and self._armed(batch, ["publish"]) is not None
+        )
 
     def _tried(self, run_id: str, batch: int, names: Sequence[str]) -> int | None:
         """A task with its retries: the exit code of the last try, or None when it stopped."""

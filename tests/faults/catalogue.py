@@ -265,23 +265,22 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
 
 
 def joined(cases: Iterable[Case], seed: int = 0) -> list[Case]:
-    """Let one run of a history try several cases, one in each batch, where the first ones leave no trace.
+    """Let one run of a history try several cases: one up to the commit of each batch, and one after it.
 
-    After each batch with a fault a worker compares all that is seen with an undisturbed run, so the fault of
-    the next batch meets what it would meet alone. Alone remain the faults from outside, which cost a server,
-    and second faults. A process that stops is the last: it wakes up when all is done.
+    Before each further fault a worker compares all that is seen with an undisturbed run, so this fault meets
+    what it would meet alone. Faults from outside, which cost a server, remain alone. A process that stops is
+    the last: it wakes up when all is done.
     """
     done: list[Case] = []
-    runs: dict[str, list[Case]] = defaultdict(list)  # to which a fault in a later batch can be added
-    for _, group in itertools.groupby(sorted(cases, key=_last_batch), key=_last_batch):
+    runs: dict[str, list[Case]] = defaultdict(list)  # to which a later fault can be added
+    for _, group in itertools.groupby(sorted(cases, key=_last_half), key=_last_half):
         grown: list[Case] = []
         for case in group:
-            fault = case[-1]
-            if len(case) > 1 or fault.outside is not None:
+            if any(fault.outside is not None for fault in case):
                 done.append(case)
                 continue
-            run = (*_taken(runs[fault.history], fault), fault)
-            (done if _is_last(fault) else grown).append(run)
+            run = _taken(runs[case[0].history], case) + case
+            (done if any(map(_is_last, case)) else grown).append(run)
         for run in grown:
             runs[run[-1].history].append(run)
     done += [run for history in runs.values() for run in history]
@@ -289,17 +288,18 @@ def joined(cases: Iterable[Case], seed: int = 0) -> list[Case]:
     return done
 
 
-def _taken(runs: list[Case], fault: Fault) -> Case:
-    """Take a run to which a fault can be added; an empty one if there is none."""
+def _taken(runs: list[Case], case: Case) -> Case:
+    """Take a run to which a case can be added; an empty one if there is none."""
+    entries = {fault.entry for fault in case}
     for run in runs:
-        if fault.entry not in {earlier.entry for earlier in run}:  # by its entry it counts as fired
+        if entries.isdisjoint(fault.entry for fault in run):  # by its entry a fault counts as fired
             runs.remove(run)
             return run
     return ()
 
 
-def _last_batch(case: Case) -> int:
-    return case[-1].batch
+def _last_half(case: Case) -> tuple[int, bool]:
+    return case[-1].half
 
 
 def _is_last(fault: Fault) -> bool:

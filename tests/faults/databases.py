@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import NullPool, create_engine, inspect, make_url, text
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,12 @@ class Databases:
         condition = f" WHERE pipeline = '{pipeline}'" if pipeline is not None else ""
         return self._ask(self.ledger, f"SELECT max(seq) FROM tidegate_heads{condition}")[0][0] or 0
 
-    def levels(self, in_order: bool) -> list[tuple[Any, ...]]:
-        """The rows of the sink's table, in the order in which they came if there is one."""
+    def levels(self, in_order: bool) -> list[tuple[Any, ...]] | None:
+        """The rows of the sink's table, in the order in which they came if there is one; None before it is
+        created.
+        """
+        if not inspect(create_engine(self.sink, poolclass=NullPool)).has_table("levels"):
+            return None
         order = f" ORDER BY {self._arrival}" if in_order else ""
         rows = [tuple(row) for row in self._ask(self.sink, f"SELECT * FROM levels{order}")]
         return rows if in_order else sorted(rows, key=repr)

@@ -52,6 +52,11 @@ class Fault:
         return action if action in OUTSIDE else None
 
     @property
+    def half(self) -> tuple[int, bool]:
+        """Return the batch, and whether it is decided: each half of a batch can have a fault in one run."""
+        return self.batch, self.step == "publish"
+
+    @property
     def armed(self) -> str:
         """Return the value of TIDEGATE_FAILPOINTS: the entry, or that of the process which stands still."""
         if self.outside is None:
@@ -74,7 +79,7 @@ class Fault:
 
 Case = tuple[Fault, ...]
 """The faults of one run of a history: one; or a second one, which waits in the tries that follow the first;
-or one in each of several batches, see `catalogue.joined`.
+or some at moments between which a worker looks, see `catalogue.joined`.
 """
 
 

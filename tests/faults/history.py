@@ -224,9 +224,12 @@ class Scene:
         }
         return {part: repr(value).replace(self.name, "NAME") for part, value in seen.items()}
 
-    def _table(self, path: str) -> list[dict[str, Any]]:
+    def _table(self, path: str) -> list[dict[str, Any]] | None:
+        """Return the rows of a table; None before it is created."""
         from deltalake import DeltaTable
 
+        if not DeltaTable.is_deltatable(path):
+            return None
         return sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=repr)  # a table has no order
 
 

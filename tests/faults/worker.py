@@ -71,7 +71,7 @@ class Worker:
         self._kinds = itertools.cycle(self._stores)
         self.spark = WarmSpark.start(home / "spark.log")
         self._server: KeptServer | None = None
-        self._expected: dict[tuple[str, str, int], Mapping[str, Any]] = {}
+        self._expected: dict[tuple[str, str, int, bool], Mapping[str, Any]] = {}
         self.hits: dict[tuple[int, str], dict[str, int]] = {}
 
     def stop(self) -> None:
@@ -94,13 +94,17 @@ class Worker:
                     self.hits[batch, step] = json.loads(file.read_text())["hits"]
 
     def _undisturbed(self, history: str, kind: str) -> Scene:
-        """A history in which nothing fails: what is seen after each of its batches is what to expect."""
+        """A history in which nothing fails: what is seen after its commits and batches is what to expect."""
         scene = self.scene(history, kind)
-        calm = Airflow(scene, self.spark, apart=True)
+
+        def note(published: bool = False) -> None:
+            self._expected[kind, history, scene.databases.head(), published] = self.observe(scene)
+
+        calm = Airflow(scene, self.spark, apart=True, look=note)
         for batch in range(1, _batches_of(history) + 1):
             calm.play(batch)
             import_all(_modules_of(scene))
-            self._expected[kind, history, batch] = self.observe(scene)
+            note(published=True)
         if history == MAINTAINED:
             self._require_nobody_can_tell(kind)
         if history == PLAIN:
@@ -110,7 +114,7 @@ class Worker:
     def _require_nobody_can_tell(self, kind: str) -> None:
         """It changes nothing but how many rows the state is counted to have, and which batches are noted."""
         for batch in range(1, BATCHES + 1):
-            plain, seen = (self._expected[kind, history, batch] for history in (PLAIN, MAINTAINED))
+            plain, seen = (self._expected[kind, history, batch, True] for history in (PLAIN, MAINTAINED))
             differs = [part for part in plain if part not in OF_BATCHES and seen[part] != plain[part]]
             assert not differs, (batch, {part: (plain[part], seen[part]) for part in differs})
 
@@ -137,8 +141,13 @@ class Worker:
         """One run of the matrix."""
         began = time.monotonic()
         scene = self._disturbed(shape_of(case[0].history))
-        airflow = Airflow(scene, self._spark_of(case[0].history), case)
         wrong: list[str] = []
+
+        def look() -> None:
+            batch = scene.databases.head()
+            wrong.extend(f"{part} after commit {batch}" for part in self._differences(scene, published=False))
+
+        airflow = Airflow(scene, self._spark_of(case[0].history), case, look=look)
         try:
             for batch in _stops(case, scene.history):
                 wrong += self._wrong_after(batch, airflow, _are_retried(case, batch))
@@ -195,13 +204,13 @@ class Worker:
     def _disturbed(self, history: str) -> Scene:
         kind = next(self._kinds)
         for name in (PLAIN, history):
-            if (kind, name, 1) not in self._expected:
+            if (kind, name, 1, True) not in self._expected:
                 self._undisturbed(name, kind)
         return self.scene(history, kind)
 
-    def _differences(self, scene: Scene) -> list[str]:
+    def _differences(self, scene: Scene, published: bool = True) -> list[str]:
         seen, databases = self.observe(scene), scene.databases
-        expected = self._expected[databases.kind, scene.history, databases.head()]
+        expected = self._expected[databases.kind, scene.history, databases.head(), published]
         return [name for name, value in seen.items() if value != expected[name]]
 
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
