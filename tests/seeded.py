@@ -15,7 +15,7 @@ from tidegate.app import App, stream_of
 from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
-from tidegate.ledger.rows import attempt_out, manifest_out, plan_out
+from tidegate.ledger.rows import columns_of, manifest_out, plan_out
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.storage import attempt_name
@@ -194,7 +194,7 @@ def _insert_batches(connection: Connection, seqs: range, plan: Plan, attempt: At
     """Plans, attempts and commits like those of one batch; their ranges are its own."""
     key = {"pipeline": plan.stream.pipeline, "generation": plan.stream.generation}
     planned = {**key, **plan_out(plan)}
-    computed = {**key, **attempt_out(attempt), "epoch": 1, "computed_at": 0.0}
+    computed = {**key, **columns_of(attempt), "epoch": 1, "computed_at": 0.0}
     committed = {**key, **manifest_out(attempt.manifest, "attempt")}
     rows = {
         schema.plans: [{**planned, "seq": n, "run_id": f"run-{n}", "planned_at": float(n)} for n in seqs],

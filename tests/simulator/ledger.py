@@ -37,8 +37,9 @@ from tidegate.ledger import (
     Stream,
     Times,
 )
-from tidegate.ledger.quality import MOST_TRIES
-from tidegate.ledger.reader import NO_LEASE_SECONDS, require_kept
+from tidegate.ledger.batches import require_kept
+from tidegate.ledger.reader import NO_LEASE_SECONDS
+from tidegate.ledger.writer import MOST_TRIES
 
 Result = TypeVar("Result")
 Effect = Callable[[str, Callable[[], Any]], Any]

@@ -1,20 +1,25 @@
 """Plans, heads, leases, progress and metrics, in a SQL database."""
 
 from tidegate.ledger.database import migrate_database
-from tidegate.ledger.ledger import Ledger, lease_held
-from tidegate.ledger.promotions import Charge, Promotion, Span
-from tidegate.ledger.quality import QualityResult
-from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import (
-    Attempt,
+from tidegate.ledger.facts import (
     BatchFacts,
-    Clocks,
-    CommittedBatch,
     Expired,
     Failure,
     GivenUp,
-    Head,
     KnownNames,
+    QualityResult,
+    Recovery,
+    Resolution,
+    StreamStatus,
+)
+from tidegate.ledger.ledger import Ledger, lease_held
+from tidegate.ledger.promotions import Charge, Promotion, Span
+from tidegate.ledger.reader import LedgerReader
+from tidegate.ledger.records import (
+    Attempt,
+    Clocks,
+    CommittedBatch,
+    Head,
     LastPlanned,
     Lease,
     ManifestRef,
@@ -22,12 +27,9 @@ from tidegate.ledger.records import (
     Offsets,
     Plan,
     PlannedSpec,
-    Recovery,
-    Resolution,
     Run,
     Snapshot,
     Stream,
-    StreamStatus,
     Times,
 )
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger

@@ -1,4 +1,6 @@
-"""Queries over many batches or many streams. A page takes a few queries, not one per row."""
+"""Queries over many batches or many streams. A page, a state or a cleaning takes a few queries, not one per
+row.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, or_, select, tuple_
 
+from tidegate.errors import StateGivenUp
 from tidegate.ledger import schema
-from tidegate.ledger.records import Attempt, BatchFacts, Failure, Plan, Stream, StreamStatus
-from tidegate.ledger.rows import attempt_in, failure_in, head_in, in_stream, partitions_in, plan_in
+from tidegate.ledger.facts import BatchFacts, Expired, Failure, KnownNames, Resolution, StreamStatus
+from tidegate.ledger.records import Attempt, Head, ManifestRef, Plan, Snapshot, Stream
+from tidegate.ledger.rows import (
+    in_stream,
+    manifest_in,
+    plan_in,
+    plans_with_pipelines,
+    record_in,
+    rows_of,
+    same_stream,
+    stream_in,
+)
 
 
 def newest_batches(
@@ -39,7 +52,7 @@ def newest_batches(
     is_whole_batch = schema.metrics.c.stage == ""
     metrics = _by_batch(_rows(connection, schema.metrics, stream, span, is_whole_batch), "name", "value")
     publications = _by_batch(_rows(connection, schema.publications, stream, span), "sink", "records")
-    failures = {row.seq: failure_in(stream, row) for row in _rows(connection, schema.failures, stream, span)}
+    failures = {row.seq: record_in(Failure, row) for row in _rows(connection, schema.failures, stream, span)}
     runs = {row.seq: str(row.run_id) for row in _rows(connection, schema.runs, stream, span)}
     facts = []
     for seq in seqs:
@@ -71,7 +84,7 @@ def stream_statuses(
         streams: the streams to read.
         holder_in: takes a row of `heads` and returns who holds a lease that is still valid, or None.
     """
-    rows = {_stream(row): row for row in connection.execute(_status_query(streams))}
+    rows = {stream_in(row): row for row in connection.execute(_status_query(streams))}
     return [_status(rows[stream], holder_in(rows[stream])) for stream in streams if stream in rows]
 
 
@@ -80,27 +93,13 @@ def failing_streams(connection: Connection) -> dict[Stream, list[Failure]]:
     succeeded.
     """
     heads, failures = schema.heads, schema.failures
-    joined = heads.join(failures, _same_stream(heads, failures))
+    joined = heads.join(failures, same_stream(heads, failures))
     query = select(failures).select_from(joined)
     is_current = or_(failures.c.seq == heads.c.seq, failures.c.seq == heads.c.seq + 1)
     failures_by_stream: dict[Stream, list[Failure]] = defaultdict(list)
     for row in connection.execute(query.where(is_current).order_by(failures.c.seq)):
-        failures_by_stream[_stream(row)].append(failure_in(_stream(row), row))
+        failures_by_stream[stream_in(row)].append(record_in(Failure, row))
     return failures_by_stream
-
-
-def plans_with_pipelines() -> Select[Any]:
-    """Return a query for plans, each with text and compiled form of its pipeline; null if the ledger lost the
-    pipeline.
-    """
-    plans, pipelines = schema.plans, schema.pipelines
-    same = and_(
-        pipelines.c.pipeline == plans.c.pipeline,
-        pipelines.c.generation == plans.c.generation,
-        pipelines.c.hash == plans.c.spec_hash,
-    )
-    texts = pipelines.c.text.label("spec_text"), pipelines.c.compiled.label("spec_compiled")
-    return select(plans, *texts).select_from(plans.outerjoin(pipelines, same))
 
 
 def _committed(connection: Connection, stream: Stream, before: int | None, limit: int) -> dict[int, Row[Any]]:
@@ -113,7 +112,7 @@ def _plans(
 ) -> dict[int, tuple[Plan, float]]:
     """Return each plan with the instant (epoch seconds) at which it was written."""
     rows = connection.execute(_newest(plans_with_pipelines(), schema.plans, stream, before, limit))
-    return {row.seq: (plan_in(stream, row), row.planned_at) for row in rows}
+    return {row.seq: (plan_in(row), row.planned_at) for row in rows}
 
 
 def _newest(query: Select[Any], table: Table, stream: Stream, before: int | None, limit: int) -> Select[Any]:
@@ -130,7 +129,7 @@ def _attempts(
     # By epoch, so that the last assignment is the newest try.
     for row in sorted(rows, key=lambda row: int(row.epoch)):
         if row.seq not in committed or committed[row.seq].attempt == row.name:
-            attempts[row.seq] = attempt_in(stream, row)
+            attempts[row.seq] = record_in(Attempt, row)
     return attempts
 
 
@@ -152,11 +151,11 @@ def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict
 def _status_query(streams: Sequence[Stream]) -> Select[Any]:
     """Return a query with one row per stream: the head, its commit and attempt, and the plan after it."""
     heads, commits, attempts, plans = schema.heads, schema.commits, schema.attempts, schema.plans
-    is_head_commit = and_(_same_stream(heads, commits), commits.c.seq == heads.c.seq)
+    is_head_commit = and_(same_stream(heads, commits), commits.c.seq == heads.c.seq)
     is_committed_attempt = and_(
-        _same_stream(heads, attempts), attempts.c.seq == heads.c.seq, attempts.c.name == commits.c.attempt
+        same_stream(heads, attempts), attempts.c.seq == heads.c.seq, attempts.c.name == commits.c.attempt
     )
-    is_open = and_(_same_stream(heads, plans), plans.c.seq == heads.c.seq + 1)
+    is_open = and_(same_stream(heads, plans), plans.c.seq == heads.c.seq + 1)
     # Outer joins: a stream can have no commit, no attempt or no open plan, and still has a status.
     tables = (
         heads.outerjoin(commits, is_head_commit)
@@ -175,9 +174,9 @@ def _status_query(streams: Sequence[Stream]) -> Select[Any]:
 
 
 def _status(row: Row[Any], holder: str | None) -> StreamStatus:
-    times = [at for stage in (row.times or {}).values() for at in partitions_in(stage).values() if at >= 0]
+    times = [at for stage in (row.times or {}).values() for at in stage.values() if at >= 0]
     return StreamStatus(
-        head=head_in(_stream(row), row),
+        head=record_in(Head, row),
         holder=holder,
         committed_at=row.committed_at,
         newest_ms=max(times, default=None),
@@ -186,9 +185,86 @@ def _status(row: Row[Any], holder: str | None) -> StreamStatus:
     )
 
 
-def _stream(row: Row[Any]) -> Stream:
-    return Stream(row.pipeline, row.generation)
+def state_manifests(connection: Connection, stream: Stream, until: int) -> list[ManifestRef]:
+    """Return the manifests whose files are the state after batch `until`: see `LedgerReader`."""
+    commits = schema.commits
+    require_kept(stream, _given_up_after(connection, stream, until), until)
+    base = _newest_snapshot(connection, stream, until)
+    after = base.seq if base is not None else 0
+    changelogs = rows_of(commits, stream, commits.c.seq > after, commits.c.seq <= until)
+    rows = connection.execute(changelogs.order_by(commits.c.seq))
+    manifests = [manifest_in(row, "attempt") for row in rows]
+    return [base.manifest, *manifests] if base is not None else manifests
 
 
-def _same_stream(left: Table, right: Table) -> Any:
-    return and_(left.c.pipeline == right.c.pipeline, left.c.generation == right.c.generation)
+def newest_snapshots(connection: Connection, stream: Stream, after: int) -> list[Snapshot]:
+    """Return the newest snapshot, and before it the oldest readable state after batch `after`, if another."""
+    newest = _newest_snapshot(connection, stream, 2**62)
+    given_up = _given_up_after(connection, stream, after)
+    older = [snapshot for snapshot in given_up if snapshot != newest]
+    return [*older, newest] if newest is not None else older
+
+
+def known_names(connection: Connection, stream: Stream) -> KnownNames:
+    """Return the names of all valid attempts, snapshots and resolutions."""
+    commits, attempts = schema.commits, schema.attempts
+    row = connection.execute(rows_of(schema.heads, stream)).first()
+    head, epoch = (row.seq, row.epoch) if row else (0, 0)
+    decided = connection.execute(rows_of(commits, stream))
+    waiting = select(attempts.c.name).where(in_stream(attempts, stream), attempts.c.seq > head)
+    snapshots = connection.execute(snapshots_of(stream))
+    resolutions = connection.execute(resolutions_of(stream))
+    return KnownNames(
+        head,
+        epoch,
+        {commit.seq: manifest_in(commit, "attempt") for commit in decided},
+        frozenset(connection.execute(waiting).scalars()),
+        tuple(record_in(Snapshot, snapshot) for snapshot in snapshots),
+        {resolution.name: record_in(Resolution, resolution) for resolution in resolutions},
+        expired_in(row),
+    )
+
+
+def expired_in(head: Row[Any] | None) -> Expired:
+    """Return the limit of the quarantine that a row of `heads` stores."""
+    return Expired(head.expired_seq, head.expired_at) if head is not None and head.expired_seq else Expired()
+
+
+def snapshots_of(stream: Stream) -> Select[Any]:
+    """Return the query for the snapshots of a stream, oldest first."""
+    return rows_of(schema.snapshots, stream).order_by(schema.snapshots.c.seq)
+
+
+def resolutions_of(stream: Stream) -> Select[Any]:
+    """Return the query for the decisions about records in quarantine, oldest first."""
+    return rows_of(schema.resolutions, stream).order_by(schema.resolutions.c.number)
+
+
+def _newest_snapshot(connection: Connection, stream: Stream, until: int) -> Snapshot | None:
+    seq = schema.snapshots.c.seq
+    query = rows_of(schema.snapshots, stream, seq <= until).order_by(seq.desc()).limit(1)
+    row = connection.execute(query).first()
+    return record_in(Snapshot, row) if row else None
+
+
+def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[Snapshot]:
+    """Return the newest snapshot after batch `until` before which nothing can be read, if there is one."""
+    table = schema.snapshots
+    given_up = rows_of(table, stream, table.c.seq > until, table.c.given_up_at.is_not(None))
+    rows = connection.execute(given_up.order_by(table.c.seq.desc()).limit(1))
+    return [record_in(Snapshot, row) for row in rows]
+
+
+def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
+    """Raise StateGivenUp if the state after batch `up_to` is no longer kept. Batch 0 has no state.
+
+    `snapshots` are snapshots of the stream, at least the newest one before which nothing can be read.
+    """
+    given_up = (snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None)
+    oldest = max(given_up, default=0)
+    if 0 < up_to < oldest:
+        raise StateGivenUp(
+            f"The state of {stream} after batch {up_to} is no longer kept",
+            f"The oldest state that is kept is that after batch {oldest}. TIDEGATE_TIME_TRAVEL sets for how "
+            "many days states are kept.",
+        )

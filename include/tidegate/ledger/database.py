@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    Row,
+    Select,
     StaticPool,
     create_engine,
     event,
@@ -312,3 +314,52 @@ def _write_ahead(connection: Any) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+class LedgerDatabase:
+    """The database of a ledger, and its transactions. The failpoint `ledger.<name>` is around each.
+
+    Args:
+        engine: the database.
+        now: gives epoch seconds; it only limits leases and dates rows, and decides nothing about data.
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
+        self._engine = engine
+        self._reading = for_reading(engine)
+        self._now = now
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a ledger exists. If none exists, an empty one in memory takes its place."""
+        return str(self._engine.url) != "sqlite://"
+
+    def now(self) -> float:
+        """Return epoch seconds by the clock that all users of this ledger share: see `database_clock`."""
+        return self._now()
+
+    @contextmanager
+    def _transaction(self, name: str) -> Iterator[Connection]:
+        """Open a transaction that only reads and sees the ledger as it is at one instant."""
+        with answering(self._engine.url), failpoint(f"ledger.{name}"), self._reading.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[Connection]:
+        """Open a transaction that can write. On SQLite writers take turns from the beginning of the
+        transaction.
+        """
+        with answering(self._engine.url), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
+            yield connection
+
+    def _rows(self, name: str, query: Select[Any]) -> Sequence[Row[Any]]:
+        with self._transaction(name) as connection:
+            return connection.execute(query).all()
+
+    def _row(self, name: str, query: Select[Any]) -> Row[Any] | None:
+        with self._transaction(name) as connection:
+            return connection.execute(query).first()
+
+    def _scalar(self, name: str, query: Select[Any]) -> Any:
+        with self._transaction(name) as connection:
+            return connection.execute(query).scalar()

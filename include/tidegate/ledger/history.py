@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 
 from tidegate.ledger import schema
-from tidegate.ledger.records import GivenUp, Lease, Stream
-from tidegate.ledger.rows import charge_in, in_stream, promotions_of
+from tidegate.ledger.facts import GivenUp
+from tidegate.ledger.records import Lease, Stream
+from tidegate.ledger.rows import charge_in, in_stream, promotions_of, stream_key
 
 _ANY = 2**62
 """Later than any batch."""
@@ -136,8 +137,7 @@ def give_up(connection: Connection, stream: Stream, given_up: GivenUp, now: floa
         given_up: the batch, the sink, and how much the sink has.
         now: epoch seconds.
     """
-    key: dict[str, Any] = {"pipeline": stream.pipeline, "generation": stream.generation}
-    key |= {"seq": given_up.seq, "sink": given_up.sink}
+    key = stream_key(stream) | {"seq": given_up.seq, "sink": given_up.sink}
     published = {"records": given_up.sent, "published_at": now}
     connection.execute(insert(schema.publications).values(key | published))
     connection.execute(insert(schema.given_up).values(vars(given_up) | key | {"given_up_at": now}))

@@ -10,17 +10,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, insert, make_url, or_, select, update
+from sqlalchemy import Column, Connection, Engine, and_, func, insert, make_url, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
 from tidegate.ledger.database import database_clock, open_database, open_for_reading
+from tidegate.ledger.facts import Recovery
 from tidegate.ledger.history import forget_promotions, remove_batches, remove_stream
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
-from tidegate.ledger.records import Lease, Recovery, Snapshot, Stream
-from tidegate.ledger.rows import charge_in, in_stream, manifest_out, promotions_of, recovery_out, storable
+from tidegate.ledger.records import Head, Lease, Snapshot, Stream
+from tidegate.ledger.rows import charge_in, columns_of, in_stream, promotions_of, rows_of, stream_key
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
@@ -63,10 +64,10 @@ class Ledger(LedgerReader):
         """
         table = schema.heads
         with self._writing("acquire") as connection:
-            row = connection.execute(select(table).where(in_stream(table, stream))).first()
+            row = connection.execute(rows_of(table, stream)).first()
             if row is None:
                 _create_head(connection, stream)
-                row = connection.execute(select(table).where(in_stream(table, stream))).one()
+                row = connection.execute(rows_of(table, stream)).one()
             if row.dropped_at is not None:
                 raise dropped(stream)
             # Compare-and-set: of several processes that read this epoch, only one can raise it.
@@ -128,19 +129,13 @@ class Ledger(LedgerReader):
         Args:
             after: the batch of the snapshot that it was made from; 0 if it was made without one.
         """
-        table, heads, stream = schema.snapshots, schema.heads, snapshot.stream
+        table, stream = schema.snapshots, snapshot.stream
         with self._writing("add_snapshot") as connection:
-            # An update without effect locks the head's row, so that two compactions decide one by one.
-            connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
-            newest = (
-                connection.execute(select(func.max(table.c.seq)).where(in_stream(table, stream))).scalar()
-                or 0
-            )
-            if newest != after or snapshot.seq <= after:
+            _lock_head(connection, stream)
+            if _greatest(connection, table.c.seq, stream) != after or snapshot.seq <= after:
                 return False
-            row = {"seq": snapshot.seq, "made_at": self._now(), **manifest_out(snapshot.manifest)}
-            key = {"pipeline": stream.pipeline, "generation": stream.generation}
-            connection.execute(insert(table).values(key | row))
+            row = stream_key(stream) | columns_of(snapshot) | {"made_at": self._now()}
+            connection.execute(insert(table).values(row))
         return True
 
     def add_recovery(self, recovery: Recovery) -> int:
@@ -148,15 +143,13 @@ class Ledger(LedgerReader):
 
         The call takes no lease: the remedy takes the leases that it needs.
         """
-        table, heads, stream = schema.recoveries, schema.heads, recovery.stream
+        table, stream = schema.recoveries, recovery.stream
         with self._writing("add_recovery") as connection:
-            connection.execute(
-                update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq)
-            )  # its lock
-            newest = select(func.max(table.c.number)).where(in_stream(table, stream))
-            number = (connection.execute(newest).scalar() or 0) + 1
-            key = {"pipeline": stream.pipeline, "generation": stream.generation, "number": number}
-            row = key | recovery_out(recovery) | {"decided_at": self._now()}
+            _lock_head(connection, stream)
+            number = _greatest(connection, table.c.number, stream) + 1
+            row = stream_key(stream) | columns_of(recovery) | {"number": number, "decided_at": self._now()}
+            # PostgreSQL refuses a text that is longer than its column.
+            row["decided_by"] = recovery.decided_by[:300]
             connection.execute(insert(table).values(row))
         return number
 
@@ -169,16 +162,13 @@ class Ledger(LedgerReader):
         """
         table = schema.recoveries
         with self._writing("end_recovery") as connection:
-            connection.execute(
-                update(table)
-                .where(in_stream(table, stream), table.c.number == number)
-                .values(outcome=list(map(storable, outcome)))
-            )
+            is_record = and_(in_stream(table, stream), table.c.number == number)
+            connection.execute(update(table).where(is_record).values(outcome=outcome))
 
     def forget(self, pipeline: str, leases: Sequence[Lease]) -> None:
         """Remove all rows of a pipeline in one transaction, and end `leases`, one of each of its streams.
 
-        See `repairs.remove_stream` for the rows that stay. Raises Fenced, and removes nothing, if another
+        See `history.remove_stream` for the rows that stay. Raises Fenced, and removes nothing, if another
         process has taken one of the leases, or the pipeline has a stream without a lease here.
         """
         with self._writing("forget") as connection:
@@ -232,18 +222,25 @@ def _create_head(connection: Connection, stream: Stream) -> bool:
     If two processes are the first at once, the insert of the second one waits for the first, then has no
     effect.
     """
-    row = {"pipeline": stream.pipeline, "generation": stream.generation, "epoch": 0, "seq": 0}
+    row = stream_key(stream) | columns_of(Head(stream)) | {"epoch": 0}
     try:
         # A savepoint: without it PostgreSQL would refuse all further statements after the violation.
         with connection.begin_nested():
-            connection.execute(
-                insert(schema.heads).values(
-                    row | {"offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
-                )
-            )
+            connection.execute(insert(schema.heads).values(row))
     except IntegrityError:
         return False
     return True
+
+
+def _lock_head(connection: Connection, stream: Stream) -> None:
+    """Lock the head's row with an update that has no effect, so that two processes decide one by one."""
+    heads = schema.heads
+    connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
+
+
+def _greatest(connection: Connection, number: Column[Any], stream: Stream) -> int:
+    """Return the greatest number that a row of the stream has in a column; 0 if there is no row."""
+    return connection.execute(select(func.max(number)).where(in_stream(number.table, stream))).scalar() or 0
 
 
 def current_ledger(url: str) -> Ledger:
@@ -253,7 +250,10 @@ def current_ledger(url: str) -> Ledger:
     exist. A SQLite file is opened again if another file has taken its place. Raises SettingsInvalid and
     LedgerUnavailable as `Ledger.open_for_reading` does.
     """
-    return _opened(url, _file_identity(url))
+    try:
+        return _cached(url, _file_identity(url))
+    except _NoTablesYet as empty:
+        return empty.ledger
 
 
 @lru_cache(maxsize=2)
@@ -263,13 +263,6 @@ def _cached(url: str, _: tuple[int, int] | None) -> Ledger:
     if not ledger.is_stored:
         raise _NoTablesYet(ledger)  # lru_cache does not cache a call that raises
     return ledger
-
-
-def _opened(url: str, identity: tuple[int, int] | None) -> Ledger:
-    try:
-        return _cached(url, identity)
-    except _NoTablesYet as empty:
-        return empty.ledger
 
 
 def _file_identity(url: str) -> tuple[int, int] | None:

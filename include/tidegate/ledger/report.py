@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, BatchFacts, Failure, Head, OffsetRange, Offsets, Plan, Stream
+from tidegate.ledger.records import Attempt, Head, OffsetRange, Offsets, Plan, Stream
 from tidegate.model.compiled import stage_names
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")

@@ -5,6 +5,8 @@ From the first release on, a change of a table is a migration of its own in `mig
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
@@ -20,12 +22,93 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     event,
     insert,
 )
 
+from tidegate.ledger.records import ManifestRef, OffsetRange
+
 metadata = MetaData()
+
+
+class _Json(TypeDecorator[Any]):
+    """A column whose value has another form in JSON. A value None is SQL's null.
+
+    Args:
+        to_json: returns the form in JSON.
+        from_json: returns the value.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def __init__(self, to_json: Callable[[Any], Any], from_json: Callable[[Any], Any]) -> None:
+        super().__init__(none_as_null=True)
+        self.to_json, self.from_json = to_json, from_json
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else self.to_json(value)
+
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else self.from_json(value)
+
+
+class _SafeText(TypeDecorator[str]):
+    """Text that may quote a record, and a record can contain any bytes. See `_storable`."""
+
+    impl: Any = Text
+    cache_ok = True
+
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__()
+        self.length = length
+        self.impl = Text() if length is None else String(length)
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        return None if value is None else _storable(value)
+
+
+def _storable(text: str) -> str:
+    """Return text without the characters that PostgreSQL rejects: NUL and lone surrogates."""
+    return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def _partitions_in(stored: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    return {(topic, int(p)): number for topic, parts in stored.items() for p, number in parts.items()}
+
+
+def _partitions_out(numbers: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """Return `{"events": {"0": 7}}` for `{("events", 0): 7}`: JSON has only texts as keys.
+
+    The keys are sorted, so that equal values are stored as equal text.
+    """
+    stored: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(numbers.items()):
+        stored.setdefault(topic, {})[str(partition)] = number
+    return stored
+
+
+def _values(convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    return lambda mapping: {name: convert(value) for name, value in mapping.items()}
+
+
+_MAPPING = _Json(dict, dict)
+_COUNTS = _Json(_values(dict), _values(dict))
+_PARTITIONS = _Json(_partitions_out, _partitions_in)
+_TIMES = _Json(_values(_partitions_out), _values(_partitions_in))
+_BOUNDS = _Json(_values(list), _values(tuple))
+_RANGES = _Json(
+    lambda ranges: [asdict(range_) for range_ in ranges],
+    lambda stored: tuple(OffsetRange(**range_) for range_ in stored),
+)
+_MANIFEST = _Json(asdict, lambda stored: ManifestRef(**stored))
+_NAMES = _Json(list, tuple)
+_TEXTS = _Json(lambda texts: [_storable(text) for text in texts], tuple)
+_ROWS = _Json(
+    lambda rows: [{_storable(name): _storable(text) for name, text in row.items()} for row in rows], tuple
+)
 
 _STREAM = (("pipeline", String(200)), ("generation", Integer))
 
@@ -73,10 +156,10 @@ heads = _table(
     Column("holder", String(300)),
     Column("lease_until", Float),  # epoch seconds by the ledger client's clock; only ever delays work
     Column("seq", BigInteger, nullable=False),
-    Column("offsets", JSON, nullable=False),
-    Column("topic_ids", JSON, nullable=False),
-    Column("epochs", JSON, nullable=False),
-    Column("clocks", JSON, nullable=False),  # applied to each partition so far
+    Column("offsets", _PARTITIONS, nullable=False),
+    Column("topic_ids", _MAPPING, nullable=False),
+    Column("epochs", _PARTITIONS, nullable=False),
+    Column("clocks", _PARTITIONS, nullable=False),  # applied to each partition so far
     Column("dropped_at", Float),  # when the generation was dropped; its number is never used again
     Column("origin_generation", Integer),  # the generation whose state it began with, and after which batch
     Column("origin_seq", BigInteger),
@@ -107,15 +190,15 @@ plans = _table(
     Column("run_id", String(300), nullable=False),
     Column("clock_ms", BigInteger, nullable=False),
     Column("believed_until_ms", BigInteger, nullable=False),
-    Column("ranges", JSON, nullable=False),
-    Column("topic_ids", JSON, nullable=False),
+    Column("ranges", _RANGES, nullable=False),
+    Column("topic_ids", _MAPPING, nullable=False),
     Column("spec_hash", String(64), nullable=False),  # of the row in `pipelines`
     Column("planned_at", Float, nullable=False),
     Column("drain", Boolean, nullable=False),
-    Column("lookups", JSON, nullable=False),
-    Column("clocks", JSON, nullable=False),  # the head's, when it was planned
-    Column("timestamps", JSON, nullable=False),
-    Column("replay", JSON(none_as_null=True)),  # the manifest of its input, of a batch that replays
+    Column("lookups", _MAPPING, nullable=False),
+    Column("clocks", _PARTITIONS, nullable=False),  # the head's, when it was planned
+    Column("timestamps", _BOUNDS, nullable=False),
+    Column("replay", _MANIFEST),  # the manifest of its input, of a batch that replays
 )
 # Decisions about records in quarantine. A file in the lake lists the records.
 resolutions = _table(
@@ -126,7 +209,7 @@ resolutions = _table(
     Column("first_batch", BigInteger, nullable=False),
     Column("last_batch", BigInteger, nullable=False),
     Column("decided_by", String(300), nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", _SafeText(), nullable=False),
     Column("decided_at", Float, nullable=False),
 )
 # Each use of `tidegate recover`. It is kept when the generation is dropped.
@@ -134,11 +217,11 @@ recoveries = _table(
     "recoveries",
     [Column("number", Integer, primary_key=True, autoincrement=False)],
     Column("remedy", String(50), nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("effects", JSON, nullable=False),
-    Column("decided_by", String(300), nullable=False),
+    Column("cause", _SafeText(), nullable=False),
+    Column("effects", _TEXTS, nullable=False),
+    Column("decided_by", _SafeText(300), nullable=False),
     Column("decided_at", Float, nullable=False),
-    Column("outcome", JSON, nullable=False),  # empty until it is done
+    Column("outcome", _TEXTS, nullable=False),  # empty until it is done
 )
 # Each version of a pipeline that batches were planned with: the file's text, and its compiled form.
 pipelines = _table(
@@ -158,10 +241,10 @@ attempts = _table(
     [_seq()],
     *_manifest("name", is_key=True),
     Column("epoch", BigInteger, nullable=False),
-    Column("counts", JSON, nullable=False),
+    Column("counts", _COUNTS, nullable=False),
     Column("validated", Boolean),
     Column("computed_at", Float, nullable=False),
-    Column("times", JSON, nullable=False),
+    Column("times", _TIMES, nullable=False),
 )
 commits = _table(
     "commits",
@@ -182,8 +265,8 @@ failures = _table(
     [_seq()],
     Column("step", String(20), nullable=False),
     Column("error", String(100), nullable=False),
-    Column("what", Text, nullable=False),
-    Column("fix", Text, nullable=False),
+    Column("what", _SafeText(), nullable=False),
+    Column("fix", _SafeText(), nullable=False),
     Column("at_ms", BigInteger, nullable=False),
 )
 publications = _table(
@@ -206,22 +289,22 @@ quality = _table(
         Column("check_number", Integer, primary_key=True, autoincrement=False),
         Column("expectation", Integer, primary_key=True, autoincrement=False),
     ],
-    Column("attempt", String(100), nullable=False),
-    Column("suite", String(100), nullable=False),
-    Column("suite_digest", String(64), nullable=False),
-    Column("target", String(400), nullable=False),
-    Column("type", String(200), nullable=False),
-    Column("column_names", JSON, nullable=False),
-    Column("severity", String(20), nullable=False),
+    Column("attempt", _SafeText(100), nullable=False),
+    Column("suite", _SafeText(100), nullable=False),
+    Column("suite_digest", _SafeText(64), nullable=False),
+    Column("target", _SafeText(400), nullable=False),
+    Column("type", _SafeText(200), nullable=False),
+    Column("column_names", _NAMES, nullable=False),
+    Column("severity", _SafeText(20), nullable=False),
     Column("passed", Boolean, nullable=False),
-    Column("observed", Text, nullable=False),
+    Column("observed", _SafeText(), nullable=False),
     Column("evaluated_rows", BigInteger),
     Column("unexpected_rows", BigInteger),
     Column("unexpected_share", Float),
-    Column("failing", JSON, nullable=False),
-    Column("error", Text),
-    Column("note", Text, nullable=False),
-    Column("page", Text),
+    Column("failing", _ROWS, nullable=False),
+    Column("error", _SafeText()),
+    Column("note", _SafeText(), nullable=False),
+    Column("page", _SafeText()),
     Column("checked_at", Float, nullable=False),
 )
 sinks = _table(

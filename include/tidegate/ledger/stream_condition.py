@@ -12,8 +12,9 @@ from enum import Enum, IntEnum
 
 from tidegate import errors
 from tidegate.errors import LedgerUnavailable, Permanent, TidegateError
+from tidegate.ledger.facts import Failure, StreamStatus
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Failure, Plan, Stream, StreamStatus
+from tidegate.ledger.records import Attempt, Plan, Stream
 from tidegate.model.compiled import longest_schedule_gap, output_count
 
 STALLED_AFTER = timedelta(minutes=10)
