@@ -32,9 +32,9 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
-from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.planned import python_functions, with_digests
+from tidegate.storage.compatibility import incompatible_changes, notable_changes
 
 ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.model.test_compatibility import COMPATIBLE, INCOMPATIBLE
+from tests.storage.test_compatibility import COMPATIBLE, INCOMPATIBLE
 from tidegate.kernel.equality import widens
 from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import SCALARS, parse_type
@@ -100,7 +100,7 @@ CASES: dict[str, list[str]] = {
     "`clock: stream` to `run`": ["from stream time to the run's clock"],
     "`clock: run` to `stream`": ["from the run's clock to stream time"],
 }
-"""The page's edit -> cases of `model/test_compatibility.py`."""
+"""The page's edit -> cases of `storage/test_compatibility.py`."""
 WITHOUT_CASES = {"the source of an `equal: python` function"}
 """Held by `batch/test_planned_pipeline.py`: no text of a pipeline changes."""
 WITHOUT_ROWS = {

@@ -9,8 +9,8 @@ import pytest
 from tests.model.files import GOOD, good, problems
 from tidegate.errors import PipelineInvalid
 from tidegate.model.airflow import AirflowSettings
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.storage.compatibility import incompatible_changes
 from tidegate.yaml.load import load_defaults, load_pipelines, parse_pipeline
 
 AIRFLOW = """\

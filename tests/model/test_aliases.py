@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.model.files import COLLECT, SOURCE, made, refused
-from tidegate.model.compatibility import notable_changes
 from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.storage.compatibility import notable_changes
 
 
 def source(**aliases: list[str]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.model.files import made, refused
-from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.compiled import compile_pipeline, read_compiled, source_connection
 from tidegate.model.connection import Connection
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.storage.compatibility import incompatible_changes, notable_changes
 
 SHOP: dict[str, Any] = {"connection": "shop"}
 

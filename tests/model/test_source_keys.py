@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.model.files import made, refused
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.connection import Connection
 from tidegate.model.kernel_stages import message_columns
 from tidegate.sinks.kafka.model import KafkaSink
+from tidegate.storage.compatibility import incompatible_changes
 
 COLUMNS = {"columns": "n int", "key": ["id"], "key_columns": "id bigint, store string"}
 

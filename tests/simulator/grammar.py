@@ -16,12 +16,11 @@ import pyarrow as pa
 import sqlglot.errors
 
 from tidegate.model import sql
-from tidegate.model.column_changes import Change
-from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.compiled import read_compiled as read
 from tidegate.model.kernel_stages import kernel_stage, with_types
 from tidegate.model.pipeline import Pipeline
+from tidegate.storage.compatibility import Change, incompatible_changes, notable_changes
 from tidegate.yaml.load import parse_pipeline
 
 QUOTE = "`"
@@ -94,7 +93,7 @@ def compiled(pipeline: Pipeline) -> str:
 
 
 def changed(before: Pipeline, after: Pipeline) -> list[Change]:
-    """Return the changes in place of `model.compatibility.incompatible_changes`."""
+    """Return the changes in place of `storage.compatibility.incompatible_changes`."""
     key = (before.text, after.text, *_days)
     if key not in _changes:
         _changes[key] = incompatible_changes(before, after)
@@ -105,7 +104,7 @@ _notable: dict[tuple[str, str], list[str]] = {}
 
 
 def notable(before: Pipeline, after: Pipeline) -> list[str]:
-    """Return the sentences in place of `model.compatibility.notable_changes`."""
+    """Return the sentences in place of `storage.compatibility.notable_changes`."""
     key = (before.text, after.text)
     if key not in _notable:
         _notable[key] = notable_changes(before, after)

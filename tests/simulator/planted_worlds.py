@@ -20,10 +20,9 @@ from tidegate.batch import offsets, plan
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import cleaning
-from tidegate.model.column_changes import Change
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.condition import parse_condition
 from tidegate.model.pipeline import Pipeline
+from tidegate.storage.compatibility import Change, incompatible_changes
 
 _plan_ranges = plan.plan_ranges
 _no_batch = plan._no_batch

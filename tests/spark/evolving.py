@@ -13,12 +13,12 @@ from tidegate import kernel
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import parse_type
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, due_rows, stored_schema, to_stored
 from tidegate.storage.compaction import FoldRule, fold
+from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.evolution import state_aliases
 from tidegate.storage.layout import attempt_name, snapshot_name

@@ -14,9 +14,9 @@ import pytest
 
 from tests.spark.evolving import ALL, Evolving, pipeline_of
 from tidegate.errors import SchemaChanged
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.lookups import StateVersion
+from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.evolution import state_aliases
 
 CHANGE = {"on": "change"}

@@ -10,10 +10,10 @@ import pytest
 
 from tests.spark.played import Played
 from tidegate.errors import SchemaChanged
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import Before
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
+from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.layout import snapshot_name
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline

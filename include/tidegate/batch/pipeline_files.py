@@ -28,9 +28,9 @@ from tidegate.errors import (
 from tidegate.ledger import Head, LastPlanned, OffsetRange, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline
 from tidegate.ledger.stream_condition import undecided_without_file
-from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.port import Dataset
+from tidegate.storage.compatibility import incompatible_changes, notable_changes
 from tidegate.yaml.load import load_pipelines, stream_in_broken_file
 
 logger = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from tidegate.errors import Halted, PipelineChanged, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
-from tidegate.model.compatibility import incompatible_changes
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
 from tidegate.storage import DataFile, attempt_name
 from tidegate.storage.compaction import FoldRule, fold, of_batch
+from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.manifest import manifest_of
 from tidegate.storage.store import Listed
 

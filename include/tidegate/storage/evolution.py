@@ -3,8 +3,8 @@ renamed.
 
 An edit of the pipeline file never rewrites a stored file. A reader names the columns that it takes, and gets
 them under their current or older names: null if the file has none; as the wider type if the file has a
-narrower one. Columns that the reader does not name are left out. `tidegate.model` decides which edits are
-allowed; an edit that only the files show to be impossible raises SchemaChanged here.
+narrower one. Columns that the reader does not name are left out. `storage.compatibility` decides which edits
+are allowed; an edit that only the files show to be impossible raises SchemaChanged here.
 
 Older names of a stage's columns: a file has the names of its time, and later files declare how its columns
 are called now, so a renamed column rewrites no file. Only what was declared after a file applies to it: a

@@ -10,11 +10,11 @@ import pytest
 
 from tests.model.files import COLLECT, COLUMNS, COUNT, HOUR, made
 from tidegate.kernel import Aggregates
-from tidegate.model.compatibility import incompatible_changes, notable_changes
 from tidegate.model.compiled import compile_pipeline, read_compiled
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
+from tidegate.storage.compatibility import incompatible_changes, notable_changes
 
 Parts = dict[str, Any]
 CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
