@@ -155,9 +155,7 @@ def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
 
 
 def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:
-    """Return whether sqlglot added parentheses that the text lacks: then Spark's parser may group
-    differently.
-    """
+    """Return whether sqlglot added parentheses that the text lacks: Spark's parser may group otherwise."""
     called = {name.start for name in names}
     written = sum(
         word.says("(") and not (at and (words[at - 1].start in called or words[at - 1].says("in")))
@@ -200,9 +198,6 @@ def _require_parentheses(node: exp.Expr) -> None:
     operands = [node.this, *(node.args.get(name) for name in ("expression", "low", "high"))]
     if not isinstance(node, exp.Escape) and any(isinstance(operand, _LOOSE) for operand in operands):
         raise _Refused(_PARENTHESES.message, _PARENTHESES.fix)
-
-
-# leaves
 
 
 def _column(node: exp.Expr, read: Read) -> Tree:
@@ -259,9 +254,6 @@ def _instant(written: str, kind: str) -> date:
     raise _Refused(f"{written!r} is not a {kind} here", f"Write it as in `{kind}'{example}'`.")
 
 
-# operators
-
-
 def _negative(node: exp.Expr, read: Read) -> Tree:
     operand = read(node.this)
     # A negative literal is a constant of its own: -2147483648 is an int, and 2147483648 is not.
@@ -307,9 +299,6 @@ def _like(node: exp.Expr, read: Read) -> Tree:
         raise _Refused(str(error), f"Write {escape * 2} for the character itself.") from None
     tree = ("like", read(node.this), pattern, escape)
     return ("not", tree) if node.args.get("negate") else tree
-
-
-# choices, casts and calls
 
 
 def _case(node: exp.Expr, read: Read) -> Tree:
