@@ -19,8 +19,9 @@ def test_record_between_questions_keeps_ends_consistent(
 ) -> None:
     ends = iter([100, 101])  # what the broker says, asked one after the other
 
-    def listed(*_: Any) -> dict[int, Any]:
-        return {0: SimpleNamespace(offset=next(ends), leader_epoch=0)}
+    def listed(_: Any, partitions: list[Any], spec: Any, *_more: Any) -> dict[Any, Any]:
+        offset = 0 if spec == log.OffsetSpec.EARLIEST else next(ends)
+        return {partitions[0]: SimpleNamespace(offset=offset, leader_epoch=0)}
 
     @contextmanager
     def admin(_: KafkaLog) -> Iterator[None]:
@@ -30,9 +31,5 @@ def test_record_between_questions_keeps_ends_consistent(
     described = {"topic_id": "id", "partitions": [{"partition_index": 0}]}
     monkeypatch.setattr(KafkaLog, "_describe", lambda *_: described)
     monkeypatch.setattr(log, "_listed", listed)
-    starts = log._offsets
-    monkeypatch.setattr(
-        log, "_offsets", lambda *asked: {0: 0} if asked[2] == log.OffsetSpec.EARLIEST else starts(*asked)
-    )
     view = KafkaLog(KafkaConfig.parse("nowhere:1")).view("t")
     assert (view.ends, view.stable_ends) == ({0: 100}, {0: 100})

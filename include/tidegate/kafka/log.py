@@ -143,24 +143,22 @@ class KafkaLog:
             partitions = [
                 TopicPartition(topic, partition["partition_index"]) for partition in described["partitions"]
             ]
-            starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
+            starts = _listed(admin, partitions, OffsetSpec.EARLIEST)
             # Ask for the high watermark first, so that records that arrive between the two questions do not
             # look like an open transaction.
             ends = _listed(admin, partitions, OffsetSpec.LATEST)
-            stable_ends = _offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            stable_ends = _listed(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
             return TopicView(
                 topic=topic,
                 topic_id=str(described["topic_id"]),
-                starts=starts,
+                starts={at.partition: start.offset for at, start in starts.items()},
                 # Records that arrived between the two questions are left to the next view.
                 stable_ends={
-                    partition: min(end, ends[partition].offset) for partition, end in stable_ends.items()
+                    at.partition: min(end.offset, ends[at].offset) for at, end in stable_ends.items()
                 },
-                ends={partition: end.offset for partition, end in ends.items()},
+                ends={at.partition: end.offset for at, end in ends.items()},
                 leader_epochs={
-                    partition: end.leader_epoch
-                    for partition, end in ends.items()
-                    if end.leader_epoch is not None
+                    at.partition: end.leader_epoch for at, end in ends.items() if end.leader_epoch is not None
                 },
             )
 
@@ -181,7 +179,7 @@ class KafkaLog:
                 if topic["error_code"] == 0
                 for partition in topic["partitions"]
             ]
-            ends = _listed_all(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            ends = _listed(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
             return {(at.topic, at.partition): end.offset for at, end in ends.items()}
 
     def topic_id(self, topic: str) -> str:
@@ -250,8 +248,9 @@ class KafkaLog:
 
         Raises BrokerUnavailable.
         """
+        at = TopicPartition(topic, partition)
         with self._admin() as admin:
-            return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.LATEST)[partition]
+            return int(_listed(admin, [at], OffsetSpec.LATEST)[at].offset)
 
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
         """Return partition -> (offset, timestamp) of the first record at or after an instant, if such a
@@ -378,29 +377,13 @@ class KafkaLog:
                 ) from error
 
 
-def _offsets(
-    admin: Any,
-    partitions: list[TopicPartition],
-    spec: OffsetSpec,
-    isolation: Any = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[int, int]:
-    return {partition: at.offset for partition, at in _listed(admin, partitions, spec, isolation).items()}
-
-
 def _listed(
     admin: Any,
     partitions: list[TopicPartition],
     spec: OffsetSpec,
     isolation: Any = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[int, Any]:
-    listed = _listed_all(admin, partitions, spec, isolation)
-    return {at.partition: offset for at, offset in listed.items()}
-
-
-def _listed_all(
-    admin: Any, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Any
 ) -> Mapping[TopicPartition, Any]:
-    """Return the offsets of partitions of several topics."""
+    """Return the offset, and its leader epoch, that `spec` names in each partition."""
     with failpoint("kafka.offsets"):
         listed: Mapping[TopicPartition, Any] = admin.list_partition_offsets(
             dict.fromkeys(partitions, spec), isolation_level=isolation

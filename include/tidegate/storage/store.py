@@ -187,7 +187,7 @@ class Store:
         return sink.written
 
     def replace(self, path: str, content: bytes) -> None:
-        """A small file, whole, in the place of the one that is there. Raises LakeUnavailable."""
+        """Write a small file, whole, in place of the existing one. Raises LakeUnavailable."""
         folder = self._folder
         if folder is None:
             self.write(path, content)
@@ -241,10 +241,7 @@ class Store:
         return True
 
     def make_root(self) -> None:
-        """Make the root folder durably, if it is on a disk and missing.
-
-        Raises LakeUnavailable.
-        """
+        """Make the root folder durably, if it is on a disk and missing. Raises LakeUnavailable."""
         folder = self._folder
         if folder is not None:
             with store_errors(self.root):
@@ -264,9 +261,7 @@ class Store:
                 _flush_place(place)
 
     def open(self, path: str) -> pa.NativeFile:
-        """Open a file for random reads. Raises LakeUnavailable, and LakeDamaged if the file does
-        not exist.
-        """
+        """Open a file for random reads. Raises LakeDamaged if it does not exist, LakeUnavailable."""
         with store_errors(path):
             try:
                 return self.file_system.open_input_file(path)
