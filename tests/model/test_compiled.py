@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,17 @@ def test_compiled_plan_loads_without_old_modules_or_grammar(trusted: pytest.Monk
 def test_stage_names_load_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
     for pipeline in with_everything().values():
         assert stage_names(compile_pipeline(pipeline), "batch 1") == [stage.name for stage in pipeline.stages]
+
+
+@pytest.mark.process
+def test_stage_names_are_read_without_the_model() -> None:
+    form = compile_pipeline(parse_pipeline(GOOD, "p.yaml"))
+    code = (
+        "import sys; from tidegate.model.compiled import stage_names; stage_names(sys.argv[1], 'batch 1'); "
+        "print(*sorted({'pydantic', 'pyarrow', 'tidegate.model.pipeline'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, form], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 @pytest.mark.parametrize("text", ["{", '{"format": 1, "pipeline": {}}', '{"format": 99, "tidegate": "9"}'])

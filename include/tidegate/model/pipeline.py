@@ -1,6 +1,6 @@
 """A pipeline file as a whole.
 
-`told` turns its mistakes into problems; `grammar` has an example of each field.
+`yaml.grammar` turns its mistakes into problems, and has an example of each field.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class QualityCheckpoint(Model):
 
     @property
     def checks(self) -> tuple[QualityCheck, ...]:
-        """An empty tuple, until its files are read: see `checkpoints.with_checkpoints`."""
+        """An empty tuple, until its files are read: see `planned.with_checkpoints`."""
         return ()
 
     def read(self, reader: CheckpointReader) -> tuple[QualityCheck, ...]:
