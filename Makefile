@@ -36,7 +36,7 @@ e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, login
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs (an hour and a half)
+faults: ## Kill, lose, raise and pause at every failpoint, some 960 faults (three quarters of an hour)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.faults
 

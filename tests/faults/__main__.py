@@ -56,6 +56,7 @@ def main(
     began = time.monotonic()
     _keep_files_in_memory()
     home = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
+    os.environ["SPARK_LOCAL_DIRS"] = str(home)  # what a killed JVM leaves is removed with all the rest
     jars = Settings.from_environment().home / "jars"
     (home / "jars").symlink_to(jars, target_is_directory=True)
     with ExitStack() as stack:
@@ -86,7 +87,7 @@ def main(
 def _keep_files_in_memory() -> None:
     """Put the files of all processes there, where that is possible: they call fsync again and again."""
     if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free >= _ENOUGH_BYTES:
-        os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = tempfile.tempdir = str(_IN_MEMORY)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_IN_MEMORY)
 
 
 def _chosen(possible: list[Case], only: Sequence[str]) -> list[Case]:

@@ -36,6 +36,19 @@ def test_a_case_is_written_as_it_is_read() -> None:
         assert case_text(parse_case(both)) == both
 
 
+def test_joined_cases_try_every_fault_once() -> None:
+    cases = all_cases({(batch, step): {"commit": 1} for batch in (1, 2, 3) for step in ("plan", "publish")})
+    runs = joined(cases)
+    assert sorted(str(fault) for run in runs for fault in run) == sorted(
+        str(fault) for case in cases for fault in case
+    )
+    assert len(runs) < len(cases)
+    for run in runs:
+        assert len({fault.entry for fault in run}) == len(run)
+        assert [fault.half for fault in run] == sorted(fault.half for fault in run)
+        assert all(fault.action != "pause" for fault in run[:-1])
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
