@@ -136,8 +136,7 @@ def _attempts(
 def _rows(
     connection: Connection, table: Table, stream: Stream, span: tuple[int, int], *conditions: Any
 ) -> Sequence[Row[Any]]:
-    query = select(table).where(in_stream(table, stream), table.c.seq.between(*span), *conditions)
-    return connection.execute(query).all()
+    return connection.execute(rows_of(table, stream, table.c.seq.between(*span), *conditions)).all()
 
 
 def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict[str, Any]]:
@@ -189,7 +188,7 @@ def state_manifests(connection: Connection, stream: Stream, until: int) -> list[
     """Return the manifests whose files are the state after batch `until`: see `LedgerReader`."""
     commits = schema.commits
     require_kept(stream, _given_up_after(connection, stream, until), until)
-    base = _newest_snapshot(connection, stream, until)
+    base = _newest_snapshot(connection, stream, schema.snapshots.c.seq <= until)
     after = base.seq if base is not None else 0
     changelogs = rows_of(commits, stream, commits.c.seq > after, commits.c.seq <= until)
     rows = connection.execute(changelogs.order_by(commits.c.seq))
@@ -199,7 +198,7 @@ def state_manifests(connection: Connection, stream: Stream, until: int) -> list[
 
 def newest_snapshots(connection: Connection, stream: Stream, after: int) -> list[Snapshot]:
     """Return the newest snapshot, and before it the oldest readable state after batch `after`, if another."""
-    newest = _newest_snapshot(connection, stream, 2**62)
+    newest = _newest_snapshot(connection, stream)
     given_up = _given_up_after(connection, stream, after)
     older = [snapshot for snapshot in given_up if snapshot != newest]
     return [*older, newest] if newest is not None else older
@@ -240,19 +239,18 @@ def resolutions_of(stream: Stream) -> Select[Any]:
     return rows_of(schema.resolutions, stream).order_by(schema.resolutions.c.number)
 
 
-def _newest_snapshot(connection: Connection, stream: Stream, until: int) -> Snapshot | None:
-    seq = schema.snapshots.c.seq
-    query = rows_of(schema.snapshots, stream, seq <= until).order_by(seq.desc()).limit(1)
+def _newest_snapshot(connection: Connection, stream: Stream, *conditions: Any) -> Snapshot | None:
+    query = rows_of(schema.snapshots, stream, *conditions).order_by(schema.snapshots.c.seq.desc()).limit(1)
     row = connection.execute(query).first()
     return record_in(Snapshot, row) if row else None
 
 
 def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[Snapshot]:
     """Return the newest snapshot after batch `until` before which nothing can be read, if there is one."""
-    table = schema.snapshots
-    given_up = rows_of(table, stream, table.c.seq > until, table.c.given_up_at.is_not(None))
-    rows = connection.execute(given_up.order_by(table.c.seq.desc()).limit(1))
-    return [record_in(Snapshot, row) for row in rows]
+    snapshots = schema.snapshots
+    is_given_up = snapshots.c.given_up_at.is_not(None)
+    given_up = _newest_snapshot(connection, stream, snapshots.c.seq > until, is_given_up)
+    return [] if given_up is None else [given_up]
 
 
 def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:

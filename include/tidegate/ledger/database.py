@@ -359,7 +359,3 @@ class LedgerDatabase:
     def _row(self, name: str, query: Select[Any]) -> Row[Any] | None:
         with self._transaction(name) as connection:
             return connection.execute(query).first()
-
-    def _scalar(self, name: str, query: Select[Any]) -> Any:
-        with self._transaction(name) as connection:
-            return connection.execute(query).scalar()

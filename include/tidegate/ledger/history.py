@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, and_, delete, func, insert, select, u
 from tidegate.ledger import schema
 from tidegate.ledger.facts import GivenUp
 from tidegate.ledger.records import Lease, Stream
-from tidegate.ledger.rows import charge_in, in_stream, promotions_of, stream_key
+from tidegate.ledger.rows import charge_in, greatest, in_stream, promotions_of, stream_key
 
 _ANY = 2**62
 """Later than any batch."""
@@ -55,9 +55,7 @@ def count_removable(connection: Connection, stream: Stream, before: int) -> int:
 
 def newest_publication(connection: Connection, stream: Stream) -> int:
     """Return the newest batch that a sink has; 0 if none."""
-    table = schema.publications
-    query = select(func.max(table.c.seq)).where(in_stream(table, stream))
-    return connection.execute(query).scalar() or 0
+    return greatest(connection, schema.publications.c.seq, stream)
 
 
 def _first_to_go_out(connection: Connection, stream: Stream) -> int:
@@ -81,8 +79,7 @@ def _first_of_charge(connection: Connection, stream: Stream) -> int:
 
 def _newest_given_up(connection: Connection, stream: Stream) -> int:
     table = schema.snapshots
-    query = select(func.max(table.c.seq)).where(in_stream(table, stream), table.c.given_up_at.is_not(None))
-    return connection.execute(query).scalar() or 0
+    return greatest(connection, table.c.seq, stream, table.c.given_up_at.is_not(None))
 
 
 def _removable(stream: Stream, end: int) -> Select[tuple[int]]:

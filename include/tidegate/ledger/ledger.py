@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, and_, func, insert, make_url, or_, select, update
+from sqlalchemy import Connection, Engine, and_, insert, make_url, or_, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
@@ -21,7 +21,15 @@ from tidegate.ledger.history import forget_promotions, remove_batches, remove_st
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Head, Lease, Snapshot, Stream
-from tidegate.ledger.rows import charge_in, columns_of, in_stream, promotions_of, rows_of, stream_key
+from tidegate.ledger.rows import (
+    charge_in,
+    columns_of,
+    greatest,
+    in_stream,
+    promotions_of,
+    rows_of,
+    stream_key,
+)
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
@@ -132,7 +140,7 @@ class Ledger(LedgerReader):
         table, stream = schema.snapshots, snapshot.stream
         with self._writing("add_snapshot") as connection:
             _lock_head(connection, stream)
-            if _greatest(connection, table.c.seq, stream) != after or snapshot.seq <= after:
+            if greatest(connection, table.c.seq, stream) != after or snapshot.seq <= after:
                 return False
             row = stream_key(stream) | columns_of(snapshot) | {"made_at": self._now()}
             connection.execute(insert(table).values(row))
@@ -146,7 +154,7 @@ class Ledger(LedgerReader):
         table, stream = schema.recoveries, recovery.stream
         with self._writing("add_recovery") as connection:
             _lock_head(connection, stream)
-            number = _greatest(connection, table.c.number, stream) + 1
+            number = greatest(connection, table.c.number, stream) + 1
             row = stream_key(stream) | columns_of(recovery) | {"number": number, "decided_at": self._now()}
             # PostgreSQL refuses a text that is longer than its column.
             row["decided_by"] = recovery.decided_by[:300]
@@ -236,11 +244,6 @@ def _lock_head(connection: Connection, stream: Stream) -> None:
     """Lock the head's row with an update that has no effect, so that two processes decide one by one."""
     heads = schema.heads
     connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
-
-
-def _greatest(connection: Connection, number: Column[Any], stream: Stream) -> int:
-    """Return the greatest number that a row of the stream has in a column; 0 if there is no row."""
-    return connection.execute(select(func.max(number)).where(in_stream(number.table, stream))).scalar() or 0
 
 
 def current_ledger(url: str) -> Ledger:

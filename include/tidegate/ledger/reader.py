@@ -48,6 +48,7 @@ from tidegate.ledger.records import (
 )
 from tidegate.ledger.rows import (
     charge_in,
+    greatest,
     in_stream,
     manifest_in,
     plan_in,
@@ -253,9 +254,8 @@ class LedgerReader(LedgerDatabase):
         """Return the batch that was the head at an instant (epoch seconds); 0 before the first commit."""
         commits = schema.commits
         # Instants of commits never go back (`LeasedLedger._instant`), so the greatest seq is the last.
-        newest = select(func.max(commits.c.seq))
-        is_before = and_(in_stream(commits, stream), commits.c.committed_at <= instant)
-        return self._scalar("head_at", newest.where(is_before)) or 0
+        with self._transaction("head_at") as connection:
+            return greatest(connection, commits.c.seq, stream, commits.c.committed_at <= instant)
 
     def open_lookups(self) -> list[Mapping[str, Any]]:
         """Return `Plan.lookups` of every plan of any stream that is not committed yet."""

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, Select, Table, and_, select
+from sqlalchemy import Column, Connection, Row, Select, Table, and_, func, select
 
 from tidegate.errors import Halted
 from tidegate.ledger import schema
@@ -32,6 +32,12 @@ def same_stream(left: Table, right: Table) -> Any:
 def rows_of(table: Table, stream: Stream, *conditions: Any) -> Select[Any]:
     """Return the query for the rows of a stream that fulfil all conditions."""
     return select(table).where(in_stream(table, stream), *conditions)
+
+
+def greatest(connection: Connection, number: Column[Any], stream: Stream, *conditions: Any) -> int:
+    """Return the greatest number in a column of a stream's rows that fulfil all conditions; 0 if none."""
+    query = select(func.max(number)).where(in_stream(number.table, stream), *conditions)
+    return connection.execute(query).scalar() or 0
 
 
 def stream_key(stream: Stream) -> dict[str, Any]:
