@@ -77,6 +77,6 @@ def test_explained_record_counts_as_one(spark: SparkSession) -> None:
     source = {"topics": ["in"], "format": "json", "columns": "v int"}
     pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "case")
     record = CaseRecord("k", b'{"v": 7}', 1, "in", offset=0)
-    (fate,) = CaseRun(spark, pipeline, [record], trace=True).run().fates
+    (fate,) = CaseRun(spark, pipeline, [record], trace=True).run_all()[0].fates
     assert fate.value == {"n": 1, "total": 7}
     assert not isinstance(fate.value["n"], bool)

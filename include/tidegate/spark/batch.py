@@ -173,10 +173,10 @@ class Computation:
     def fails(self, records: RecordSource) -> bool:
         """Return whether an expression of the first stage fails on some of these records."""
         first = next(pass_ for pass_ in self._passes if not pass_.is_filter)
-        shape = Shape(self._keeps_time, self._pipeline.source.explode is not None, ranked=False)
         try:
             with translated(self._pipeline):
-                rows = record_rows(self._source(records), first, shape, self._pipeline.pipeline)
+                frame = self._source(records)
+                rows = record_rows(frame, first, self._shape(first), self._pipeline.pipeline)
                 rows.write.format("noop").mode("overwrite").save()  # unlike `count`, it computes each column
         except RecordFailed:
             return True
@@ -251,10 +251,7 @@ class Computation:
             # A key of another type has other texts: its state would not be found, and nobody would notice.
             require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
             self._key_types[pass_.name] = key_types_text(keys)
-        source_stages = self._reads_source(pass_)
-        exploded = source_stages and self._pipeline.source.explode is not None
-        shape = Shape(self._keeps_time, exploded, ranked=not source_stages)
-        rows = record_rows(frame, pass_, shape, self._pipeline.pipeline)
+        rows = record_rows(frame, pass_, self._shape(pass_), self._pipeline.pipeline)
         pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
         task = self._task(pass_, following, rows, keys, attempt)
         if pass_.logic.bound is not None:
@@ -266,6 +263,11 @@ class Computation:
         if pass_.is_filter:
             return unpacked(decided), keys
         return self._following_frame(decided, keys, following)
+
+    def _shape(self, pass_: KernelPass) -> Shape:
+        reads_source = self._reads_source(pass_)
+        exploded = reads_source and self._pipeline.source.explode is not None
+        return Shape(self._keeps_time, exploded, ranked=not reads_source)
 
     def _task(
         self, pass_: KernelPass, following: KernelPass | None, rows: DataFrame, keys: KeyTypes, attempt: str

@@ -18,9 +18,9 @@ from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
 from tidegate.model.source import Source
-from tidegate.spark.kernel_task import BY_KEY_AND_RANK, numbered_by_key
-from tidegate.spark.shuffle import Place, Times, times_before
-from tidegate.spark.state import stored_schema, to_kernel, to_stored
+from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, forwarded, numbered_by_key
+from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before
+from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows
 from tidegate.yaml.cases import CaseRecord, Tick
@@ -163,25 +163,18 @@ def _by_place(rows: pa.RecordBatch) -> Iterator[tuple[Place, RowNumbers]]:
 
 
 class StageRun:
-    """One run of a stage.
+    """One run of a stage by its kernel task, with its state in memory.
 
     `counts` and `traces` are those of all batches so far; a trace is a mapping of the kernel's trace row.
-
-    Args:
-        logic: the stage.
-        rows: the schema of the kernel's input.
-        trace: whether the kernel traces its decisions; otherwise `traces` stays empty.
     """
 
-    def __init__(self, logic: kernel.Stage, rows: pa.Schema, trace: bool) -> None:
+    def __init__(self, task: KernelTask) -> None:
         self.counts = kernel.Counts()
         self.traces: list[Mapping[str, Any]] = []
-        self._logic = logic
-        self._trace = trace
-        self._rows = rows
-        self._emitted = kernel.output_schema(logic, rows)
-        self._stored = stored_schema(logic, rows)
-        self._state = self._stored.empty_table()
+        self._task = task
+        self._bounded = task.logic.bound is not None
+        self._state = task.state.stored.empty_table()
+        self._changed: list[pa.Table] = []
         self._seq = 0
         self._floor = -1
 
@@ -191,39 +184,59 @@ class StageRun:
         `times` has the stream times at the batch's end; `clock` is in epoch ms, or None.
         """
         self._seq += 1
-        emitted = [self._emitted.empty_table()]
-        states = [self._state]
-        for decided in kernel.decide(self._logic, [self._with_state(rows)], self._batch(times, clock)):
-            kind = decided.column("kind")[0].as_py() if decided.num_rows else None
-            if kind == kernel.EMISSION:
-                emitted.append(pa.Table.from_batches([kernel.ranked(decided, self._logic.bound is not None)]))
-            elif kind == kernel.STATE:
-                states.append(pa.Table.from_batches([to_stored(decided, self._stored, self._seq)]))
-            elif kind == kernel.COUNTS:
-                self.counts.include(json.loads(decided.column("counts")[0].as_py()))
-            elif kind == kernel.TRACE:
-                self.traces += decided.select(_TRACE_COLUMNS).to_pylist()
-        self._state = newest_rows(pa.concat_tables(states), entry_columns(self._logic.bound is not None))
+        prior = _MemoryState(to_kernel(self._state, self._task.rows))
+        by_hash, batch = rows.sort_by("hash"), self._batch(times, clock)
+        emitted = list(self._task.decide([by_hash], batch, prior, self._put))
+        self._state = newest_rows(
+            pa.concat_tables([self._state, *self._changed]), entry_columns(self._bounded)
+        )
+        self._changed.clear()
         # As in a head, a clock never goes back: a later batch without a clock has at least this one.
         self._floor = max(self._floor, -1 if clock is None else clock)
-        return self._in_order(pa.concat_tables(emitted))
+        return self._in_order(pa.Table.from_batches(emitted, self._task.output.forwarding.schema))
 
-    def _with_state(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        combined = pa.concat_batches([to_kernel(self._state, self._rows), rows])
-        return combined.sort_by([(name, "ascending") for name in kernel.order(self._logic)])
+    def _put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        kind = decided.column("kind")[0].as_py()
+        if kind == kernel.EMISSION:
+            yield forwarded(decided, self._task.output.forwarding.schema)
+        elif kind == kernel.STATE:
+            stored = to_stored(decided, self._state.schema, self._seq)
+            self._changed.append(pa.Table.from_batches([stored]))
+        elif kind == kernel.COUNTS:
+            self.counts.include(json.loads(decided.column("counts")[0].as_py()))
+        elif kind == kernel.TRACE:
+            self.traces += decided.select(_TRACE_COLUMNS).to_pylist()
 
     def _batch(self, times: Times, clock: int | None) -> kernel.Batch:
-        batch = kernel.Batch(times, trace=self._trace)
-        if self._logic.clock == "stream":
+        batch = replace(self._task.batch, times=times)
+        if self._task.logic.clock == "stream":
             return batch
         return replace(batch, clock=clock, floor=self._floor)
 
     def _in_order(self, emitted: pa.Table) -> pa.Table:
         """Return one sequence per key: in a bounded stage each topic-partition has its own sequence."""
-        if self._logic.bound is None:
+        if not self._bounded:
             return emitted
         by_rank = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_RANK])
-        return pa.Table.from_batches(numbered_by_key(by_rank.to_batches()), self._emitted)
+        return pa.Table.from_batches(numbered_by_key(by_rank.to_batches()), emitted.schema)
+
+
+class _MemoryState:
+    """A `kernel.PriorState` of rows in memory, sorted by hash; it gives all of them."""
+
+    last_hash = GREATEST_HASH
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows
+
+    def next_bound(self, up_to: int) -> int:
+        return up_to
+
+    def take(self, hashes: RowNumbers, up_to: int) -> pa.RecordBatch:
+        del hashes
+        end = int(np.searchsorted(self._rows.column("hash").to_numpy(), up_to, side="right"))
+        taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
+        return taken
 
 
 @dataclass(frozen=True)
@@ -293,10 +306,11 @@ class Outcome:
         self.counts.include(run.counts)
         self.fates += [_fate(pass_name, row) for row in run.traces]
 
-    def emit(self, rows: pa.Table) -> None:
-        """Add emissions of the last stage, in the form that the kernel gives."""
-        if not rows.num_rows:
+    def emit(self, batches: Sequence[pa.Table]) -> None:
+        """Add emissions of the last stage, batch after batch, as a kernel task forwards them."""
+        if not any(table.num_rows for table in batches):
             return
+        rows = pa.concat_tables(batches)
         texts = json_texts(rows["value"].combine_chunks()).to_pylist()
         for row, text in zip(rows.drop_columns(["value"]).to_pylist(), texts, strict=True):
             window = None if row["window_start"] is None else (row["window_start"], row["window_end"])

@@ -1,15 +1,16 @@
 """Run a pipeline on the records of a case file, without Kafka, ledger or files: for case files and
 `simulate`.
 
-Records are decoded, and Spark evaluates the expressions, as in production; then the kernel is called
-directly, batch after batch, however the input is cut. Several ways to cut are computed together, so that
-Spark is called once per pass of the pipeline.
+The passes are those of the production `Computation`, and its kernel tasks decide batch after batch, however
+the input is cut. Only what surrounds them differs: the records are those of the case, the tasks run in this
+process, and their state stays in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,33 +21,26 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
+from tidegate.spark.batch import Before, Computation
 from tidegate.spark.case_parts import CaseInput, Cut, Outcome, Span, StageRun, StreamTimes
 from tidegate.spark.errors import translated
-from tidegate.spark.kernel_task import complete, forwarded
+from tidegate.spark.explain import TracedOutput
+from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
-from tidegate.spark.rows import Shape, emission_frame, forwarded_schema, kernel_schema, record_rows
-from tidegate.spark.semantics import pin_semantics
-from tidegate.spark.session import changed, prepare
+from tidegate.spark.rows import Shape, emission_frame, forwarded_schema
+from tidegate.spark.session import changed
 from tidegate.spark.shuffle import REPORT, SLOT
 from tidegate.spark.source import spark_types
-from tidegate.spark.steps import (
-    KernelPass,
-    KeyTypes,
-    keeps_input,
-    keeps_time,
-    packed,
-    passes_of,
-    require_usable_key,
-    source_keys,
-    typed,
-)
+from tidegate.spark.steps import KernelPass, KeyTypes, keeps_input, require_usable_key, source_keys
+from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseRecord, Tick
 
 Rows = Sequence[Mapping[str, Any]]
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names)]
-"""`time_task.ORDER`, by the names that emissions have before they are a frame."""
+"""`kernel_task.TIME_ORDER`, by the names that emissions have before they are a frame."""
 _NUMBER = "__number"
 """The column with an emission's number among those of all batches and runs."""
 
@@ -61,50 +55,26 @@ _FOR_FEW_ROWS = {
 
 @dataclass
 class _Run:
-    """One way to cut the input, and its outcome so far."""
+    """One way to cut the input, and its outcome so far.
+
+    Args:
+        spans: the turns of each batch's rows in the frame that the pass reads.
+        emitted: the numbers of each batch's emissions in the last pass.
+    """
 
     cut: Cut
+    spans: Sequence[Span]
+    emitted: Sequence[Span] = ()
     outcome: Outcome = field(default_factory=Outcome)
 
 
-@dataclass(frozen=True)
-class _Input:
-    """The input of a pass, for all runs in one frame: `__turn` says to which batch of which run a row
-    belongs.
+class CaseRun(Computation):
+    """A pipeline with its input, to be run under any cuts into batches. `tables`: rows of lookup tables.
 
-    `spans` has the turns of each batch of each run. `arrivals` are the rows that advance stream time, in
-    columns of the kernel's rows, if they are not the rows of the frame: records that an earlier pass has
-    dropped advance time, too.
-    """
+    Calls of Spark take most of the time of a case, so there is one per pass for all batches of all cuts: one
+    frame has the rows of all of them, and `__turn` says to which batch of which run a row belongs.
 
-    frame: DataFrame
-    keys: KeyTypes
-    spans: Sequence[Sequence[Span]]
-    arrivals: pa.RecordBatch | None = None
-
-
-@dataclass(frozen=True)
-class _Decided:
-    """The result of a pass: the emissions of each batch of each run, up to a batch that failed.
-
-    `bypassing` are the records that a pass which drops repeated values does not see.
-    """
-
-    kernel_pass: KernelPass
-    rows: pa.Schema
-    emissions: Sequence[Sequence[pa.Table]]
-    bypassing: pa.StructArray
-
-    @property
-    def emitted(self) -> list[pa.Table]:
-        """The emissions of all batches, run after run."""
-        return [table for tables in self.emissions for table in tables]
-
-
-class CaseRun:
-    """A pipeline with its input, to be run under any cut into batches. `tables`: rows of lookup tables.
-
-    Example: `CaseRun(spark, pipeline, inputs).run([2])` ends a batch before record 2.
+    Example: `CaseRun(spark, pipeline, inputs).run_all([[2]])` ends a batch before record 2.
     """
 
     def __init__(
@@ -115,62 +85,49 @@ class CaseRun:
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
     ) -> None:
-        self._spark = spark
-        self._pipeline = pipeline
+        self.input = CaseInput(case_inputs)
+        plan, lake = _nowhere(pipeline, len(self.input.records))
+        super().__init__(spark, plan, pipeline, lake, Before())
         self._tables = tables or {}
         self._trace = trace
-        self._passes = passes_of(pipeline)
-        self._keeps_time = keeps_time(self._passes)
-        self.input = CaseInput(case_inputs)
+        self._runs: list[_Run] = []
+        # Records that an earlier pass has dropped advance stream time, too. None: the rows themselves do.
+        self._arrivals: pa.RecordBatch | None = None
 
-    def run(self, cuts: Sequence[int] = ()) -> Outcome:
-        """Return the outcome if a batch ends before each record number in `cuts`; ticks always end a batch.
+    def run_all(self, cuts: Sequence[Sequence[int]] = ((),)) -> list[Outcome]:
+        """Return for each of `cuts` the outcome if a batch ends before each record number in it; ticks always
+        end a batch.
 
         Raises PipelineInvalid if an expression cannot be evaluated.
         """
-        return self.run_all([cuts])[0]
-
-    def run_all(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
-        """Return the outcomes of several cuts. Raises PipelineInvalid if an expression cannot be
-        evaluated.
-        """
-        runs = [_Run(self.input.cut(places)) for places in cuts]
-        pin_semantics(self._spark)
-        prepare(self._spark, len(self.input.records))
+        number = len(self.input.records)
+        # Each run has turns of its own, so that one frame of Spark evaluates the expressions of all runs.
+        self._runs = [
+            _Run(cut, [(run * number + start, run * number + end) for start, end in cut.spans])
+            for run, cut in enumerate(map(self.input.cut, cuts))
+        ]
         with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
-            read = self._source([run.cut for run in runs])
-            for pass_, following in zip(self._passes, [*self._passes[1:], None], strict=True):
-                decided = self._decide(pass_, read, runs)
-                if following is None:
-                    _finish(runs, decided)
-                elif pass_.is_filter:
-                    read = self._unrepeated(read, decided)
-                else:
-                    read = self._following(decided, read.keys, following)
-        return [run.outcome for run in runs]
+            frame = self._read()
+            keys = source_keys(self._pipeline, frame)
+            for place in range(len(self._passes)):
+                frame, keys = self._apply_pass(place, frame, keys, "")
+        return [run.outcome for run in self._runs]
 
     # the source
 
-    def _source(self, cuts: Sequence[Cut]) -> _Input:
-        """Return the decoded records, once for each run."""
+    def _read(self) -> DataFrame:
+        """Return the decoded records, once for each run, with the columns of lookups."""
         decoded = self.input.decoded(self._pipeline.source, keeps_input(self._passes))
         arrivals = _arrivals(decoded)
         if self._keeps_time:
             decoded = decoded.append_column("__time", StreamTimes().advance(arrivals))
-        number = len(self.input.records)
-        # Each run has turns of its own, so that one frame of Spark evaluates the expressions of all runs.
-        firsts = [run * number for run in range(len(cuts))]
+        firsts = [run * len(self.input.records) for run in range(len(self._runs))]
         filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
+        self._arrivals = pa.concat_batches([_later(arrivals, "turn", first) for first in firsts])
         frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", first) for first in firsts]))
-        return _Input(
-            self._enriched(frame),
-            source_keys(self._pipeline, frame),
-            [
-                [(first + start, first + end) for start, end in cut.spans]
-                for first, cut in zip(firsts, cuts, strict=True)
-            ],
-            pa.concat_batches([_later(arrivals, "turn", first) for first in firsts]),
-        )
+        for lookup in self._pipeline.lookup:
+            frame = joined(frame, lookup, self._table(lookup), self._pipeline)
+        return frame
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         """Return rows as a frame, with the columns of reports, which are null."""
@@ -180,11 +137,6 @@ class CaseRun:
         # exactly one batch: Spark refuses a table without batches, and stops reading at an empty batch
         table = pa.Table.from_batches([_one_batch(rows)])
         return self._spark.createDataFrame(table, spark_types(rows.schema))
-
-    def _enriched(self, frame: DataFrame) -> DataFrame:
-        for lookup in self._pipeline.lookup:
-            frame = joined(frame, lookup, self._table(lookup), self._pipeline)
-        return frame
 
     def _table(self, lookup: Lookup) -> DataFrame:
         rows = self._tables.get(lookup.table)
@@ -199,49 +151,53 @@ class CaseRun:
 
     # passes
 
-    def _decide(self, pass_: KernelPass, read: _Input, runs: Sequence[_Run]) -> _Decided:
-        """Apply one pass for all runs."""
-        frame = read.frame
-        if pass_.is_filter:
-            frame = packed(frame, pass_, self._pipeline)
-        exploded = read.arrivals is not None and self._pipeline.source.explode is not None
-        shape = Shape(self._keeps_time, exploded, ranked=True)
-        selected = record_rows(frame, pass_, shape, self._pipeline.pipeline)
-        schema = kernel_schema(selected, pass_.logic)
-        pass_ = typed(pass_, schema.field("value").type, read.keys)
-        rows = _one_batch(selected.toArrow())
-        bypassing = rows.slice(0, 0)
-        if "bypasses" in rows.schema.names:
-            bypassing, rows = (
-                rows.filter(rows.column("bypasses")),
-                rows.filter(pc.invert(rows.column("bypasses"))),
-            )
-        rows = complete(rows, schema).sort_by([("turn", "ascending"), ("part", "ascending")])
-        emitted = [
-            self._run_pass(pass_, rows, read.arrivals, spans, run)
-            for spans, run in zip(read.spans, runs, strict=True)
-        ]
-        return _Decided(pass_, schema, emitted, bypassing.column("value"))
+    def _shape(self, pass_: KernelPass) -> Shape:
+        # The order in a case is the order in the partition, whatever the offsets are.
+        return replace(super()._shape(pass_), ranked=True)
 
-    def _run_pass(
-        self,
-        pass_: KernelPass,
-        rows: pa.RecordBatch,
-        arrivals: pa.RecordBatch | None,
-        spans: Sequence[Span],
-        run: _Run,
-    ) -> list[pa.Table]:
-        """Apply a pass for one run, batch after batch, and return the emissions of each.
+    def _batch(self, pass_: KernelPass) -> kernel.Batch:
+        return kernel.Batch({}, trace=self._trace)  # `StageRun` knows the times and the clock of each batch
 
-        Without `arrivals`, the rows themselves advance time, and get it here.
+    def _output(
+        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+    ) -> StageOutput:
+        del following, keys, attempt
+        # It is never opened: a `StageRun` takes what the kernel decides, also in the last pass.
+        forwarding = Forwarding(forwarded_schema(pass_.logic, rows), emissions=True, slots=1)
+        return TracedOutput(pass_.name, "", False, forwarding)
+
+    def _bounded(self, rows: DataFrame, task: KernelTask) -> DataFrame:
+        return self._decided(rows, task, task.output.forwarding.schema)
+
+    def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
+        """Apply the kernel for all runs, and return their emissions, in the order of their partition."""
+        records = _one_batch(rows.toArrow())
+        names = [name for name in ("turn", "part") if name in records.schema.names]
+        records = records.sort_by([(name, "ascending") for name in names])
+        tables: list[pa.Table] = [schema.empty_table()]
+        number = 0
+        for run in self._runs:
+            emitted = self._run_pass(task, records, run)
+            ends = list(accumulate((table.num_rows for table in emitted), initial=number))
+            run.emitted, number = list(pairwise(ends)), ends[-1]
+            tables += [table.sort_by(_EMISSION_ORDER) for table in emitted]
+            if task.name == self._passes[-1].name:
+                run.outcome.emit(emitted)
+        if task.name == self._passes[-1].name:
+            return rows  # no pass reads the emissions of the last one, and a frame of them takes a while
+        return self._frame(pa.concat_tables(tables).append_column(_NUMBER, pa.arange(0, number)))
+
+    def _run_pass(self, task: KernelTask, records: pa.RecordBatch, run: _Run) -> list[pa.Table]:
+        """Apply a pass for one run, batch after batch, and return the emissions of each, up to a batch that
+        fails.
         """
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
-        stage, times = StageRun(pass_.logic, rows.schema, self._trace), StreamTimes()
+        stage, times, arrivals = StageRun(task), StreamTimes(), self._arrivals
         try:
-            for span, clock in zip(spans, run.cut.clocks, strict=True):
-                batch = _within(rows, span)
+            for span, clock in zip(run.spans, run.cut.clocks, strict=True):
+                batch = _within(records, span)
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
                     batch = batch if arrivals is not None else _with_time(batch, before)
@@ -249,40 +205,26 @@ class CaseRun:
         except TidegateError as error:
             # Only this run has failed. The others go on: every cut must fail in the same way.
             run.outcome.error = error
-        run.outcome.include(pass_.name, stage)
+        run.outcome.include(task.name, stage)
         return emitted
 
-    # between passes
-
-    def _unrepeated(self, read: _Input, decided: _Decided) -> _Input:
-        """Return the records that repeat none, and those that nothing can repeat, unchanged."""
-        values = [chunk for table in decided.emitted for chunk in table["value"].chunks]
-        records = pa.chunked_array(
-            [pc.struct_field(value, "frame") for value in (*values, decided.bypassing)]
-        )
-        return replace(read, frame=self._frame(pa.Table.from_struct_array(records)))
-
-    def _following(self, decided: _Decided, keys: KeyTypes, following: KernelPass) -> _Input:
-        """Return emissions as the next pass's input, in the order of their partition."""
-        schema = forwarded_schema(decided.kernel_pass.logic, decided.rows)
-        ordered = [
-            forwarded(part, schema)
-            for table in decided.emitted
-            for part in table.sort_by(_EMISSION_ORDER).to_batches()
-        ]
-        rows = pa.Table.from_batches(ordered, schema)
-        rows = rows.append_column(_NUMBER, pa.arange(0, rows.num_rows))
-        frame, keys = emission_frame(
-            self._frame(rows), keys, following.key, following.takes_deletions, turn=F.col(_NUMBER)
-        )
+    def _following_frame(
+        self, decided: DataFrame, keys: KeyTypes, following: KernelPass
+    ) -> tuple[DataFrame, KeyTypes]:
+        turn = F.col(_NUMBER)
+        frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions, turn)
         require_usable_key(self._pipeline.pipeline, following.name, keys)
-        return _Input(frame, keys, _spans(decided.emissions))
+        self._arrivals = None
+        for run in self._runs:
+            run.spans = run.emitted
+        return frame, keys
 
 
-def _finish(runs: Sequence[_Run], decided: _Decided) -> None:
-    for run, emissions in zip(runs, decided.emissions, strict=True):
-        for table in emissions:
-            run.outcome.emit(table)
+def _nowhere(pipeline: Pipeline, records: int) -> tuple[Plan, Lake]:
+    """Return a plan of so many records and a lake, for a computation that reads and writes no files."""
+    stream = Stream(pipeline.pipeline, pipeline.generation)
+    ranges = (OffsetRange(pipeline.source.topics[0], 0, 0, records),)
+    return Plan(stream, 1, "", 0, 0, ranges, {}, "", ""), Lake("/", stream.pipeline, stream.generation)
 
 
 def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:
@@ -315,15 +257,3 @@ def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
     # `concat_batches` refuses an empty list, and a table without rows may have no batches.
     return pa.concat_batches([pa.RecordBatch.from_pylist([], rows.schema), *rows.to_batches()])
-
-
-def _spans(emissions: Sequence[Sequence[pa.Table]]) -> list[list[Span]]:
-    """Return the numbers of each batch's emissions, for each run."""
-    spans: list[list[Span]] = []
-    end = 0
-    for tables in emissions:
-        spans.append([])
-        for table in tables:
-            spans[-1].append((end, end + table.num_rows))
-            end += table.num_rows
-    return spans

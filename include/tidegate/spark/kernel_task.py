@@ -5,7 +5,7 @@ results to an output, which writes or reports them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -111,21 +111,38 @@ class KernelTask:
         reports, rows = split_reports(batches)
         # No row can be decided before all slices have reported how far time is: so reports come first.
         batch = replace(self.batch, times=end_times(self.name, self.reads_source, self.batch.times, reports))
-        forwarding = self.output.forwarding
-        bypass = Bypass(forwarding.schema)
         with ExitStack() as open_:
             with failpoint("compute.kernel"):
                 hashes, due = self.slots.range(slot), due_rows(self.logic, batch)
                 prior = open_.enter_context(self.state.open(hashes, due))
             output = open_.enter_context(self.output.open(slot))
-            decidable = (complete(part, self.rows) for part in bypass.without(rows))
-            for decided in kernel.decide(self.logic, decidable, batch, prior):
-                if decided.num_rows:
-                    yield from output.put(self._ranked(decided) if forwarding.emissions else decided)
-                # After each step of the kernel, so that the rows that go around it do not gather in memory.
-                yield from bypass.taken()
+            yield from self.decide(rows, batch, prior, output.put)
         # Behind the block: only the end of the block completes the files, which the report names.
-        yield from forwarded_reports(reports, output.report(), slot, forwarding)
+        yield from forwarded_reports(reports, output.report(), slot, self.output.forwarding)
+
+    def decide(
+        self,
+        rows: Iterable[pa.RecordBatch],
+        batch: kernel.Batch,
+        prior: kernel.PriorState,
+        put: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that go on to the next pass. Raises the errors of `kernel.decide`.
+
+        Args:
+            rows: the records, at least one Arrow batch, smaller hashes before larger ones.
+            batch: the kernel's parameters, with the stream times at the end of the batch.
+            prior: the state before the batch.
+            put: takes what the kernel decides, as `TaskOutput.put`.
+        """
+        forwarding = self.output.forwarding
+        bypass = Bypass(forwarding.schema)
+        decidable = (complete(part, self.rows) for part in bypass.without(rows))
+        for decided in kernel.decide(self.logic, decidable, batch, prior):
+            if decided.num_rows:
+                yield from put(self._ranked(decided) if forwarding.emissions else decided)
+            # After each step of the kernel, so that the rows that go around it do not gather in memory.
+            yield from bypass.taken()
 
     def _ranked(self, decided: pa.RecordBatch) -> pa.RecordBatch:
         # The kernel yields rows of one kind at a time, so the first row is enough.

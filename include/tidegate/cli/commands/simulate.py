@@ -43,7 +43,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
         spark = open_session(settings.spark_master, settings.spark_memory)
-        outcome = CaseRun(spark, loaded, case_input, trace=explain).run()
+        outcome = CaseRun(spark, loaded, case_input, trace=explain).run_all()[0]
     _print_lines(map(_fate_line, outcome.fates))
     if outcome.error is not None:
         raise outcome.error
