@@ -185,6 +185,7 @@ def all_cases(hits: Hits) -> list[Case]:
         for name, count in counts.items()
         for hit in range(1, count + 1)
         for action in ACTIONS
+        if _can_be(name, action, batch, step)
     ]
     return plain + elsewhere + connected_cases()
 
