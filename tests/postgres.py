@@ -35,6 +35,7 @@ class PostgresServer:
         subprocess.run([*as_user, *make], check=True, capture_output=True, cwd="/")
         run = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(self.port), "-k", ""]
         run += ["-c", "fsync=off"]  # the server dies, not the machine: a restart is quick then
+        run += ["-c", "dynamic_shared_memory_type=mmap"]  # a killed server would leave it in /dev/shm
         log = folder / "postgres.log"
         self._process = Supervised("PostgreSQL", [*as_user, *run], log, os.environ, grace_s=1)
 

@@ -15,7 +15,7 @@ from tests.faults.kernel import MET_BY_WORKERS, MET_IN_A_DRAIN
 from tests.faults.steps import STEPS
 
 SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
-_LEDGER_CALLS = ("_transaction", "_writing", "_fenced")
+_LEDGER_CALLS = ("_transaction", "_writing", "_fenced", "_rows", "_row", "_head_row")
 _TABLE_KINDS = ("state", "outbox", "quarantine")
 
 ELSEWHERE = {

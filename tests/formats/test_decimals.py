@@ -137,7 +137,7 @@ def emitted(value: Decimal) -> Outcome:
         **{name: pa.nulls(1, pa.int64()) for name in ("window_start", "window_end")},
         **{name: pa.array(["in"]) for name in ("reason", "topic")},
     }
-    outcome.emit(pa.table(columns))
+    outcome.emit([pa.table(columns)])
     return outcome
 
 

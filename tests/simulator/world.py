@@ -30,6 +30,7 @@ WEIGHTS = {
     "ledger.acquire": 3.0,
     "ledger.add_plan": 3.0,
     "ledger.add_attempt": 3.0,
+    "ledger.add_resolution": 10.0,
     "ledger.commit": 10.0,
     "ledger.add_publication": 5.0,
     "kafka.init_producer": 3.0,
