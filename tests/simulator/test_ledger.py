@@ -292,6 +292,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Both]:
     return lambda seed: Both(real, sim, Stream(f"p{seed}", 1), random.Random(seed), clock)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(SEQUENCES))
 def test_both_ledgers_answer_alike(both: Callable[[int], Both], seed: int) -> None:
     streams = both(seed)
