@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import DEFAULT_EXAMPLES
+from tests.memory import folder_in_memory
 from tests.postgres import PostgresServer, postgres_server
 from tests.secured import SecuredBroker
 from tests.world import World
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-_MEMORY = Path("/dev/shm")
-_ENOUGH_BYTES = 8 << 30
-# Brokers, databases and ledgers wait for the disk at each commit, which is a third of the time of many tests.
-# No test takes the power away, so a file system in memory shows the same.
-if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+if (memory := folder_in_memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 # A JVM that ends after some minutes of small batches does not earn what its second compiler costs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

@@ -20,12 +20,10 @@ from tests.faults.catalogue import NOT_OF_A_BATCH, all_cases, failpoint_names, j
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
 from tests.faults.worker import Result
+from tests.memory import folder_in_memory
 from tests.postgres import postgres_server
 from tidegate.settings import Settings
 from tidegate_dev.broker import KafkaBroker
-
-_IN_MEMORY = Path("/dev/shm")
-_ENOUGH_BYTES = 6 * 1024**3
 
 
 @click.command()
@@ -86,8 +84,8 @@ def main(
 
 def _keep_files_in_memory() -> None:
     """Put the files of all processes there, where that is possible: they call fsync again and again."""
-    if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free >= _ENOUGH_BYTES:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(_IN_MEMORY)
+    if (memory := folder_in_memory()) is not None:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
 def _chosen(possible: list[Case], only: Sequence[str]) -> list[Case]:

@@ -148,7 +148,8 @@ class AirflowClient:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         for _ in range(2):
             self._token = self._token or self._log_in()
-            status, answer = self._http(method, f"/api/v2{path}", body)
+            tries = _GET_TRIES if method == "GET" else 1
+            status, answer = self._http(method, f"/api/v2{path}", body, tries)
             if status != 401:
                 break
             self._token = ""  # the token has expired: log in and try once more
@@ -162,19 +163,15 @@ class AirflowClient:
             raise SetupFailed(f"Airflow refused to log in {self.username}: {answer}", "Check the password.")
         return str(answer["access_token"])
 
-    def _http(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+    def _http(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, tries: int = 1
+    ) -> tuple[int, Any]:
         """Return status and decoded response for any status. Raises SetupFailed if nothing answers."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        try:
-            return self._answer(request, _GET_TRIES if method == "GET" else 1)
-        except OSError as error:
-            raise SetupFailed(f"Airflow at {self.url} does not answer: {error}", "Is it running?") from error
-
-    def _answer(self, request: urllib.request.Request, tries: int) -> tuple[int, Any]:
         # urllib would send the request to HTTP_PROXY, which cannot reach this machine's loopback address.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -182,10 +179,10 @@ class AirflowClient:
                 return answer.status, _decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _decode(error.read())
-        except TimeoutError:
-            if tries == 1:
-                raise
-        return self._answer(request, tries - 1)
+        except OSError as error:
+            if isinstance(error, TimeoutError) and tries > 1:
+                return self._http(method, path, body, tries - 1)
+            raise SetupFailed(f"Airflow at {self.url} does not answer: {error}", "Is it running?") from error
 
 
 def _decode(raw: bytes) -> Any:

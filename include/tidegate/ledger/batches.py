@@ -1,6 +1,4 @@
-"""Queries over many batches or many streams. A page, a state or a cleaning takes a few queries, not one per
-row.
-"""
+"""Queries over many batches or many streams: each takes a few queries, and not one for every row."""
 
 from __future__ import annotations
 

@@ -214,15 +214,14 @@ class LeasedLedger(LedgerReader):
         This is safe while another process still computes the batch: the epoch of that process is stale, so it
         can never commit.
         """
+        plans = schema.plans
         # The run goes, too: it can plan again under its id.
-        tables = (
-            *(schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs),
-            *(schema.resolutions, schema.plans),
-        )
+        results = (schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs)
         with self._fenced("drop_plan") as connection:
             seq = self._head(connection).seq + 1
-            for table in tables:
-                dropped = connection.execute(delete(table).where(self._in_batch(table, seq)))
+            for table in (*results, schema.resolutions):
+                connection.execute(delete(table).where(self._in_batch(table, seq)))
+            dropped = connection.execute(delete(plans).where(self._in_batch(plans, seq)))
         return seq if dropped.rowcount else None
 
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
@@ -343,7 +342,8 @@ class LeasedLedger(LedgerReader):
         table = schema.sink_heads
         is_sink = and_(in_stream(table, self.stream), table.c.sink == sink)
         newest = connection.execute(select(table.c.seq).where(is_sink)).scalar() or 0
-        self._replace(connection, table, is_sink, [{"sink": sink, "seq": max(newest, seq)}])
+        if newest < seq:
+            self._replace(connection, table, is_sink, [{"sink": sink, "seq": seq}])
 
     def _head(self, connection: Connection) -> Head:
         return record_in(Head, connection.execute(rows_of(schema.heads, self.stream)).one())

@@ -92,14 +92,11 @@ def check_connection(name: str) -> str:
 
     Raises a mistake otherwise.
     """
-    if _CONNECTION.fullmatch(name):
-        return name
-    fix = (
+    return _checked_connection(
+        name,
         "Write a name such as `reports`: lower-case letters, digits and _. Set the URL of its database in "
-        "the "
-        "environment, as TIDEGATE_SQL_REPORTS."
+        "the environment, as TIDEGATE_SQL_REPORTS.",
     )
-    raise mistake("that is not a connection's name", fix)
 
 
 def check_kafka_connection(name: str) -> str:
@@ -107,14 +104,13 @@ def check_kafka_connection(name: str) -> str:
 
     Raises a mistake otherwise.
     """
-    if _CONNECTION.fullmatch(name) and name != "port":  # TIDEGATE_KAFKA_PORT is the port of the local broker
-        return name
-    fix = (
+    return _checked_connection(
+        name,
         "Write a name such as `reports`: lower-case letters, digits and _, and not `port`. Set the addresses "
         "of its brokers in the environment, as TIDEGATE_KAFKA_REPORTS, or in Airflow's connection "
-        "`tidegate_kafka_reports`."
+        "`tidegate_kafka_reports`.",
+        taken=("port",),  # TIDEGATE_KAFKA_PORT is the port of the local broker
     )
-    raise mistake("that is not a connection's name", fix)
 
 
 def check_registry_connection(name: str) -> str:
@@ -122,12 +118,16 @@ def check_registry_connection(name: str) -> str:
 
     Raises a mistake otherwise.
     """
-    if _CONNECTION.fullmatch(name):
-        return name
-    fix = (
+    return _checked_connection(
+        name,
         "Write a name such as `shop`: lower-case letters, digits and _. Set the URL of the registry in the "
-        "environment, as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection `tidegate_registry_shop`."
+        "environment, as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection `tidegate_registry_shop`.",
     )
+
+
+def _checked_connection(name: str, fix: str, taken: Iterable[str] = ()) -> str:
+    if _CONNECTION.fullmatch(name) and name not in taken:
+        return name
     raise mistake("that is not a connection's name", fix)
 
 

@@ -175,15 +175,15 @@ class CaseRun(Computation):
         names = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in names])
         tables: list[pa.Table] = [schema.empty_table()]
-        number = 0
+        is_last, number = task.name == self._passes[-1].name, 0
         for run in self._runs:
             emitted = self._run_pass(task, records, run)
             ends = list(accumulate((table.num_rows for table in emitted), initial=number))
             run.emitted, number = list(pairwise(ends)), ends[-1]
             tables += [table.sort_by(_EMISSION_ORDER) for table in emitted]
-            if task.name == self._passes[-1].name:
+            if is_last:
                 run.outcome.emit(emitted)
-        if task.name == self._passes[-1].name:
+        if is_last:
             return rows  # no pass reads the emissions of the last one, and a frame of them takes a while
         return self._frame(pa.concat_tables(tables).append_column(_NUMBER, pa.arange(0, number)))
 
