@@ -30,7 +30,7 @@ check: lint ## Check style and types, and run the tests that need no Spark, brok
 	TIDEGATE_TEST_ONE_EXAMPLE_IN=20 $(PYTEST) -n 2 -m "not (spark or broker or airflow or process or heavy or long)"
 
 test: lint ## Check style and types, and run all tests, three at a time: many wait for Kafka, Spark or Airflow
-	$(PYTEST) -n 3
+	TIDEGATE_TEST_ONE_EXAMPLE_IN=2 $(PYTEST) -n 3
 
 e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, logins, wheels, kills of all that runs (two hours)
 	@$(BOOTSTRAP) --dev
@@ -46,6 +46,7 @@ planted: ## Plant each bug of tests/planted/bugs and see that the tests catch it
 
 fuzz: ## Draw pipelines and records from the grammar, and compute each in several ways (an hour)
 	@$(BOOTSTRAP) --dev
+	$(VENV)/pytest -n 2 tests/kernel
 	TIDEGATE_FUZZ_BLOCKS=10000 $(VENV)/pytest -n 2 tests/fuzz/test_blocks.py tests/fuzz/test_writers.py
 	$(VENV)/python -m tests.fuzz --minutes 60
 

@@ -17,7 +17,7 @@ from tests.simulator.ledger import Checks
 from tidegate.generations import net, promotion
 from tidegate.ledger import Charge
 
-FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(40), range(40, 240), range(3000)
+FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(40), range(40, 140), range(3000)
 PER_THOUSAND = {
     "deleted by net differences": 30,
     "net promotions": 100,

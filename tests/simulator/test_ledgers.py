@@ -18,7 +18,7 @@ from tidegate.app import lease
 from tidegate.batch import publish
 from tidegate.sinks.port import OpenSink
 
-FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(30), range(30, 180), range(500)
+FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(30), range(30, 105), range(500)
 PER_THOUSAND = {
     "another ledger halted": 150,
     "batches lost by a restore": 80,

@@ -19,7 +19,7 @@ from tests.simulator.planted import PLANTED
 from tests.simulator.simulate import Result, simulate, simulate_all
 from tests.simulator.world import FAULTS
 
-SEEDS = range(3_000)
+SEEDS = range(2_000)
 SEEDS_TO_CATCH_A_BUG = range(5_000)
 PER_TEN_THOUSAND = {
     "arrived late": 1000,
@@ -55,6 +55,9 @@ PER_TEN_THOUSAND = {
 """How many seeds of ten thousand must have had it: about half as many as do."""
 FEW_SEEDS = range(100)
 SELDOM_SEEN = (
+    "a_commit_goes_that_the_state_still_needs",
+    "a_dropped_plan_leaves_its_resolution",
+    "ledger_without_seq_at_commit",
     "a_dropped_plan_is_worked_on",
     "a_replay_is_noted_after_its_plan",
     "a_run_goes_together_with_its_batch",
@@ -84,14 +87,14 @@ def test_a_hundred_seeds_hold() -> None:
 
 
 @pytest.mark.heavy
-def test_three_thousand_seeds_hold(total: Sum) -> None:
+def test_two_thousand_seeds_hold(total: Sum) -> None:
     assert total.failed == {}
     assert total.counts["seeds"] == len(SEEDS)
 
 
 @pytest.mark.heavy
 def test_they_had_every_fault_hundreds_of_times(total: Sum) -> None:
-    assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 300} == {}
+    assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 200} == {}
 
 
 @pytest.mark.heavy

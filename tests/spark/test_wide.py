@@ -58,7 +58,8 @@ class WideSlice:
             yield Records("in", 0, offsets, [1_000] * len(offsets), none, [value] * len(offsets), none)
 
 
-@pytest.mark.parametrize("bytes_each", [10 * MB, pytest.param(40_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("bytes_each", [10 * MB, 40_000])
 def test_records_beyond_memory_are_quarantined_whole(
     spark: SparkSession, tmp_path: Path, bytes_each: int
 ) -> None:
