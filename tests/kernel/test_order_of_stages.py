@@ -192,6 +192,24 @@ def test_later_stage_reads_one_order_for_any_cut(
         assert texts([stage.read for stage in chained(chain, cut(log, places))]) == expected
 
 
+def test_evictions_by_one_record_are_read_by_key() -> None:
+    """The record of `a` has two windows; its own first one is due after those of `b`, and is read before."""
+    emit = {"on": "time_limit", "after": "15ms", "buffer": BUFFER, "clock": "stream"}
+    link = Link({"name": "out", **REDUCES[0], "window": WINDOWS[4], "emit": emit})
+    log = [
+        [Record(key, {"s": "u", "i": 0}, "in", 0, offset, at)]
+        for key, offset, at in (("b", 1, 20), ("a", 2, 21))
+    ]
+    for places in ((), (1,)):
+        (stage,) = chained([link], cut(log, places))
+        assert [(emission.key, emission.window) for emission in stage.read] == [
+            ("a", (7, 27)),
+            ("b", (7, 27)),
+            ("b", (14, 34)),
+        ]
+        assert texts([stage.read]) == texts(serial([link], log))
+
+
 unbounded = links.filter(lambda link: "buffer" not in link.stage["emit"])
 PASSING = Link({"name": "out", **REDUCES[0], "emit": {"on": "update", "clock": "stream"}})
 

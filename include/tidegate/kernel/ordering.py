@@ -10,7 +10,8 @@ Emissions have the order of their ranks: (instant, turn, part, key, ordinal). On
 partition record by record, and after each record fires all timers that are due by (due, key, window), emits
 in that order, once its emissions are sorted by when they happened. Of one instant come first the emissions of
 the record with which its partition's time reaches the instant, then those of the timers that waited for it,
-then those of each later record. So a task can rank the emissions of its keys without those of other keys, and
+then those of each later record. Values of several keys that one record evicts come key by key, whichever of
+them is due first. So a task can rank the emissions of its keys without those of other keys, and
 the ranks of a batch do not depend on where the batch begins and ends.
 """
 

@@ -20,7 +20,10 @@ class Serial(Model):
         self._apply(step)
         self._fire(lambda _: step.now)
         if self.settings.bounded:
+            before = len(self.emissions)
             self._keep_bound(step.record.home, step.now)
+            # one record may evict values of several keys, all at one instant: these come key by key
+            self.emissions[before:] = sorted(self.emissions[before:], key=lambda emission: emission.key)
 
     def _in_order(self, steps: list[Step]) -> list[Step]:
         return steps
