@@ -46,6 +46,14 @@ def test_sink_schema_needs_a_registry_and_subject() -> None:
     assert not declared_sink.registry.may_register
 
 
+def test_names_of_fields_do_not_hide_their_types() -> None:
+    """`company` contains `any`, the word for a type that only Spark knows."""
+    columns = "id bigint, shop struct<company:string>"
+    pipeline = made({"select": {"shop": "shop"}}, source={"columns": columns}, sinks=[sink(format="avro")])
+    shop = emitted_schema(pipeline, pipeline.sinks[0]).field("shop")
+    assert shop.type == pa.struct([("company", pa.string())])
+
+
 def test_each_format_and_schema_has_an_outbox_column() -> None:
     formats: list[dict[str, Any]] = [{"format": name} for name in ("json", "debezium", "avro", "protobuf")]
     written = [

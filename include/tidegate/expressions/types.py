@@ -31,6 +31,12 @@ class Type:
     fields: tuple[tuple[str, Type], ...] = ()
     parts: tuple[Type, ...] = ()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the type of each of its parts is known, so that it is a type of Spark."""
+        inner = (*self.parts, *(type_ for _, type_ in self.fields))
+        return self.kind != ANY.kind and all(part.is_known for part in inner)
+
 
 ANY = Type("any", "any")
 """The type of a field that exists, but whose type is unknown."""

@@ -234,8 +234,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
 
 
 def _arrow(text: str | None) -> pa.DataType:
-    # `any` may be inside, as in `array<any>`: the whole type is unknown then.
-    return pa.null() if text is None or ANY.text in text else arrow_type(parse_type(text))
+    return pa.null() if text is None else arrow_type(parse_type(text))
 
 
 def _as_dict(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:

@@ -287,7 +287,8 @@ class Stage(Model):
         stage.forgets = self._forgets()
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
-        self._types = {name: None if type_ is None else type_.text for name, type_ in types.items()}
+        typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
+        self._types = {name: typed.get(name) for name in types}
         return self
 
     def _forgets(self) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.expressions.types import ANY, Type
+from tidegate.expressions.types import Type
 from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
@@ -105,7 +105,7 @@ def _check_key_format(format_: KeyFormat, info: Info) -> KeyFormat:
 
 
 def _require_types(columns: Mapping[str, Type | None]) -> None:
-    untold = [name for name, type_ in columns.items() if type_ is None or ANY.text in type_.text]
+    untold = [name for name, type_ in columns.items() if type_ is None or not type_.is_known]
     if untold:
         fix = f"Select it with a type, such as `{untold[0]}: cast({untold[0]} as bigint)`."
         raise mistake(f"the type of {listed(untold)} cannot be told from this file", fix)
