@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from grpc import StatusCode
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from tidegate.errors import PipelineInvalid, RecordFailed, SparkLost
@@ -117,3 +118,16 @@ def test_server_lost_during_a_batch_is_transient(
 ) -> None:
     with pytest.raises(SparkLost, match=message), translated(pipeline):
         raise SparkConnectGrpcException(message=says, grpc_status_code=status)
+
+
+def interrupted() -> None:
+    """PySpark calls the JVM on the way out, after py4j has closed the connection for the signal."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise Py4JNetworkError("An error occurred while trying to connect to the Java server")
+
+
+def test_signal_behind_a_lost_connection_is_raised(pipeline: Pipeline) -> None:
+    with pytest.raises(KeyboardInterrupt), translated(pipeline):
+        interrupted()

@@ -153,8 +153,8 @@ def translated(pipeline: Pipeline) -> Iterator[None]:
     """Raise typed errors in place of Spark's, with the first line of Spark's message.
 
     Raises PipelineInvalid for an expression that Spark cannot analyse, RecordFailed for one that fails on a
-    record's values, SparkLost if Spark has ended, and the errors that tasks raised. Other errors pass
-    unchanged.
+    record's values, SparkLost if Spark has ended, and the errors that tasks raised. A signal, such as
+    KeyboardInterrupt, is raised as itself. Other errors pass unchanged.
 
     Example::
 
@@ -168,10 +168,24 @@ def translated(pipeline: Pipeline) -> Iterator[None]:
     except AnalysisException as error:
         raise PipelineInvalid([_problem(pipeline, error)]) from error
     except Exception as error:
+        stop = _stopped_by(error)
+        if stop is not None:
+            raise stop from None
         typed = _typed(error, pipeline)
         if typed is None:
             raise
         raise typed from error
+
+
+def _stopped_by(error: Exception) -> BaseException | None:
+    """Return the signal during whose handling an error was raised; None if there was no signal.
+
+    py4j closes its connection for a signal, and PySpark calls the JVM over it on the way out.
+    """
+    before: BaseException | None = error
+    while isinstance(before, Exception):
+        before = before.__context__
+    return before
 
 
 def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
