@@ -16,6 +16,7 @@ from tidegate import inspect
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, run_batch
 from tidegate.cli.batch import report_object
+from tidegate.settings import OWN_SPARK
 from tidegate.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def main() -> None:
         pipeline = app.pipeline(line.strip())
         trigger = Trigger(f"turn-{number}", int(time.time() * 1000))
         name = app.session_name(stream_of(pipeline))
-        opener = partial(_open, settings.spark_master, settings.spark_memory, name)
+        opener = partial(_open, settings.spark_master or OWN_SPARK, settings.spark_memory, name)
         outcome = run_batch(app, pipeline, trigger, opener)
         assert outcome.plan is not None, outcome.note
         report = inspect.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)

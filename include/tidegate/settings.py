@@ -84,7 +84,7 @@ VARIABLES = (
         "TIDEGATE_SPARK_MASTER",
         "Spark's master for commands, or `sc://host:15002` of a Spark Connect server. Tasks of Airflow take "
         "its connection.",
-        "`local[*]`",
+        "the server of `tidegate up` in the same `TIDEGATE_HOME`, if it runs; else `local[*]`",
     ),
     Variable(
         "TIDEGATE_SPARK_MEMORY", "Java heap of Spark's driver, such as `4g` or `1500m`.", "Spark's own, `1g`"
@@ -92,6 +92,10 @@ VARIABLES = (
     Variable("TIDEGATE_TIME_TRAVEL", "For how many days the state as of a batch can be read.", "30"),
 )
 """The variables for people who run tidegate, in the order in which they usually need them."""
+
+
+OWN_SPARK = "local[*]"
+"""The master of a Spark that a command starts for itself."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Settings:
     pipelines: Path
     expectations: Path
     data_docs: str
-    spark_master: str
+    spark_master: str | None
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
     connections: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -133,7 +137,7 @@ class Settings:
             data_docs=_place(
                 "TIDEGATE_DATA_DOCS", environment.get("TIDEGATE_DATA_DOCS") or str(home / "data_docs")
             ),
-            spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
+            spark_master=environment.get("TIDEGATE_SPARK_MASTER") or None,
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
             connections={

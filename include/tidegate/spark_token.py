@@ -1,4 +1,5 @@
-"""The token of a Spark Connect server on this machine. Clients of the same user find it by the server's port.
+"""A Spark Connect server on this machine: its address in a TIDEGATE_HOME, and its token. Clients of the same
+user find the token by the server's port.
 
 A client of a Spark Connect server runs code as the user who started the server, and every user of a machine
 can reach its loopback address. So a server that tidegate starts requires a token. The token is in a file
@@ -14,6 +15,27 @@ from pathlib import Path
 HOST = "localhost"
 VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's variable for the token: a server requires this token, a client sends it."""
+_ADDRESS = "spark-connect.address"
+
+
+def announce(home: Path, url: str) -> None:
+    """Tell commands with this TIDEGATE_HOME that a server is kept for them."""
+    (home / _ADDRESS).write_text(url)
+
+
+def withdraw(home: Path) -> None:
+    """Undo `announce`, since the server has ended."""
+    (home / _ADDRESS).unlink(missing_ok=True)
+
+
+def kept_server(home: Path) -> str | None:
+    """Return the address of the server that is kept for this TIDEGATE_HOME; None if there is none.
+
+    It may have ended without a word.
+    """
+    with suppress(OSError):
+        return (home / _ADDRESS).read_text().strip() or None
+    return None
 
 
 def write_token(port: int, token: str) -> None:
@@ -45,4 +67,13 @@ def _path(port: int) -> Path:
     return Path.home() / ".cache" / "tidegate" / f"spark-connect-{port}.token"
 
 
-__all__ = ["HOST", "VARIABLE", "read_token", "remove_token", "write_token"]
+__all__ = [
+    "HOST",
+    "VARIABLE",
+    "announce",
+    "kept_server",
+    "read_token",
+    "remove_token",
+    "withdraw",
+    "write_token",
+]

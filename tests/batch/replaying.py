@@ -12,6 +12,7 @@ from tidegate import quarantine
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger, run_batch
 from tidegate.quarantine import ReplayedRecords
+from tidegate.settings import OWN_SPARK
 from tidegate.spark.session import OwnSession
 
 EDIT = "json_merge_patch(value, {'quantity': CAST(value->>'quantity' AS BIGINT)})"
@@ -27,7 +28,7 @@ def main(run_id: str) -> None:
     )
     now_ms = time.time_ns() // 1_000_000
     began = time.monotonic()
-    with OwnSession(app.settings.spark_master, app.settings.spark_memory, "replaying") as spark:
+    with OwnSession(app.settings.spark_master or OWN_SPARK, app.settings.spark_memory, "replaying") as spark:
         run_batch(
             app,
             pipeline,

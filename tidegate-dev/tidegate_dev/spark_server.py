@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidegate.errors import SetupFailed
 from tidegate.spark.java import FIRST_COMPILER, archive_options, find_java, java_home
-from tidegate.spark_token import HOST, VARIABLE, remove_token, write_token
+from tidegate.spark_token import HOST, VARIABLE, announce, remove_token, withdraw, write_token
 from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate_dev.warden import living_below
 
@@ -111,6 +111,7 @@ class SparkServer(LocalServer):
         self._process.start()
 
     def stop(self) -> None:
+        withdraw(self._home)
         super().stop()
         remove_token(self.port)
 
@@ -122,6 +123,7 @@ class SparkServer(LocalServer):
         except BaseException:
             self.stop()
             raise
+        announce(self._home, self.url)
 
     def processes(self) -> list[int]:
         """Return the process ids of the server and its workers; an empty list if it was not started."""

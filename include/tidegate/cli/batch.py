@@ -13,6 +13,7 @@ from tidegate.batch import (
     Trigger,
     run_batch,
 )
+from tidegate.cli.master import spark_master
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
 from tidegate.ledger.report import STEPS
@@ -35,7 +36,7 @@ def run_trigger(
     from tidegate.spark.session import OwnSession
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
-    spark = OwnSession(settings.spark_master, settings.spark_memory, name)
+    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
     # a session of its own, which ends with the command
     with steps_shown(quiet=quiet) as progress, spark:
 

@@ -60,18 +60,19 @@ def explain(
     """
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets both choose batches", "Give only one of them.")
+    from tidegate.cli.master import spark_master
     from tidegate.inspect.explain import explain as explain_key
     from tidegate.spark.session import open_session
 
     app, stream = open_stream(pipeline, generation)
-    settings = app.settings
+    settings, master = app.settings, spark_master(app.settings)
     with steps_shown(quiet=as_json) as progress:
         progress("deciding again")
         explanations = explain_key(
             app,
             stream,
             key,
-            lambda records: open_session(settings.spark_master, settings.spark_memory, records=records),
+            lambda records: open_session(master, settings.spark_memory, records=records),
             batch,
             _parse_offsets(offsets),
             stage,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
+    from tidegate.cli.master import spark_master
     from tidegate.settings import Settings
     from tidegate.spark.case_run import CaseRun
     from tidegate.spark.cases import with_quarantine_suites
@@ -42,7 +43,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     case_input = parse_input(text, str(input_file), loaded)
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
-        spark = open_session(settings.spark_master, settings.spark_memory)
+        spark = open_session(spark_master(settings), settings.spark_memory)
         outcome = CaseRun(spark, loaded, case_input, trace=explain).run_all()[0]
     _print_lines(map(_fate_line, outcome.fates))
     if outcome.error is not None:

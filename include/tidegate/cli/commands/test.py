@@ -30,6 +30,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 @as_json
 def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."""
+    from tidegate.cli.master import spark_master
     from tidegate.settings import Settings
     from tidegate.spark.cases import differences, with_quarantine_suites
     from tidegate.spark.session import open_session
@@ -45,7 +46,7 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     results: list[dict[str, Any]] = []
     with steps_shown(quiet=as_json) as progress:
         progress("starting Spark")
-        spark = open_session(settings.spark_master, settings.spark_memory)
+        spark = open_session(spark_master(settings), settings.spark_memory)
         for file in files:
             progress(f"{file.name}")
             cases = [
