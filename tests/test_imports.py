@@ -16,7 +16,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
-    {"arrow", "errors", "failpoints", "frozen", "postgres", "redaction", "signals", "spark_token"},
+    {"arrow", "errors", "failpoints", "frozen", "garbage", "postgres", "redaction", "signals", "spark_token"},
     {"extras"},
     {"expressions"},
     {"kernel"},

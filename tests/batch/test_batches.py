@@ -463,10 +463,19 @@ def test_changed_column_type_halts_but_new_column_continues(world: World) -> Non
     assert [row["value"] for row in rows] == [{"isAvailable": True, "n": 2}]
 
 
-def test_failing_expression_names_a_remedy_and_loses_nothing(world: World) -> None:
-    world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
+@pytest.mark.parametrize(
+    ("expression", "remedy"),
+    [
+        pytest.param("(10 / quantity) > 0", "nullif", id="where records are read"),
+        pytest.param("hex(quantity) = '' or (10 / quantity) > 0", "try_divide", id="in Spark"),
+    ],
+)
+def test_failing_expression_names_a_remedy_and_loses_nothing(
+    world: World, expression: str, remedy: str
+) -> None:
+    world.write_pipeline(**{"quantity > 0": expression})
     world.stock(1, 0)
-    with pytest.raises(RecordFailed, match=r"0\] offset 1\).*try_divide"):
+    with pytest.raises(RecordFailed, match=rf"0\] offset 1\).*{remedy}"):
         world.run("r")
     world.app.ledger.acquire(world.stream, "r").drop_plan()
     world.app.ledger.acquire(world.stream, "r").release()

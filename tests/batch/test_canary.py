@@ -65,7 +65,8 @@ def test_no_secret_of_a_connection_is_shown(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     world.app = App.from_environment(environment)
-    world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
+    # Spark computes it: what it says of a failure has its settings
+    world.write_pipeline(**{"quantity > 0": "hex(quantity) = '' or (10 / quantity) > 0"})
     with caplog.at_level(logging.DEBUG):
         world.stock(1)
         world.run()

@@ -135,7 +135,7 @@ def test_a_batch_from_plan_to_state(world: World) -> None:
 
     world.stock(10, 5, 0, timestamp_ms=1000)
     world.send({"value": b"{oops", "key": b"k", "timestamp_ms": 1000})
-    assert sum(row["offsets"] for row in output("plan", "availability")) == 4
+    assert sum(row["offsets"] for row in output("plan", "availability")["ranges"]) == 4
     counts = output("run", "availability")["counts"]
     expected = {"read": 4, "used": 3, "quarantined": 1, "idempotent-update-skip": 1, "emitted": 2}
     assert {name: counts[name] for name in expected} == expected

@@ -75,6 +75,7 @@ LIGHT = {
     "tidegate.cli.options",
     "tidegate.cli.output",
     "tidegate.errors",
+    "tidegate.garbage",
 }
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidegate.model.reading import Reading, reading_of
+from tidegate.spark import case_run
 from tidegate.spark.cases import differences
 from tidegate.yaml.cases import load_cases
 
@@ -29,8 +31,32 @@ FILES = [
 CASES = [(path, number) for path in FILES for number in range(len(load_cases(path)))]
 
 
-@pytest.mark.parametrize(
-    ("path", "number"), CASES, ids=[f"{path.parent.name}/{path.stem}-{number}" for path, number in CASES]
-)
+READ = [(path, number) for path, number in CASES if reading_of(load_cases(path)[number].pipeline).selects]
+"""The cases whose first stage is computed where records are read."""
+
+
+def _long_but_each_fifth(place: tuple[Path, int]) -> list[pytest.MarkDecorator]:
+    return [] if READ.index(place) % 5 == 0 else [pytest.mark.long]
+
+
+IDS = {place: f"{place[0].parent.name}/{place[0].stem}-{place[1]}" for place in CASES}
+
+
+@pytest.mark.parametrize(("path", "number"), CASES, ids=IDS.values())
 def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, load_cases(path)[number], cuts=2, seed=1) == []
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, id=IDS[place], marks=_long_but_each_fifth(place)) for place in READ]
+)
+def test_expressions_in_spark_give_the_same(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: tuple[Path, int]
+) -> None:
+    path, number = place
+    monkeypatch.setattr(case_run, "reading_of", lambda _: Reading(obstacle="a test asks for Spark"))
+    assert differences(spark, load_cases(path)[number], cuts=0, seed=1) == []
+
+
+def test_most_cases_need_no_spark_expressions() -> None:
+    assert len(READ) > len(CASES) / 2

@@ -230,4 +230,6 @@ def _same(ours: Any, theirs: Any) -> bool:
     left, right = ours[0], theirs[0]
     if isinstance(left, datetime) and isinstance(right, datetime) and left.tzinfo:
         right = right.astimezone(timezone.utc)
-    return bool(left == right or (left != left and right != right)) and (left is None) is (right is None)
+    if isinstance(left, float) and isinstance(right, float):
+        return repr(left) == repr(right)  # also the sign of zero, which sinks write
+    return bool(left == right) and (left is None) is (right is None)

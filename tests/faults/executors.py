@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from tests.faults.processes import state_and_parent
 from tests.world import NOW_MS, World
 from tidegate.batch import Trigger, plan_batch
-from tidegate.spark.batch import Before, compute_batch
+from tidegate.spark.batch import compute_batch
+from tidegate.spark.computation import Before
 from tidegate.spark.session import open_session
 from tidegate.spark.source import KafkaSource
 from tidegate.storage.datafile import read_files

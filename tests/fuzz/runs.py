@@ -15,6 +15,7 @@ from tests.fuzz.records import COMPUTED, RecordDrawing
 from tests.spark.played import Played
 from tidegate.errors import BufferFull, TidegateError, Transient
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
 from tidegate.yaml.cases import CaseRecord, Tick
@@ -50,6 +51,12 @@ def differences(
             yield f"it fails with an error that a retry does not mend: {outcome.error!r}"
     for places, outcome in zip(["each record", "random places"], cut, strict=False):
         yield from _differing(f"cut at {places}", uncut, outcome)
+    if reading_of(pipeline).selects:
+        tally["selected where records are read"] += 1
+        (in_spark,) = _replayed(spark, pipeline, inputs, [], Reading(obstacle="a test asks for Spark"))
+        yield from _differing("with all expressions in Spark", uncut, in_spark)
+        if uncut.error is None and in_spark.error is None and uncut.counts != in_spark.counts:
+            yield f"with all expressions in Spark: counts {in_spark.counts}, uncut {uncut.counts}"
     model = model_of(pipeline, text, inputs)
     tally["in the model"] += model is not None
     if model is not None:
@@ -67,10 +74,14 @@ def _is_computable(pipeline: Pipeline) -> bool:
 
 
 def _replayed(
-    spark: SparkSession, pipeline: Pipeline, records: Sequence[Input], cuts: Sequence[Sequence[int]]
+    spark: SparkSession,
+    pipeline: Pipeline,
+    records: Sequence[Input],
+    cuts: Sequence[Sequence[int]],
+    reading: Reading | None = None,
 ) -> list[Outcome]:
     try:
-        return CaseRun(spark, pipeline, records).run_all([[], *cuts])
+        return CaseRun(spark, pipeline, records, reading=reading).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.kernel.model.strategies import Case
 from tests.kernel.model.values import selected
 from tests.kernel.rows_for_tests import key_hash
 from tidegate import kernel
+from tidegate.kernel.repeats import Repeats, has_hidden_values
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.yaml.load import parse_case_pipeline
@@ -77,13 +79,16 @@ def _stage_of(case: Case, source: Mapping[str, Any]) -> kernel.Stage:
 class Kernel:
     """`arrow_rows`: how many rows an Arrow batch has, so that it may part a key's rows. `sparing`: only the
     state that a batch needs is looked up: of its keys, and of what has a timer that is due. `compacting`: the
-    state is folded after each batch, as a snapshot would be.
+    state is folded after each batch, as a snapshot would be. `dropping`: repeated records are dropped where
+    the stage ignores them, as tasks that read records do; `dropped` has their number.
     """
 
     case: Case
     arrow_rows: int = 3
     sparing: bool = False
     compacting: bool = False
+    dropping: bool = False
+    dropped: int = 0
     source: Mapping[str, Any] = field(default_factory=lambda: _SOURCE)
     emissions: list[Emission] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
@@ -187,10 +192,9 @@ class Kernel:
 
     def _decide(self, records: Sequence[dict[str, Any]], batch: kernel.Batch) -> None:
         self.seq += 1
-        rows = self._sorted([*self._looked_up(records, batch), *records])
         emitted, changed = [], []
         self.decided, self.rows = [], []
-        for decided in kernel.decide(self.stage, rows, batch):
+        for decided in self._decided(records, batch):
             if decided.num_rows and decided.column("kind")[0].as_py() == kernel.EMISSION:
                 self.decided.append(decided)
             returned = decided.to_pylist()
@@ -210,6 +214,36 @@ class Kernel:
         emitted.sort(key=lambda row: (row["key"], row["ordinal"]))
         self.emissions += [_emission(row) for row in emitted]
 
+    def _decided(self, records: Sequence[dict[str, Any]], batch: kernel.Batch) -> list[pa.RecordBatch]:
+        if self.dropping and self.stage.ignores_repeats and not batch.replay:
+            counts = kernel.Counts()
+            remaining = self._without_repeats(records, counts)
+            decided = self._decide_rows(remaining, batch)
+            (last,) = (json.loads(row["counts"]) for row in decided[-1].to_pylist())
+            if not has_hidden_values(last):
+                self.counts.update(counts)
+                self.dropped += len(records) - len(remaining)
+                return decided
+        return self._decide_rows(records, batch)
+
+    def _without_repeats(
+        self, records: Sequence[dict[str, Any]], counts: kernel.Counts
+    ) -> list[dict[str, Any]]:
+        """Each partition's records without repeated ones, as many at once as an Arrow batch has."""
+        repeats: dict[Any, Repeats] = {}
+        remaining = []
+        for start in range(0, len(records), self.arrow_rows):
+            for home, rows in groupby(records[start : start + self.arrow_rows], _home):
+                own = repeats.setdefault(home, Repeats(self.stage.emit.compared, counts))
+                remaining += own.without(
+                    pa.RecordBatch.from_pylist(list(rows), schema=self.schema)
+                ).to_pylist()
+        return remaining
+
+    def _decide_rows(self, records: Sequence[dict[str, Any]], batch: kernel.Batch) -> list[pa.RecordBatch]:
+        rows = self._sorted([*self._looked_up(records, batch), *records])
+        return list(kernel.decide(self.stage, rows, batch))
+
     def _looked_up(self, records: Sequence[dict[str, Any]], batch: kernel.Batch) -> list[dict[str, Any]]:
         if not self.sparing or self.stage.bound or batch.drain:
             return self.state
@@ -225,6 +259,10 @@ class Kernel:
         table = pa.Table.from_pylist(by_hash, schema=self.schema)
         whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
         return [table.slice(at, self.arrow_rows) for table in whole for at in _starts(table, self.arrow_rows)]
+
+
+def _home(row: Mapping[str, Any]) -> Partition:
+    return row["topic"], row["partition"]
 
 
 def _is_due(row: dict[str, Any], batch: kernel.Batch) -> bool:

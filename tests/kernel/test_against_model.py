@@ -95,7 +95,8 @@ def test_the_kernel_does_what_the_model_does(
 ) -> None:
     one_partition_per_key = data.draw(st.booleans())
     batches = data.draw(histories(one_partition_per_key))
-    kernel, model = Kernel(case, arrow_rows, sparing), case.model()
+    kernel = Kernel(case, arrow_rows, sparing, dropping=data.draw(st.booleans()))
+    model = case.model()
     full = filled(model, batches, drained)
     assert filled(kernel, batches, drained) == full
     if not full:

@@ -27,7 +27,7 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.compute import left_before
 from tidegate.cli import cli
 from tidegate.errors import OffsetsLost
-from tidegate.spark.batch import Computation
+from tidegate.spark.computation import Computation
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.session import open_session
 from tidegate.spark.source import KafkaSource

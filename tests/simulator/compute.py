@@ -24,7 +24,7 @@ from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, Off
 from tidegate.ledger import ManifestRef, Plan, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
-from tidegate.spark.batch import Before, Computed
+from tidegate.spark.computation import Before, Computed
 from tidegate.storage import LedgerMark, Store
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 from tidegate.storage.quarantine_files import QUARANTINE

@@ -21,7 +21,7 @@ from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Clocks, Run
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import port
-from tidegate.spark.batch import Before
+from tidegate.spark.computation import Before
 
 _plan_ranges = plan.plan_ranges
 _commit = SimLeased.commit

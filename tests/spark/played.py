@@ -18,7 +18,8 @@ from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.batch import Before, Computation, Computed, compute_batch
+from tidegate.spark.batch import compute_batch
+from tidegate.spark.computation import Before, Computation, Computed
 from tidegate.spark.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.storage import Lake
 from tidegate.yaml.cases import CaseRecord

@@ -18,7 +18,8 @@ from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.batch import Computed, compute_batch
+from tidegate.spark.batch import compute_batch
+from tidegate.spark.computation import Computed
 from tidegate.spark.source import RecordSlice
 from tidegate.storage.store import Store
 from tidegate.yaml.cases import CaseRecord

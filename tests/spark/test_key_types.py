@@ -11,7 +11,7 @@ import pytest
 from tests.spark.played import Played
 from tidegate.errors import SchemaChanged
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.batch import Before
+from tidegate.spark.computation import Before
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.layout import snapshot_name

@@ -12,7 +12,7 @@ import pytest
 from tests.spark.played import Played
 from tidegate.errors import LookupAmbiguous, PipelineInvalid
 from tidegate.model.kernel_stages import value_schema
-from tidegate.spark.batch import Before
+from tidegate.spark.computation import Before
 from tidegate.spark.lookups import StateVersion
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline

@@ -15,7 +15,8 @@ from tests.spark.stages import CHANGES
 from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange, Plan, Stream
-from tidegate.spark.batch import Before, Computed, compute_batch
+from tidegate.spark.batch import compute_batch
+from tidegate.spark.computation import Before, Computed
 from tidegate.spark.source import RecordSlice
 from tidegate.yaml.load import parse_case_pipeline
 

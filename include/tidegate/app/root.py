@@ -37,7 +37,7 @@ from tidegate.yaml.load import load_pipeline, load_pipeline_of_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.spark.batch import Before, Computed
+    from tidegate.spark.computation import Before, Computed
     from tidegate.spark.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"

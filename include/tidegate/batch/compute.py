@@ -20,7 +20,7 @@ from tidegate.maintenance.compaction import compact_overdue
 from tidegate.storage import attempt_name
 
 if TYPE_CHECKING:
-    from tidegate.spark.batch import Before, Computed
+    from tidegate.spark.computation import Before, Computed
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
@@ -79,7 +79,7 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 
     Raises StateGivenUp if that state is no longer kept, LakeDamaged, LakeUnavailable.
     """
-    from tidegate.spark.batch import Before  # late: only this needs Spark
+    from tidegate.spark.computation import Before  # late: only this needs Spark
 
     stream = plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None

@@ -1,8 +1,9 @@
-"""SQL conditions that are evaluated between records: `where`, and `equal: {sql: …}`.
+"""SQL expressions that tidegate evaluates itself, with Spark's own results: nulls, NaN and number types as
+under ANSI mode.
 
-Spark cannot evaluate them there, so a small part of its SQL is evaluated here, with Spark's own results:
-nulls, NaN and number types as under ANSI mode. `spec` checks the text and makes the tree; `compiler`
-describes the tree's form.
+A condition (`where`, `equal: {sql: …}`) is tested between records, where Spark cannot evaluate it. A selected
+column is computed where its record is read, which saves the way through Spark. `model` checks the text and
+makes the tree; `rows` describes the tree's form.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import ConditionFailed
-from tidegate.expressions.columns import column_of
+from tidegate.expressions.columns import column_of, typed_column
 from tidegate.expressions.rows import Part, Tree, compiled
 from tidegate.expressions.values import Unfit
 
-__all__ = ["Condition", "Tree"]
+__all__ = ["Condition", "Expression", "RowUnfit", "Tree"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,47 @@ class Condition:
     def __reduce__(self) -> tuple[type[Condition], tuple[str, Tree]]:
         # pickle only the tree: the compiled lambdas cannot be pickled
         return Condition, (self.text, self.tree)
+
+
+class RowUnfit(Exception):
+    """An expression has no result for the row with the number `row`: `what` happened, and the `fix`."""
+
+    def __init__(self, row: int, what: str, fix: str) -> None:
+        super().__init__(row, what, fix)
+        self.row = row
+        self.what = what
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A column that is computed from a record: `text` as the user wrote it, its meaning `tree`, and its
+    `type` in Spark's form.
+
+    Example: `Expression("n > 0", (">", ("column", "n"), ("literal", 0)), "boolean")`.
+    """
+
+    text: str
+    tree: Tree
+    type: str
+
+    def of_rows(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
+        """Return the values for all rows. Raises RowUnfit if a row has none.
+
+        Args:
+            rows: One struct per record; none is null.
+            type_: `type` as Arrow has it.
+        """
+        column = typed_column(self.tree, rows, type_)
+        return self._row_by_row(rows, type_) if column is None else column
+
+    def _row_by_row(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
+        compute = compiled(self.tree)
+        values = []
+        for number, row in enumerate(rows.to_pylist()):
+            try:
+                values.append(compute(row))
+            except Unfit as unfit:
+                what = f"`{self.text}` has no result: {unfit.what}"
+                raise RowUnfit(number, what, unfit.fix) from None
+        return pa.array(values, type_)

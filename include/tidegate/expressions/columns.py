@@ -41,6 +41,27 @@ def column_of(tree: Tree, rows: pa.StructArray) -> pa.Array | None:
     return result if isinstance(result, pa.Array) else pa.repeat(result, len(rows))
 
 
+def typed_column(tree: Tree, rows: pa.StructArray, type_: pa.DataType) -> pa.Array | None:
+    """Return the values of a typed expression in its own type; None if they must be computed row by row.
+
+    Args:
+        tree: An expression over the fields of `rows`.
+        rows: One struct per row, none of them null.
+        type_: The type of the expression.
+
+    Example: with the type int32, `("column", "n")` of `pa.array([{"n": 1}])` is the column itself as int32.
+    """
+    # a copy of a column can have any type, also one with which nothing is computed
+    is_copy = tree[0] == "column" and len(tree) == 2
+    column = rows.field(tree[1]) if is_copy else column_of(tree, rows)
+    if column is None or column.type == type_:
+        return column
+    try:
+        return column.cast(type_)
+    except pa.ArrowException:
+        return None
+
+
 def _evaluated(tree: Tree, rows: pa.StructArray) -> Column:
     operation, *operands = tree
     if operation == "literal":

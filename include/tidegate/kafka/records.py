@@ -135,7 +135,9 @@ def _blocks(
     while position < slice_.end:
         # Request no more records than can come: the client waits for all of them, or for the timeout.
         answers = consumer.consume(min(records, slice_.end - position), _WAIT_SECONDS)
-        events = [message for message in answers if message.error() is not None]
+        # almost always there are only records; an error of this client cannot be compared with None
+        only_records = set(map(type, map(Message.error, answers))) <= {type(None)}
+        events = [] if only_records else [message for message in answers if message.error() is not None]
         for error in (*errors, *(message.error() for message in events)):
             if error is not None:
                 _require_right(config, slice_, error)

@@ -51,7 +51,9 @@ def outgoing(counts: Mapping[str, float]) -> int:
     return int(counts.get("emitted", 0) - refused)
 
 
-_RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes")
+COMPUTED_TWICE = "batches-computed-twice"
+"""Batches in which a value may have been hidden by dropped repetitions: see `kernel.repeats`."""
+_RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes", COMPUTED_TWICE)
 """Counts that the kernel reports as differences, and that are published as totals."""
 
 

@@ -6,13 +6,12 @@ record when it is the key's own that reaches it, and otherwise at the end of the
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pyarrow as pa
 
+from tidegate.garbage import not_collected
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import FlushFailed, Folding
@@ -62,7 +61,7 @@ class Loop:
             group_ends: The row after the last one of each group, ascending.
         """
         start = 0
-        with _without_garbage_collection():
+        with not_collected():
             for end in group_ends:
                 self._apply(start, end)
                 self._finish_group()
@@ -219,17 +218,3 @@ class Loop:
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Turn off Python's garbage collection: it would search for cycles while all new objects are still
-    needed.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

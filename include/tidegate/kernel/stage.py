@@ -72,6 +72,15 @@ class Stage:
         return self.emit.marks
 
     @property
+    def ignores_repeats(self) -> bool:
+        """Whether a record with the value of its key's record before changes nothing but counts."""
+        if not (self.reduce.newest_only and self.emit.ignores_repeats):
+            return False
+        # each of these looks at every record: at its time, its root, or the value that it would emit
+        looks = self.window or self.bound or self.unchanged or self.expectations or self.by_time
+        return not looks and self.deduplicate != "root" and self.on_error == "stop"
+
+    @property
     def keeps_values(self) -> bool:
         """Whether its state rows have values."""
         return not (self.remembers_hashes and self.reduce.newest_only)

@@ -257,6 +257,13 @@ class Emit(HasOptions):
         """
         return None
 
+    @property
+    def ignores_repeats(self) -> bool:
+        """Whether a record with the value of its key's record before changes nothing, under `reduce: latest`
+        without a window.
+        """
+        return False
+
     # on whole columns
 
     def decides_latest(self, value: pa.StructType) -> bool:

@@ -13,14 +13,17 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
-from tidegate.expressions import Condition, Tree
+from tidegate.expressions import Condition, Expression, Tree
+from tidegate.expressions.columns import typed_column
 from tidegate.expressions.rows import like_pattern
 from tidegate.expressions.types import NULL, ColumnTypes, Type, Typed
 from tidegate.expressions.typing import typed_expression
 from tidegate.model import lexis
+from tidegate.model.arrow import arrow_type
 from tidegate.model.mistakes import Fault, as_mistake
 from tidegate.model.sql import check_expression, parse, path_of
 
@@ -152,6 +155,38 @@ def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
     """
     expression = read_expression(text, columns)
     return None if expression is None or expression.type == NULL else expression.type
+
+
+def compiled_expression(text: str, columns: ColumnTypes | None) -> Expression | None:
+    """Return an expression that `check_expression` accepts as tidegate computes it on whole columns of
+    records; None if Spark has to compute it.
+
+    Args:
+        text: The expression, in Spark SQL.
+        columns: The columns that it may name, with their types; None if they could not be read.
+
+    Example: `compiled_expression("quantity > 0", {"quantity": INT})` has the type `boolean`.
+    """
+    typed = read_expression(text, columns)
+    if (
+        columns is None
+        or typed is None
+        or typed.type is None
+        or typed.type == NULL
+        or not typed.type.is_known
+    ):
+        return None
+    words, _ = lexis.split(text)
+    names, _ = lexis.calls(words)
+    # sqlglot has one node for both casts, and may group what Spark's parser groups otherwise
+    if any(name.says("try_cast") for name in names) or _has_other_parentheses(words, names, parse(text)):
+        return None
+    fields = [(name, arrow_type(type_)) for name, type_ in columns.items() if type_ and type_.is_known]
+    # no rows: a part without a counterpart in Arrow for its types shows without values, too
+    rows = pa.array([], pa.struct(fields))
+    if typed_column(typed.tree, rows, arrow_type(typed.type)) is None:
+        return None
+    return Expression(text, typed.tree, typed.type.text)
 
 
 def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:

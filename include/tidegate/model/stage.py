@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.expressions import Condition
+from tidegate.expressions import Condition, Expression
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model import lexis, names
 from tidegate.model.columns import ColumnAliases, check_aliases
-from tidegate.model.condition import expression_type, read_condition
+from tidegate.model.condition import compiled_expression, expression_type, read_condition
 from tidegate.model.keys import check_key
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.options import Emit, Window, fitting
@@ -247,6 +247,8 @@ class Stage(Model):
     )
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
+    _expressions: dict[str, Expression] = PrivateAttr(default={})
+    _record_condition: Expression | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -289,7 +291,19 @@ class Stage(Model):
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
         self._types = {name: typed.get(name) for name in types}
+        self._compile(stage)
         return self
+
+    def _compile(self, stage: StageScope) -> None:
+        """Note the expressions that tidegate computes itself. A plan stores them, and reads no text again."""
+        computed = {name: compiled_expression(sql, stage.columns) for name, sql in self.values.items()}
+        self._expressions = {
+            name: expression for name, expression in computed.items() if expression is not None
+        }
+        if self.where_of_record is not None and stage.keys is not None and stage.emitted is not None:
+            self._record_condition = compiled_expression(
+                self.where_of_record, {**stage.keys, **stage.emitted}
+            )
 
     def _forgets(self) -> str | None:
         if self.emit.marks:
@@ -317,6 +331,16 @@ class Stage(Model):
     def types(self) -> Mapping[str, str | None]:
         """The types of `values`; None if only Spark can tell a type."""
         return self._types or {}
+
+    @property
+    def expressions(self) -> Mapping[str, Expression]:
+        """The expressions of `values` that tidegate can compute without Spark, where records are read."""
+        return self._expressions
+
+    @property
+    def record_condition(self) -> Expression | None:
+        """The expression of `where_of_record`; None if there is none, or only Spark can compute it."""
+        return self._record_condition
 
     @property
     def emitted(self) -> tuple[str, ...]:

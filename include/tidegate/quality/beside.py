@@ -7,7 +7,6 @@ program: it answers audits from standard input until that closes.
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import signal
@@ -17,6 +16,7 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING
 
 from tidegate.errors import QualityLost, TidegateError
+from tidegate.garbage import not_collected
 
 if TYPE_CHECKING:
     from tidegate.quality.audit import Audit
@@ -89,11 +89,9 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     # modules are never garbage, and searching them for it takes a tenth of the imports' time
-    gc.disable()
-    from tidegate import frozen  # noqa: F401
-    from tidegate.quality.gate import check
-
-    gc.enable()
+    with not_collected():
+        from tidegate import frozen  # noqa: F401
+        from tidegate.quality.gate import check
 
     with suppress(EOFError):
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.repeats import Repeats
 from tidegate.model.source import Source
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, forwarded, numbered_by_key
 from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before
@@ -162,6 +164,17 @@ def _by_place(rows: pa.RecordBatch) -> Iterator[tuple[Place, RowNumbers]]:
         yield (topics[numbers[0]].as_py(), partitions[numbers[0]].as_py()), numbers
 
 
+def without_repeats(
+    rows: pa.RecordBatch, compared: tuple[str, ...], dropped: kernel.Counts
+) -> pa.RecordBatch:
+    """Return the rows of a batch without the records that repeat others of their topic-partition.
+
+    `dropped` gets what became of these; `compared` are the columns that count.
+    """
+    parts = [Repeats(compared, dropped).without(rows.take(pa.array(own))) for _, own in _by_place(rows)]
+    return pa.concat_batches([rows.slice(0, 0), *parts])
+
+
 class StageRun:
     """One run of a stage by its kernel task, with its state in memory.
 
@@ -177,6 +190,17 @@ class StageRun:
         self._changed: list[pa.Table] = []
         self._seq = 0
         self._floor = -1
+
+    @property
+    def name(self) -> str:
+        """The name of the stage."""
+        return self._task.name
+
+    def copy(self) -> StageRun:
+        """Return a run that goes on from here by itself."""
+        run = copy(self)
+        run.counts, run.traces, run._changed = kernel.Counts(self.counts), list(self.traces), []
+        return run
 
     def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
         """Return the emissions of one batch, each key's in order. Raises the errors of the kernel.

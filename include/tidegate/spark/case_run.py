@@ -21,20 +21,38 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.batch import Before, Computation
-from tidegate.spark.case_parts import CaseInput, Cut, Outcome, Span, StageRun, StreamTimes
+from tidegate.model.reading import Reading, reading_of
+from tidegate.spark.case_parts import (
+    CaseInput,
+    Cut,
+    Outcome,
+    Span,
+    StageRun,
+    StreamTimes,
+    without_repeats,
+)
+from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
-from tidegate.spark.rows import Shape, emission_frame, forwarded_schema
+from tidegate.spark.rows import emission_frame, forwarded_schema
 from tidegate.spark.session import changed
-from tidegate.spark.shuffle import REPORT, SLOT
+from tidegate.spark.shuffle import REPORT, SLOT, Times
 from tidegate.spark.source import spark_types
-from tidegate.spark.steps import KernelPass, KeyTypes, keeps_input, require_usable_key, source_keys
+from tidegate.spark.source_rows import Shape
+from tidegate.spark.steps import (
+    KernelPass,
+    KeyTypes,
+    keeps_input,
+    record_layout,
+    require_usable_key,
+    source_keys,
+)
 from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseRecord, Tick
 
@@ -69,7 +87,8 @@ class _Run:
 
 
 class CaseRun(Computation):
-    """A pipeline with its input, to be run under any cuts into batches. `tables`: rows of lookup tables.
+    """A pipeline with its input, to be run under any cuts into batches. `tables`: rows of lookup tables;
+    `reading`: in place of that of the pipeline.
 
     Calls of Spark take most of the time of a case, so there is one per pass for all batches of all cuts: one
     frame has the rows of all of them, and `__turn` says to which batch of which run a row belongs.
@@ -84,15 +103,20 @@ class CaseRun(Computation):
         case_inputs: Sequence[CaseRecord | Tick],
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
+        reading: Reading | None = None,
     ) -> None:
         self.input = CaseInput(case_inputs)
         plan, lake = _nowhere(pipeline, len(self.input.records))
-        super().__init__(spark, plan, pipeline, lake, Before())
+        if reading is None and not trace:  # a trace has each record
+            reading = reading_of(pipeline)
+        super().__init__(spark, plan, pipeline, lake, Before(), reading)
         self._tables = tables or {}
         self._trace = trace
         self._runs: list[_Run] = []
         # Records that an earlier pass has dropped advance stream time, too. None: the rows themselves do.
         self._arrivals: pa.RecordBatch | None = None
+        # None: Spark makes the first stage's rows.
+        self._source_rows: pa.RecordBatch | None = None
 
     def run_all(self, cuts: Sequence[Sequence[int]] = ((),)) -> list[Outcome]:
         """Return for each of `cuts` the outcome if a batch ends before each record number in it; ticks always
@@ -108,7 +132,7 @@ class CaseRun(Computation):
         ]
         with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
             frame = self._read()
-            keys = source_keys(self._pipeline, frame)
+            keys = source_keys(self._pipeline)
             for place in range(len(self._passes)):
                 frame, keys = self._apply_pass(place, frame, keys, "")
         return [run.outcome for run in self._runs]
@@ -116,14 +140,22 @@ class CaseRun(Computation):
     # the source
 
     def _read(self) -> DataFrame:
-        """Return the decoded records, once for each run, with the columns of lookups."""
+        """Return the decoded records, once for each run, with the columns of lookups; or already as the rows
+        of the first stage.
+        """
         decoded = self.input.decoded(self._pipeline.source, keeps_input(self._passes))
         arrivals = _arrivals(decoded)
-        if self._keeps_time:
-            decoded = decoded.append_column("__time", StreamTimes().advance(arrivals))
+        time = StreamTimes().advance(arrivals) if self._keeps_time else None
         firsts = [run * len(self.input.records) for run in range(len(self._runs))]
-        filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
         self._arrivals = pa.concat_batches([_later(arrivals, "turn", first) for first in firsts])
+        maker = self._rows_of_source(record_layout(self._pipeline.source))
+        if maker is not None:
+            rows = maker.of_records(decoded, time)
+            self._source_rows = pa.concat_batches([_later(rows, "turn", first) for first in firsts])
+            return self._frame(pa.Table.from_batches([self._source_rows]))
+        if time is not None:
+            decoded = decoded.append_column("__time", time)
+        filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
         frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", first) for first in firsts]))
         for lookup in self._pipeline.lookup:
             frame = joined(frame, lookup, self._table(lookup), self._pipeline)
@@ -171,7 +203,9 @@ class CaseRun(Computation):
 
     def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
         """Apply the kernel for all runs, and return their emissions, in the order of their partition."""
-        records = _one_batch(rows.toArrow())
+        records, self._source_rows = self._source_rows, None
+        if records is None:
+            records = _one_batch(rows.toArrow())
         names = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in names])
         tables: list[pa.Table] = [schema.empty_table()]
@@ -201,12 +235,28 @@ class CaseRun(Computation):
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
                     batch = batch if arrivals is not None else _with_time(batch, before)
-                emitted.append(stage.apply(batch, times.now, clock))
+                stage, decided = self._applied(stage, batch, times.now, clock)
+                emitted.append(decided)
         except TidegateError as error:
             # Only this run has failed. The others go on: every cut must fail in the same way.
             run.outcome.error = error
         run.outcome.include(task.name, stage)
         return emitted
+
+    def _applied(
+        self, stage: StageRun, rows: pa.RecordBatch, times: Times, clock: int | None
+    ) -> tuple[StageRun, pa.Table]:
+        """Apply a batch, as `compute_batch` does: first without the records that repeat others, if they are
+        dropped where they are read.
+        """
+        compared = self._reading.compared if stage.name == self._passes[0].name else None
+        if compared is not None:
+            dropped, attempt = kernel.Counts(), stage.copy()
+            emitted = attempt.apply(without_repeats(rows, compared, dropped), times, clock)
+            if not has_hidden_values(attempt.counts - stage.counts):
+                attempt.counts.include(dropped)
+                return attempt, emitted
+        return stage, stage.apply(rows, times, clock)
 
     def _following_frame(
         self, decided: DataFrame, keys: KeyTypes, following: KernelPass

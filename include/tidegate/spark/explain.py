@@ -18,7 +18,7 @@ from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.batch import Before, Computation
+from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import Forwarding, StageOutput, forwarded
 from tidegate.spark.shuffle import TraceReport

@@ -7,7 +7,6 @@ Kafka, a later one's from the emissions of the stage before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -21,6 +20,7 @@ from tidegate.model.conversions import guarded
 from tidegate.spark.semantics import require_functions_of_records
 from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.spark.source import spark_types
+from tidegate.spark.source_rows import Shape
 from tidegate.spark.steps import KernelPass, KeyTypes, canonical_key, key_columns, to_json
 
 INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
@@ -34,21 +34,6 @@ _FORWARDED = (
 _REPORTS = [pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())]
 REPORTS_ONLY = pa.schema(_REPORTS)
 """The output of tasks that forward no emissions."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The optional columns of a pass's rows.
-
-    Args:
-        timed: whether they have the time of their partition.
-        exploded: whether they have the number of their element in an exploded list.
-        ranked: whether they have a turn that is not their offset.
-    """
-
-    timed: bool
-    exploded: bool
-    ranked: bool
 
 
 def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str) -> DataFrame:

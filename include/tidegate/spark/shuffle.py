@@ -118,6 +118,7 @@ class SliceReport:
         usable: rows that are neither in quarantine nor deletions.
         filled: declared column -> rows with a value.
         undeclared: field -> records that have it, of those that were `sampled`.
+        dropped: metric -> number, of records that were dropped as repetitions of the one before.
     """
 
     topic: str
@@ -132,6 +133,7 @@ class SliceReport:
     filled: Mapping[str, int] = field(default_factory=dict)
     undeclared: Mapping[str, int] = field(default_factory=dict)
     sampled: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

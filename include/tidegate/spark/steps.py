@@ -44,6 +44,7 @@ from tidegate.spark.shuffle import (
     SliceReport,
     TaskReport,
 )
+from tidegate.spark.source import spark_types
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 
@@ -143,9 +144,10 @@ def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
     return () if isinstance(deduplicate, str) else deduplicate.columns
 
 
-def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
+def source_keys(pipeline: Pipeline) -> KeyTypes:
     """Return the columns of the source's key."""
-    return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}
+    columns = spark_types(record_layout(pipeline.source).row_columns)
+    return {name: columns[name].dataType for name in pipeline.source.key or ()}
 
 
 def _bypasses(columns: Sequence[str]) -> Column:
@@ -290,13 +292,16 @@ def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, 
     """Return the counts of all tasks of each stage together.
 
     Args:
-        reports: the reports of all tasks; only those of stages have counts.
+        reports: the reports of all tasks; those of slices have the counts of dropped records.
         stages: the names of all passes, also of those without a report.
     """
     counts = {stage: kernel.Counts() for stage in stages}
     for report in reports:
         if isinstance(report, TaskReport):
             counts[report.stage].include(report.counts)
+        elif isinstance(report, SliceReport):
+            # repeated records are dropped only for a first pass that is a stage
+            counts[stages[0]].include(report.dropped)
     return counts
 
 

@@ -17,7 +17,8 @@ from tidegate.formats import Records
 from tidegate.kafka.records import Slice
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.model.compiled import compile_pipeline
-from tidegate.spark.batch import Before, compute_batch
+from tidegate.spark.batch import compute_batch
+from tidegate.spark.computation import Before
 from tidegate.spark.java import archive_path, find_java, probe, training_options
 from tidegate.spark.session import open_session
 from tidegate.spark.source import RecordSlice

@@ -26,6 +26,8 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     from tidegate.batch import draft, old_record_warnings, stalled_transactions
     from tidegate.cli.batch import trigger_now
     from tidegate.inspect.read import estimate_state
+    from tidegate.ledger.planned import planned_pipeline
+    from tidegate.model.reading import reading_of
 
     app = App.for_reading()
     loaded = app.pipeline(pipeline)
@@ -43,13 +45,17 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
         for range_ in next_plan.ranges
     ]
     states = estimate_state(app, loaded, next_plan) if estimate else []
-    if estimate and as_json:
-        print(json.dumps({"ranges": rows, "state": [vars(estimate_) for estimate_ in states]}))
+    # a batch that is planned is computed as it was planned, whatever the file says now
+    reading = reading_of(planned_pipeline(waiting) if waiting else loaded).described
+    if as_json:
+        state = {"state": [vars(estimate_) for estimate_ in states]} if estimate else {}
+        print(json.dumps({"ranges": rows, "reading": reading} | state))
         return
     what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
-    show(rows, as_json, what)
+    show(rows, False, what)
+    out.print(reading)
     old = old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
     for warning in (*stalled_transactions(app, loaded), *old):
         warn(warning)

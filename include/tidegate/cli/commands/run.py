@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from tidegate.cli.options import RunOptions, as_json, clock, force, from_start, pipeline_argument, until
 from tidegate.cli.output import out, show
+from tidegate.garbage import not_collected
 
 _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 
@@ -33,11 +33,10 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
         if _seems_to_have_suite(pipeline):
             quality.start()
 
-        gc.disable()  # modules are never garbage, and searching them for it takes time
-        from tidegate.app import App  # these take as long as the rest of a small batch
-        from tidegate.cli.batch import report_object, report_rows, run_trigger, trigger_now
+        with not_collected():  # modules are never garbage
+            from tidegate.app import App  # these take as long as the rest of a small batch
+            from tidegate.cli.batch import report_object, report_rows, run_trigger, trigger_now
 
-        gc.enable()
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
         outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, quiet=as_json)

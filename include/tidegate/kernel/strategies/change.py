@@ -166,6 +166,11 @@ class Change(Emit):
             return lambda output, timestamp: hashlib.sha256(text(output) + b"@%d" % timestamp).hexdigest()
         return lambda output, timestamp: hashlib.sha256(text(output)).hexdigest()
 
+    @property
+    def ignores_repeats(self) -> bool:
+        """Whether equality is transitive, and time does not matter."""
+        return self.equal.is_exact and self.heartbeat_ms is None
+
     # on whole columns
 
     def decides_latest(self, value: pa.StructType) -> bool:

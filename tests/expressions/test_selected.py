@@ -1,0 +1,104 @@
+"""A column that is computed where records are read has the type and the values that Spark gives it.
+
+`test_type_pairs_in_spark` holds types and rows against Spark; here columns are held against rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.expressions import test_type_pairs_in_spark as in_spark
+from tidegate.expressions import Expression, RowUnfit
+from tidegate.expressions.rows import compiled
+from tidegate.expressions.types import BIGINT, INT, ColumnTypes
+from tidegate.expressions.values import Unfit
+from tidegate.model.arrow import arrow_type
+from tidegate.model.columns import parse_type
+from tidegate.model.condition import compiled_expression, read_expression
+
+TYPES = {"n": INT, "b": BIGINT, "s": parse_type("string"), "d": parse_type("decimal(9,2)")}
+
+
+def selected(text: str, types: ColumnTypes = TYPES) -> Expression | None:
+    return compiled_expression(text, types)
+
+
+def first_failure(expression: Expression, rows: list[dict[str, Any]]) -> int | None:
+    compute = compiled(expression.tree)
+    for number, row in enumerate(rows):
+        try:
+            compute(row)
+        except Unfit:
+            return number
+    return None
+
+
+def test_selected_columns_equal_rows() -> None:
+    given = in_spark.rows()
+    fields = [(name, arrow_type(type_)) for name, type_ in in_spark.TYPES.items()]
+    rows = pa.array(given, pa.struct(fields))
+    plain = rows.to_pylist()
+    expressions = [
+        expression for text in in_spark.expressions() if (expression := selected(text, in_spark.TYPES))
+    ]
+    assert len(expressions) > 1500
+    wrong = [expression.text for expression in expressions if not _agrees(expression, rows, plain)]
+    assert wrong == []
+
+
+def _agrees(expression: Expression, rows: pa.StructArray, plain: list[dict[str, Any]]) -> bool:
+    type_ = arrow_type(parse_type(expression.type))
+    failure = first_failure(expression, plain)
+    try:
+        column = expression.of_rows(rows, type_)
+    except RowUnfit as unfit:
+        return unfit.row == failure
+    by_row = pa.array(list(map(compiled(expression.tree), plain)), type_)
+    return failure is None and column.type == type_ and _texts(column) == _texts(by_row)
+
+
+def _texts(column: pa.Array) -> str:
+    return repr(column.to_pylist())  # NaN is NaN, and -0.0 is not 0.0
+
+
+def test_every_column_can_be_copied() -> None:
+    nested = {"m": parse_type("map<string,array<int>>"), "p": parse_type("struct<a:int,company:string>")}
+    assert [name for name in (*in_spark.TYPES, *nested) if not selected(name, in_spark.TYPES | nested)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hour(s)", "try_cast(s as int)", "null", "cast(d as double)", "rand()", "n = b = n", "x", "s + 1"],
+)
+def test_spark_computes_the_others(text: str) -> None:
+    assert selected(text) is None
+
+
+def test_unknown_columns_are_computed_by_spark() -> None:
+    assert selected("n", None) is None
+    assert selected("n", {"n": None}) is None
+
+
+def test_row_without_a_result_is_named() -> None:
+    expression = selected("n / b")
+    assert expression is not None
+    rows = pa.array([{"n": 1, "b": 1}, {"n": 1, "b": 0}], pa.struct([("n", pa.int32()), ("b", pa.int64())]))
+    with pytest.raises(RowUnfit, match="`n / b` has no result: it divides by zero") as raised:
+        expression.of_rows(rows, pa.float64())
+    assert raised.value.row == 1
+
+
+def test_types_are_those_of_the_tree() -> None:
+    given = {
+        text: typed for text in ("n + 1", "b + n", "n > 0", "if(n > 0, 1, null)") if (typed := selected(text))
+    }
+    assert {text: expression.type for text, expression in given.items()} == {
+        "n + 1": "int",
+        "b + n": "bigint",
+        "n > 0": "boolean",
+        "if(n > 0, 1, null)": "int",
+    }
+    assert read_expression("n + 1", TYPES) is not None
