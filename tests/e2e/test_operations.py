@@ -289,9 +289,21 @@ def answer(line: Line, run_id: str, option: str) -> tuple[str, RunEnd]:
     request = until(lambda: _request(line, dag_id, run_id), "the run asks for approval")
     assert request["subject"] == "Promote generation 2 of approved?"
     until(lambda: not busy_slots(line), "who waits for a person occupies no worker")
-    path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails"
-    line.airflow.api("PATCH", path, {"chosen_options": [option], "params_input": {}})
+    until(lambda: _answered_to_the_end(line, dag_id, run_id, option), "the answered run ends")
     return request["body"], line.airflow.wait_run(dag_id, run_id)
+
+
+def _answered_to_the_end(line: Line, dag_id: str, run_id: str, option: str) -> bool:
+    """Answer what is asked, and return whether the run has ended.
+
+    Airflow asks again if an answer comes before its scheduler has noted that the try which asked has ended:
+    then it takes the task for a lost one. No person is so quick.
+    """
+    request = _request(line, dag_id, run_id)
+    if request is not None and not request["response_received"]:
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails"
+        line.airflow.api("PATCH", path, {"chosen_options": [option], "params_input": {}})
+    return line.airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"] in ("success", "failed")
 
 
 def _request(line: Line, dag_id: str, run_id: str) -> dict[str, Any] | None:
