@@ -291,7 +291,8 @@ class Stage(Model):
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
         self._types = {name: typed.get(name) for name in types}
-        self._compile(stage)
+        if scope_of(info).before is None:  # only the first stage reads records
+            self._compile(stage)
         return self
 
     def _compile(self, stage: StageScope) -> None:
@@ -334,7 +335,9 @@ class Stage(Model):
 
     @property
     def expressions(self) -> Mapping[str, Expression]:
-        """The expressions of `values` that tidegate can compute without Spark, where records are read."""
+        """The expressions of `values` that tidegate can compute where records are read; only of the first
+        stage.
+        """
         return self._expressions
 
     @property
