@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.formats.schemas import Unwritable
 from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.kernel.rows import mask, places_among
 from tidegate.kernel.unusable import beyond_calendar
 
 _WIDEST = 16
@@ -273,9 +274,7 @@ def of_present(values: pa.Array, write: Write, absent: bytes | None) -> pa.Binar
         return write(values)
     # nulls are removed instead of written and masked: `required` must not see them
     is_valid = values.is_valid()
-    is_null = ~is_valid.to_numpy(zero_copy_only=False)
-    places = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
-    written = write(values.filter(is_valid)).take(places)
+    written = write(values.filter(is_valid)).take(places_among(mask(is_valid)))
     return written if absent is None else pc.fill_null(written, absent)
 
 

@@ -28,6 +28,7 @@ from tidegate.formats.records import (
 from tidegate.formats.registry import formats
 from tidegate.formats.text import texts_of
 from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
+from tidegate.kernel.rows import mask, places_among
 
 _INTERNAL = pa.schema(
     [
@@ -292,8 +293,7 @@ class FrameDecoder:
         recorded = rows.column("__recorded").filter(selected)
         columns = [*fields, headers, reason.filter(selected), parts, recorded]
         inputs = pa.StructArray.from_arrays(columns, fields=list(INPUT))
-        counted = np.cumsum(selected.to_numpy(zero_copy_only=False)) - 1
-        return inputs.take(pc.if_else(selected, pa.array(counted), None))
+        return inputs.take(places_among(mask(selected)))
 
     def _parts(self, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
         """Return which element of its record each row is; null stands for the whole record."""

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from tidegate.formats.csv import RFC_4180, Csv
 from tidegate.formats.schemas import SourceSchemas
+from tidegate.kernel.rows import places_among
 from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
 Header = tuple[str, bytes | None]
@@ -172,7 +173,7 @@ def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[p
     parts = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     empty = lengths[parents] == 0
     # `flatten` leaves out empty and null lists, whose rows get a null element
-    places = pa.array(np.cumsum(~empty) - 1, mask=empty)
+    places = places_among(~empty)
     elements = lists.flatten()
     for piece in _pieces(sizes.to_numpy()[parents]):
         # a piece at a time: each element's row copies its whole record

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.equality import any_differs
-from tidegate.kernel.rows import RECORD, Mask, mask
+from tidegate.kernel.rows import RECORD, Ints, Mask, mask
 
 MOST_REMEMBERED_ROWS, MOST_REMEMBERED_BYTES = 2_000_000, 128 * 1024 * 1024
 """The largest memory of keys; when it is full, it begins anew, and the next record of each key is kept."""
@@ -64,7 +64,7 @@ class Repeats:
         self._count(rows.filter(pa.array(drops)))
         return rows.filter(pa.array(~drops))
 
-    def _repeated(self, rows: pa.RecordBatch, first: np.ndarray, second: np.ndarray) -> Mask:
+    def _repeated(self, rows: pa.RecordBatch, first: Ints, second: Ints) -> Mask:
         """Return per pair of row numbers whether the second row repeats the first one."""
         rows = rows.drop_columns(["hash"])
         earlier, later = (rows.take(pa.array(numbers)) for numbers in (first, second))
@@ -78,7 +78,7 @@ class Repeats:
         differs = any_differs(earlier.column("value"), later.column("value"), self._compared)
         return mask(pc.and_not(same, differs))
 
-    def _remember(self, rows: pa.RecordBatch, order: np.ndarray, follows: np.ndarray) -> None:
+    def _remember(self, rows: pa.RecordBatch, order: Ints, follows: Mask) -> None:
         is_last = np.ones(len(order), np.bool_)
         is_last[:-1] = ~follows[1:]
         last = rows.take(pa.array(order[is_last]))
@@ -86,14 +86,13 @@ class Repeats:
         self._last = last if fits else None
 
     def _count(self, dropped: pa.RecordBatch) -> None:
-        counts, number = Counts(), dropped.num_rows
+        counts, number = self._counts, dropped.num_rows
         passing = pc.sum(dropped.column("passes")).as_py() if "passes" in dropped.schema.names else number
-        counts["used"] = number
-        counts["idempotent-update-skip"] = passing
-        counts["filtered"] = number - passing
+        counts["used"] += number
+        counts["idempotent-update-skip"] += passing
+        counts["filtered"] += number - passing
         if "time" in dropped.schema.names:
             count_lateness(dropped, counts)
-        self._counts.include(counts)
 
 
 def has_hidden_values(counts: Mapping[str, int]) -> bool:

@@ -336,6 +336,14 @@ def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
     return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
 
 
+def places_among(selected: Mask) -> pa.Int64Array:
+    """Return the place of each selected row among the selected rows, and null for the others.
+
+    Example: `[True, False, True]` gives `[0, null, 1]`.
+    """
+    return pa.array(np.cumsum(selected) - 1, mask=~selected)
+
+
 def only(values: pa.Array, rows: Mask) -> pa.Array:
     """Return the values of some rows, and null for the others.
 

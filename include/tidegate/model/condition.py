@@ -114,17 +114,13 @@ def parse_condition(
     # First as any expression: then sqlglot and Spark read the text alike, and its tree can be trusted.
     if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
-    words, _ = lexis.split(text)
-    names, _ = lexis.calls(words)
     parsed = parse(text)
     typed, mistakes = typed_expression(_read(parsed), columns, keys or {}, condition=True)
     faults = [Fault(mistake.message, mistake.fix) for mistake in mistakes]
-    # sqlglot has one node for both casts, so only the text shows which one is meant.
-    if any(name.says("try_cast") for name in names):
-        faults.append(Fault("a condition cannot call `try_cast`", OFFER))
-    # Last: after another fault the tree lacks parts, and the count would mislead.
-    if not faults and _has_other_parentheses(words, names, parsed):
-        faults.append(_PARENTHESES)
+    misread = _misread(text, parsed)
+    # After another fault the tree lacks parts, and the count of parentheses would mislead.
+    if misread is not None and (misread != _PARENTHESES or not faults):
+        faults.append(misread)
     return (None, list(dict.fromkeys(faults))) if faults else (Condition(text, typed.tree), [])
 
 
@@ -167,19 +163,11 @@ def compiled_expression(text: str, columns: ColumnTypes | None) -> Expression | 
 
     Example: `compiled_expression("quantity > 0", {"quantity": INT})` has the type `boolean`.
     """
-    typed = read_expression(text, columns)
-    if (
-        columns is None
-        or typed is None
-        or typed.type is None
-        or typed.type == NULL
-        or not typed.type.is_known
-    ):
+    parsed = parse(text)
+    typed, mistakes = typed_expression(_read(parsed), columns, {})
+    if columns is None or mistakes or _misread(text, parsed) is not None:
         return None
-    words, _ = lexis.split(text)
-    names, _ = lexis.calls(words)
-    # sqlglot has one node for both casts, and may group what Spark's parser groups otherwise
-    if any(name.says("try_cast") for name in names) or _has_other_parentheses(words, names, parse(text)):
+    if typed.type is None or typed.type == NULL or not typed.type.is_known:
         return None
     fields = [(name, arrow_type(type_)) for name, type_ in columns.items() if type_ and type_.is_known]
     # no rows: a part without a counterpart in Arrow for its types shows without values, too
@@ -187,6 +175,16 @@ def compiled_expression(text: str, columns: ColumnTypes | None) -> Expression | 
     if typed_column(typed.tree, rows, arrow_type(typed.type)) is None:
         return None
     return Expression(text, typed.tree, typed.type.text)
+
+
+def _misread(text: str, parsed: exp.Expr) -> Fault | None:
+    """Return why Spark may read a text otherwise than its tree says, which only the text shows."""
+    words, _ = lexis.split(text)
+    names, _ = lexis.calls(words)
+    # sqlglot has one node for both casts.
+    if any(name.says("try_cast") for name in names):
+        return Fault("a condition cannot call `try_cast`", OFFER)
+    return _PARENTHESES if _has_other_parentheses(words, names, parsed) else None
 
 
 def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:

@@ -5,7 +5,7 @@ first stage, and drop records that repeat the one before them. The pipeline alon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.expressions import Expression
 from tidegate.model.kernel_stages import kernel_stage
@@ -35,6 +35,11 @@ class Reading:
     def selects(self) -> bool:
         """Whether the values are computed where records are read."""
         return bool(self.values)
+
+    @property
+    def keeping_all(self) -> Reading:
+        """This work, except that no record is dropped."""
+        return replace(self, compared=None)
 
     @property
     def described(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyspark.sql import SparkSession
 
 from tidegate.errors import RecordFailed
@@ -35,41 +33,28 @@ def compute_batch(
     Raises CountMismatch, RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed,
     LookupAmbiguous, OffsetsLost, LakeDamaged, and the errors that `translated` makes of Spark's exceptions.
     """
-    reading = reading_of(pipeline)
-    if plan.replay is not None or _met_hidden_values(before, pipeline):
-        reading = replace(reading, compared=None)
-    computed = _computed(spark, plan, pipeline, records, lake, before, attempt, reading)
-    stage = pipeline.stages[0].name
-    if reading.compared is not None and has_hidden_values(computed.counts[stage]):
-        # The files of the first time are in no manifest: no two tries of a task write the same file.
-        reading = replace(reading, compared=None)
-        computed = _computed(spark, plan, pipeline, records, lake, before, attempt, reading)
-        computed.counts[stage][COMPUTED_TWICE] += 1
-    return computed
 
-
-def _met_hidden_values(before: Before, pipeline: Pipeline) -> bool:
-    """Return whether an earlier batch of the stream was computed twice: then the next ones would be, too."""
-    return bool(before.counts.get(pipeline.stages[0].name, {}).get(COMPUTED_TWICE))
-
-
-def _computed(
-    spark: SparkSession,
-    plan: Plan,
-    pipeline: Pipeline,
-    records: RecordSource,
-    lake: Lake,
-    before: Before,
-    attempt: str,
-    reading: Reading,
-) -> Computed:
-    with translated(pipeline):
-        computation = Computation(spark, plan, pipeline, lake, before, reading)
-    try:
+    def computed(reading: Reading) -> Computed:
         with translated(pipeline):
-            reports = computation.run(records, attempt)
-    except RecordFailed as error:
-        if not isinstance(records, KafkaSource):  # rows of quarantine, which a replay reads, are few
-            raise
-        raise with_record(error, records, computation.fails) from error
-    return computation.outcome(attempt, reports)
+            computation = Computation(spark, plan, pipeline, lake, before, reading)
+        try:
+            with translated(pipeline):
+                reports = computation.run(records, attempt)
+        except RecordFailed as error:
+            if not isinstance(records, KafkaSource):  # rows of quarantine, which a replay reads, are few
+                raise
+            raise with_record(error, records, computation.fails) from error
+        return computation.outcome(attempt, reports)
+
+    reading, stage = reading_of(pipeline), pipeline.stages[0].name
+    # A stream with such keys has them in most batches: after the first, none is tried again.
+    is_hopeless = bool(before.counts.get(stage, {}).get(COMPUTED_TWICE))
+    if reading.compared is None or plan.replay is not None or is_hopeless:
+        return computed(reading.keeping_all)
+    without_repeats = computed(reading)
+    if not has_hidden_values(without_repeats.counts[stage]):
+        return without_repeats
+    # The files of the first time are in no manifest: no two tries of a task write the same file.
+    again = computed(reading.keeping_all)
+    again.counts[stage][COMPUTED_TWICE] += 1
+    return again

@@ -132,7 +132,7 @@ class Computation:
         before: Before,
         reading: Reading | None = None,
     ) -> None:
-        self._reading = replace(reading_of(pipeline), compared=None) if reading is None else reading
+        self._reading = reading_of(pipeline).keeping_all if reading is None else reading
         pin_semantics(spark)
         prepare(spark, plan.most_records)
         self._spark = spark

@@ -26,7 +26,16 @@ from tidegate.garbage import not_collected
 from tidegate.kafka.records import Slice
 from tidegate.kernel import Counts
 from tidegate.spark.errors import report_worker_errors
-from tidegate.spark.shuffle import REPORT, SLOT, Report, SliceReport, rows_of, times_before
+from tidegate.spark.shuffle import (
+    REPORT,
+    SLOT,
+    Report,
+    SliceReport,
+    columns_of,
+    in_schema,
+    rows_of,
+    times_before,
+)
 from tidegate.spark.source_rows import SourceRows
 
 if TYPE_CHECKING:
@@ -200,14 +209,8 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
 
 
 def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    if before is not None:
-        columns["__time"] = before
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    time = {} if before is None else {"__time": before}
+    return in_schema(columns_of(rows) | time, schema, rows.num_rows)
 
 
 class FieldCounter:

@@ -24,7 +24,9 @@ from tidegate.spark.shuffle import (
     Report,
     Slots,
     TimeReport,
+    columns_of,
     end_times,
+    in_schema,
     rows_of,
     split_reports,
     times_before,
@@ -235,12 +237,7 @@ class Bypass:
 
 def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return emissions as rows of the next pass."""
-    present = emissions.schema.names
-    arrays = [
-        emissions.column(field.name) if field.name in present else pa.nulls(emissions.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return in_schema(columns_of(emissions), schema, emissions.num_rows)
 
 
 def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:

@@ -219,10 +219,23 @@ def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterat
         SLOT: pa.array([slot for slot in range(copies) for _ in texts], pa.int32()),
         **dict.fromkeys(("hash", "__hash"), pa.repeat(pa.scalar(LEAST_HASH, pa.int64()), number)),
     }
+    yield in_schema(columns, schema, number)
+
+
+def in_schema(columns: Mapping[str, pa.Array], schema: pa.Schema, number: int) -> pa.RecordBatch:
+    """Return a batch of `number` rows with the columns of the schema.
+
+    A column that is not given is null, and a given one that is not in the schema is left out.
+    """
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(number, field.type) for field in schema
     ]
-    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def columns_of(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return name -> column of a batch."""
+    return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
 def split_reports(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +18,9 @@ from tidegate.expressions import Expression, RowUnfit
 from tidegate.formats import INPUT
 from tidegate.kernel.keys import key_hashes
 from tidegate.kernel.repeats import Repeats
-from tidegate.spark.shuffle import REPORT, SLOT
+from tidegate.kernel.rows import mask, places_among
+from tidegate.spark.errors import record_failed
+from tidegate.spark.shuffle import REPORT, SLOT, in_schema
 
 _MOST_ROWS, _MOST_BYTES = 250_000, 32 * 1024 * 1024
 """The rows among which repeated records are sought at once: a sort of many rows costs less per row."""
@@ -59,7 +61,7 @@ class SourceRows:
     shape: Shape
     by_place: bool
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
         value = pa.struct([(name, type_) for name, (_, type_) in self.values.items()])
@@ -103,18 +105,14 @@ class SourceRows:
             "hash": self._place_hashes(decoded) if self.by_place else decoded.column("__hash"),
             "key": key if usable.false_count == 0 else pc.if_else(usable, key, None),
             "source": decoded.column("__chain"),
-            "passes": None if passes is None else pc.or_(passes, tombstone),
             "value": value,
         }
-        number = decoded.num_rows
+        if passes is not None:
+            columns["passes"] = pc.or_(passes, tombstone)
         for name in ("topic", "partition", "offset", "turn", "part", "timestamp", "time", "input"):
             if f"__{name}" in decoded.schema.names:
                 columns[name] = decoded.column(f"__{name}")
-        arrays = [
-            columns[field.name] if field.name in columns else pa.nulls(number, field.type)
-            for field in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return in_schema(columns, self.schema, decoded.num_rows)
 
     def _computed(
         self, decoded: pa.RecordBatch, valued: pa.BooleanArray
@@ -133,7 +131,7 @@ class SourceRows:
         passes = pc.fill_null(conditions[""], False) if conditions else None
         if whole:
             return value, passes
-        places = pc.if_else(valued, pa.array(np.cumsum(valued.to_numpy(zero_copy_only=False)) - 1), None)
+        places = places_among(mask(valued))
         return value.take(places), None if passes is None else pc.fill_null(passes.take(places), False)
 
     def _place_hashes(self, decoded: pa.RecordBatch) -> pa.Int64Array:
@@ -187,11 +185,5 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _failed(rows: pa.RecordBatch, unfit: RowUnfit) -> RecordFailed:
-    topic, partition, offset = (
-        rows.column(f"__{name}")[unfit.row].as_py() for name in ("topic", "partition", "offset")
-    )
-    return RecordFailed(
-        f"{unfit.what} (the record {topic}[{partition}] offset {offset})",
-        f"{unfit.fix} To see the record: kafka-console-consumer.sh --topic {topic} --partition {partition} "
-        f"--offset {offset} --max-messages 1.",
-    )
+    place = (rows.column(f"__{name}")[unfit.row].as_py() for name in ("topic", "partition", "offset"))
+    return record_failed(unfit.what, unfit.fix, *place)
