@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
 from benchmarks.spark_cluster import cluster
 
 from tests.conftest import REPOSITORY
+from tests.install.built import build
 from tests.secured import SecuredBroker, with_all_secrets
 from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
@@ -177,26 +177,12 @@ def submitted(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) 
 
 def python_with_wheel(folder: Path) -> Path:
     """An interpreter that has tidegate as its wheel, and the packages that it needs from here."""
-    source, wheels = folder / "source", folder / "wheels"
-    copytree(REPOSITORY / "include", source / "include")
-    (source / "pyproject.toml").write_bytes((REPOSITORY / "pyproject.toml").read_bytes())
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-        str(wheels),
-        str(source),
-    ]
-    subprocess.run([*pip, *build], check=True)
     home = folder / "python"
     venv.create(home, symlinks=True)
     (site,) = home.glob("lib/python*/site-packages")
-    (wheel,) = wheels.glob("tidegate-*.whl")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     subprocess.run(
-        [*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True
+        [*pip, "--no-deps", "--no-index", "--target", str(site), str(build(folder).wheel)], check=True
     )
     (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
     return home / "bin" / "python"

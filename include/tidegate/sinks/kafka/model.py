@@ -211,7 +211,7 @@ def _arrow(type_: Type | None) -> pa.DataType:
 class KafkaSink(SinkModel):
     """A sink that sends emissions to a Kafka topic."""
 
-    examples: ClassVar = {
+    examples: ClassVar[Mapping[str, str]] = {
         "topic": "topic: availability",
         "connection": "connection: reports",
         "format": "format: avro",

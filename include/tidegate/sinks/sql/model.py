@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -76,7 +77,7 @@ class SqlSink(SinkModel):
     for a `connection`.
     """
 
-    examples: ClassVar = {
+    examples: ClassVar[Mapping[str, str]] = {
         "table": "table: availability",
         "connection": "connection: reports",
         "mode": "mode: append",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -53,7 +54,7 @@ class TableSink(SinkModel):
     default place.
     """
 
-    examples: ClassVar = {"path": "path: availability"}
+    examples: ClassVar[Mapping[str, str]] = {"path": "path: availability"}
     publisher = "tidegate.sinks.table.sink"
     target_field = "path"
 
