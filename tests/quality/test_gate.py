@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings, suite_of
+from tests.quality.suite_for_tests import (
+    NEGATIVE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    audit_of,
+    findings,
+    rows_of,
+    suite_of,
+)
 from tidegate.quality import gate
+from tidegate.quality.measure import Frame
 from tidegate.quality.pages import _view
+from tidegate.quality.splitting import Parts
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict, verdict_table
 
@@ -184,6 +197,70 @@ def test_user_module_expectation_is_evaluated_as_declared(
         "evaluated as a whole, of its own columns",
     ]
     assert [(result.unexpected, result.failing[0]["key"]) for result in results] == [(1, "b")] * 2
+
+
+def test_expectation_without_metrics_sees_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_looks.py").write_text(
+        "from great_expectations.expectations.expectation import BatchExpectation\n"
+        "class ExpectFiftyRows(BatchExpectation):\n"
+        "    metric_dependencies = ()\n"
+        "    def _validate(self, metrics, runtime_configuration=None, execution_engine=None):\n"
+        "        rows = execution_engine.get_domain_records({})\n"
+        "        return {'success': list(rows.columns) == ['key', 'quantity'] and len(rows) == 50}\n"
+    )
+    audit = replace(audit_of(tmp_path, LEVELS, ("expect_fifty_rows", {})), modules=("shop_looks",))
+    for part_rows in (1000, 7):
+        assert gate.check(audit, part_rows).passed
+
+
+KEYS = pa.table({"key": [f"k{n}" for n in range(100)], "quantity": [*range(99), None]})
+SPLIT = [
+    ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 10}),
+    ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 5, "strict_min": True}),
+    ("expect_column_pair_values_to_be_equal", {"column_A": "quantity", "column_B": "quantity"}),
+    ("expect_column_max_to_be_between", {"column": "quantity", "max_value": 98}),
+    ("expect_column_values_to_be_unique", {"column": "key"}),
+    ("expect_column_unique_value_count_to_be_between", {"column": "key", "min_value": 100}),
+    ("expect_table_row_count_to_equal", {"value": 100}),
+]
+
+
+def test_memory_holds_the_rows_of_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, tables = Frame.load, list[weakref.ref[Any]]()
+
+    def loaded(frame: Frame, rows: pd.DataFrame) -> None:
+        load(frame, rows)
+        in_memory = [len(table) for reference in tables if (table := reference()) is not None]
+        assert sum(in_memory, len(rows)) <= 2 * 20  # hashes spread values unevenly
+        tables.append(weakref.ref(rows))
+
+    monkeypatch.setattr(Frame, "load", loaded)
+    audit = replace(audit_of(tmp_path, KEYS, *SPLIT), rows=rows_of(tmp_path, KEYS, group_rows=10))
+    gc.disable()  # a table in a cycle of objects would stay
+    try:
+        results = gate.check(audit, part_rows=10).expectations
+    finally:
+        gc.enable()
+    assert [result.passed for result in results] == [False, False, *[True] * 5]
+    assert len(tables) >= 20  # ten parts, and ten by value
+
+
+def test_rows_that_are_as_expected_need_no_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 0})
+    audit = audit_of(tmp_path, KEYS, expected, ("expect_table_row_count_to_equal", {"value": 100}))
+    monkeypatch.setattr(Frame, "measure", lambda *_: pytest.fail("Great Expectations was asked"))
+    for part_rows in (1000, 7):
+        assert gate.check(audit, part_rows).passed
+
+
+def test_more_parts_than_files_keep_equal_values_together(tmp_path: Path) -> None:
+    rows = pa.table({"key": [f"k{n % 400}" for n in range(800)]})
+    tables = list(Parts(rows_of(tmp_path, rows), 1).by_value(["key"], ["key"]))
+    assert len(tables) == 256
+    keys = [key for table in tables for key in sorted(set(table["key"]))]
+    assert sorted(keys) == sorted(set(rows["key"].to_pylist()))
+    assert sum(map(len, tables)) == 800
 
 
 def test_frequent_value_is_counted_without_holding_rows(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ class RowExpectation:
         return f"{self.type}({', '.join(self.columns)})"
 
     @cached_property
-    def _test(self) -> Test:
+    def test(self) -> Test:
+        """The test of values that are not missing."""
         return TESTS[self.type](self.options)
 
     @property
@@ -85,7 +86,7 @@ class RowExpectation:
         absent = [*map(missing, values)].count(True)
         if absent == len(values) or (absent and self.options.get("ignore_row_if") == EITHER_MISSING):
             return True
-        return not absent and self._test(*values)
+        return not absent and self.test(*values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # pickle only the settings: the compiled lambdas cannot be pickled

@@ -88,6 +88,18 @@ def with_column_types(
     return replace(expectation, options=options, leaves=tuple(tree for tree, _ in filter(None, columns)))
 
 
+def exact_expectation(type_: str, kwargs: Mapping[str, Any], columns: ColumnTypes) -> RowExpectation | None:
+    """Return the expectation for rows with these columns; None if tidegate cannot evaluate it exactly as
+    Great Expectations does. `mostly` makes no difference: it is about the share of rows that break it.
+    """
+    written = {name: value for name, value in kwargs.items() if name != "mostly"}
+    try:
+        expectation = _row_expectation({"type": type_, "kwargs": written})
+    except _Unsupported:
+        return None
+    return with_column_types(expectation, columns, {}, windowed=False)
+
+
 # as it is written
 
 

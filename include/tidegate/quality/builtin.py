@@ -27,6 +27,7 @@ class BuiltinExpectation(BatchExpectation, ABC):  # type: ignore[misc, valid-typ
     """
 
     metric_dependencies: ClassVar[tuple[str, ...]] = ()
+    split: ClassVar[str] = "rows"
     promise: ClassVar[str] = ""
 
     @abstractmethod

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
@@ -148,33 +149,36 @@ def evaluate(
     # a stage without windows has columns of type null, which say nothing about the row
     shown = [name for name in (KEY, *WINDOW) if name in rows.schema.names and not _is_null(rows, name)]
     values = {**suite.parameters, **parameters}
-    # By the manifest's numbers of rows, so nothing is read to find out.
-    fits_in_memory = parts.number <= part_rows
-    typed = parts.whole() if fits_in_memory else parts.empty()
-    measurements = [Measurement(spec, values, shown, typed) for spec in suite.expectations]
-    if fits_in_memory:
-        return _evaluated_at_once(measurements, Frame(typed), parts)
-    return _evaluated_in_parts(measurements, parts, shown)
+    measurements = [Measurement(spec, values, shown, parts) for spec in suite.expectations]
+    results = _in_one_pass([m for m in measurements if _is_in_first_pass(m, parts)], parts)
+    by_value: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
+    for measurement in measurements:
+        if id(measurement) not in results and measurement.split is Split.VALUES and measurement.is_evaluated:
+            # Rows are distributed by these columns: expectations on the same ones share that pass.
+            by_value[measurement.spec.columns].append(measurement)
+    for columns, group in by_value.items():
+        results |= _by_value(columns, group, parts, shown)
+    for measurement in measurements:
+        if id(measurement) not in results:
+            results[id(measurement)] = _whole(measurement, parts, shown)
+    return [
+        Evaluation(
+            measurement,
+            results[id(measurement)],
+            "" if parts.is_one else f"evaluated {measurement.split.value}",
+        )
+        for measurement in measurements
+    ]
 
 
 def _is_null(rows: AuditedRows, name: str) -> bool:
     return bool(pa.types.is_null(rows.schema.field(name).type))
 
 
-def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts: Parts) -> list[Evaluation]:
-    by_number = {
-        measurement.spec.number: measurement for measurement in measurements if measurement.is_evaluated
-    }
-    separate = [measurement for measurement in by_number.values() if _makes_doubles(measurement, parts)]
-    frame.measure([measurement for measurement in by_number.values() if measurement not in separate])
-    # one frame for all the others: a metric that several expectations use is computed once
-    frames = dict.fromkeys(measurements, frame)
-    for measurement in separate:
-        frames[measurement] = Frame(parts.whole(measurement.columns, decimals_as_floats=True))
-        frames[measurement].measure([measurement])
-    return [
-        Evaluation(measurement, measurement.result(frames[measurement]), "") for measurement in measurements
-    ]
+def _is_in_first_pass(measurement: Measurement, parts: Parts) -> bool:
+    # if all rows are one part, that part is the whole for every expectation
+    is_whole = parts.is_one and not _makes_doubles(measurement, parts)
+    return measurement.is_evaluated and (is_whole or measurement.split is Split.ROWS)
 
 
 def _makes_doubles(measurement: Measurement, parts: Parts) -> bool:
@@ -189,36 +193,24 @@ def _makes_doubles(measurement: Measurement, parts: Parts) -> bool:
     )
 
 
-def _evaluated_in_parts(
-    measurements: Sequence[Measurement], parts: Parts, shown: Sequence[str]
-) -> list[Evaluation]:
-    last = Frame(parts.empty())
-    # first all expectations that need only counts per row: they share one pass over the rows
-    by_row = [
-        measurement
-        for measurement in measurements
-        if measurement.split is Split.ROWS and measurement.is_evaluated
-    ]
-    if by_row:
-        for rows in parts.split(_columns_of(by_row)):
-            last = Frame(rows)
-            last.measure([measurement for measurement in by_row if measurement.is_evaluated])
-    results = {id(measurement): measurement.result(last) for measurement in by_row}
-    del last  # free its rows before the next passes
-    by_value: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
-    for measurement in measurements:
-        if measurement.split is Split.VALUES and measurement.is_evaluated:
-            # Rows are distributed by these columns: expectations on the same ones share that pass.
-            by_value[measurement.spec.columns].append(measurement)
-    for columns, group in by_value.items():
-        results |= _by_value(columns, group, parts, shown)
-    for measurement in measurements:
-        if id(measurement) not in results:
-            results[id(measurement)] = _whole(measurement, parts, shown)
-    return [
-        Evaluation(measurement, results[id(measurement)], f"evaluated {measurement.split.value}")
-        for measurement in measurements
-    ]
+def _in_one_pass(measurements: Sequence[Measurement], parts: Parts) -> dict[int, Any]:
+    """Evaluate expectations in one pass; rows become frames only where their rules are not enough."""
+    frame = Frame(parts.untyped)
+    # if all rows are one part, the frame that tells the types has them
+    read = [m for m in measurements if m.needs_rows and (m.rule is not None or not parts.is_one)]
+    for rows in parts.split(_columns_of(read)) if any(m.needs_rows for m in measurements) else ():
+        left = [m for m in measurements if m.needs_rows and not m.add_by_rule(rows)]
+        if left:
+            # one frame for all of them: a metric that several expectations use is computed once
+            frame.load(_rows_for(left, rows, parts))
+            frame.measure(left)
+    return {id(measurement): measurement.result(frame) for measurement in measurements}
+
+
+def _rows_for(measurements: Sequence[Measurement], rows: pa.Table, parts: Parts) -> pd.DataFrame:
+    if parts.is_one:
+        return parts.typed
+    return parts.frame(rows.select(parts.existing(_columns_of(measurements))))
 
 
 def _columns_of(measurements: Sequence[Measurement]) -> list[str] | None:
@@ -227,19 +219,19 @@ def _columns_of(measurements: Sequence[Measurement]) -> list[str] | None:
         if measurement.columns is None:
             return None
         columns |= dict.fromkeys(measurement.columns)
-    return list(columns)
+    return list(columns) or None  # a table without columns has no number of rows
 
 
 def _by_value(
     columns: Sequence[str], group: Sequence[Measurement], parts: Parts, shown: Sequence[str]
 ) -> dict[int, Any]:
-    frame = Frame(parts.empty())
+    frame = Frame(parts.typed)
     if parts.existing(columns) != list(columns):
         frame.measure(group)  # Great Expectations reports which column is missing
         return {id(measurement): measurement.result(frame) for measurement in group}
     try:
         for rows in parts.by_value(parts.existing(_columns_of(group)), columns):
-            frame = Frame(rows)
+            frame.load(rows)
             for measurement in group:
                 measurement.show([name for name in shown if name in rows.columns])
             frame.measure([measurement for measurement in group if measurement.is_evaluated])
@@ -255,7 +247,7 @@ def _whole(measurement: Measurement, parts: Parts, shown: Sequence[str]) -> Any:
     The columns that identify failing rows are read afterwards, by the rows' positions, to save memory.
     """
     if not measurement.is_evaluated:
-        return measurement.result(Frame(parts.empty()))
+        return measurement.result(Frame(parts.untyped))
     measurement.show(())
     frame = Frame(parts.whole(measurement.columns, _makes_doubles(measurement, parts)))
     frame.measure([measurement])

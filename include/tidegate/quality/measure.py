@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
 from tidegate.quality.expectations import (
@@ -18,7 +19,8 @@ from tidegate.quality.expectations import (
     ValidationGraph,
     build_suite_parameters,
 )
-from tidegate.quality.splitting import Aggregate, Split, aggregate, joined, split_of
+from tidegate.quality.rules import RowRule
+from tidegate.quality.splitting import SAMPLES, Aggregate, Parts, Split, aggregate, joined, split_of
 from tidegate.quality.suite import ExpectationSpec
 from tidegate.quality.verdict import MOST_FAILING_ROWS
 
@@ -39,21 +41,22 @@ class Measurement:
 
     Example::
 
-        measurement = Measurement(spec, parameters, ["key"], typed)
-        for frame in frames:
+        measurement = Measurement(spec, parameters, ["key"], parts)
+        for rows in tables:
+            frame.load(rows)
             frame.measure([measurement])
         measurement.result(frame).success
     """
 
     def __init__(
-        self, spec: ExpectationSpec, parameters: Mapping[str, Any], shown: Sequence[str], typed: pd.DataFrame
+        self, spec: ExpectationSpec, parameters: Mapping[str, Any], shown: Sequence[str], parts: Parts
     ) -> None:
         """Prepare the expectation; a failure is stored in `error`.
 
         Args:
             parameters: name -> value, for `$PARAMETER` in the expectation.
             shown: The columns that identify a failing row.
-            typed: A table whose columns have the types of all parts.
+            parts: The rows.
         """
         self.spec = spec
         self.error: str | None = None
@@ -62,19 +65,22 @@ class Measurement:
         """The reason why the expectation is skipped and counts as met; empty if it is evaluated."""
         self.is_readable = False
         """Whether the expectation's class accepts the arguments of the suite."""
+        self.rule: RowRule | None = None
+        """The rule that needs no pandas; None if Great Expectations has to compute the metrics."""
         self._shown = list(shown)
+        self._metrics: dict[str, Any] = {}
         self._partial: dict[str, Any] = {}
         self.configuration = ExpectationConfiguration(
             type=spec.type, kwargs=dict(spec.kwargs), meta=dict(spec.meta), severity=spec.severity.value
         )
         try:
-            self._prepare(parameters, typed)
+            self._prepare(parameters, parts)
         except (
             Exception
         ) as error:  # its class can raise anything; an expectation that cannot be evaluated fails
             self.error = _words(error)
 
-    def _prepare(self, parameters: Mapping[str, Any], typed: pd.DataFrame) -> None:
+    def _prepare(self, parameters: Mapping[str, Any], parts: Parts) -> None:
         if missing := _of_batches_before(self.spec) - parameters.keys():
             self.skipped = f"not evaluated: no earlier batch has {', '.join(sorted(missing))}"
             return
@@ -84,14 +90,21 @@ class Measurement:
         )
         self._expectation = self.configuration.to_domain_obj()
         self.is_readable = True
-        # The metrics depend on the types of columns, and not on rows: an empty table is enough.
-        self._metrics = self._dependencies(_engine(typed))
+        # a module of the user's may have a class of its own with this name
+        if type(self._expectation).__module__.startswith("great_expectations."):
+            self.rule = RowRule.from_suite(self.spec.type, kwargs, parts.rows.schema)
+        # The metrics depend on the types of columns, and not on rows: an empty table is enough. Those of a
+        # rule depend on neither, so no pass over the rows has to find the types that pandas needs.
+        self._engine = Frame(parts.untyped if self.rule is not None else parts.typed).engine
+        self._find_metrics()
         declared = getattr(type(self._expectation), "split", None)
         self.split = Split[declared.upper()] if isinstance(declared, str) else split_of(self._metrics)
 
     def show(self, columns: Sequence[str]) -> None:
         """Identify failing rows by these columns from now on; an empty list identifies them by position."""
-        self._shown = list(columns)
+        if self._shown != list(columns):
+            self._shown = list(columns)
+            self._find_metrics()
 
     @property
     def runtime(self) -> dict[str, Any]:
@@ -113,6 +126,8 @@ class Measurement:
         kwargs = self.configuration.kwargs
         if kwargs.get("row_condition") or any(name.startswith(_NEEDS_ALL_COLUMNS) for name in self._metrics):
             return None
+        if not self._metrics and not self.spec.columns:
+            return None
         # aggregates have no failing rows to identify
         counts_rows = any(aggregate(name) is None for name in self._metrics)
         return tuple(dict.fromkeys((*self.spec.columns, *(self._shown if counts_rows else ()))))
@@ -123,22 +138,39 @@ class Measurement:
         return self.error is None and not self.skipped
 
     @property
+    def needs_rows(self) -> bool:
+        """Whether it is evaluated on rows. The built-in expectations read files by themselves."""
+        return self.is_evaluated and (bool(self._metrics) or self.split is Split.WHOLE)
+
+    @property
     def computes_with_doubles(self) -> bool:
         """Whether all of its metrics convert decimals to doubles."""
         return bool(self._metrics) and self._metrics.keys() <= _COMPUTED_WITH_DOUBLES
 
-    def requested_metrics(self, engine: Any) -> dict[str, Any]:
-        """Return the metrics that Great Expectations has to compute of a part: name -> configuration."""
-        metrics = self._dependencies(engine)
-        return {name: metric for name, metric in metrics.items() if aggregate(name) is None}
+    @property
+    def requested_metrics(self) -> dict[str, Any]:
+        """The metrics that Great Expectations has to compute of a part: name -> configuration."""
+        return {name: metric for name, metric in self._metrics.items() if aggregate(name) is None}
 
     def aggregates(self, engine: Any) -> dict[str, Any]:
         """Return the metrics of a part that tidegate computes: name -> the result of `Aggregate.compute`.
 
         Raises SettingsInvalid if the part lacks the column.
         """
-        rules = {name: aggregate(name) for name in self._dependencies(engine)}
+        rules = {name: aggregate(name) for name in self._metrics}
         return {name: self._aggregate_of(rule, engine) for name, rule in rules.items() if rule is not None}
+
+    def add_by_rule(self, rows: pa.Table) -> bool:
+        """Add the metrics of a part by the expectation's rule. Return whether that is possible: if not, the
+        part has to become a `Frame`.
+        """
+        shown: Sequence[Any] = next(
+            (value for name, value in self._partial.items() if name.endswith(SAMPLES)), []
+        )
+        has_enough = len(shown) >= MOST_FAILING_ROWS
+        metrics = self.rule and self.rule.metrics(self._metrics, rows, with_samples=not has_enough)
+        self.add(metrics or {})
+        return metrics is not None
 
     def add(self, partials: Mapping[str, Any]) -> None:
         """Join the metrics of one more part: name -> value."""
@@ -152,14 +184,16 @@ class Measurement:
             )
 
     def result(self, frame: Frame) -> ExpectationValidationResult:
-        """Return Great Expectations' verdict over all parts that were added. `frame`: any part."""
+        """Return Great Expectations' verdict over all parts that were added. `frame`: the last part, for
+        expectations of users that have no metrics, and look at rows.
+        """
         if self.skipped:
             return ExpectationValidationResult(
                 success=True, expectation_config=self.configuration, result={"observed_value": self.skipped}
             )
         if self.error is None:
             try:
-                return self._result(frame)
+                return self._result(frame.engine)
             except Exception as error:  # the class can raise anything here, too
                 self.error = _words(error)
         information = {"raised_exception": True, "exception_message": self.error, "exception_traceback": ""}
@@ -167,22 +201,22 @@ class Measurement:
             success=False, expectation_config=self.configuration, result={}, exception_info=information
         )
 
-    def _result(self, frame: Frame) -> ExpectationValidationResult:
+    def _result(self, engine: Any) -> ExpectationValidationResult:
         metrics = {}
-        for name, configuration in self._dependencies(frame.engine).items():
+        for name, configuration in self._metrics.items():
             rule = aggregate(name)
             partial = self._partial[name]
             metrics[configuration.id] = partial if rule is None else rule.value(partial)
         return self._expectation.metrics_validate(
-            metrics=metrics, runtime_configuration=self.runtime, execution_engine=frame.engine
+            metrics=metrics, runtime_configuration=self.runtime, execution_engine=engine
         )
 
-    def _dependencies(self, engine: Any) -> dict[str, Any]:
+    def _find_metrics(self) -> None:
+        # once, and not for each part: the library builds and hashes a model for each metric
         dependencies = self._expectation.get_validation_dependencies(
-            execution_engine=engine, runtime_configuration=self.runtime
+            execution_engine=self._engine, runtime_configuration=self.runtime
         )
-        metrics: dict[str, Any] = dependencies.metric_configurations
-        return metrics
+        self._metrics = dependencies.metric_configurations
 
     def _aggregate_of(self, rule: Aggregate, engine: Any) -> Any:
         kwargs = self.configuration.kwargs
@@ -204,19 +238,27 @@ def _of_batches_before(spec: ExpectationSpec) -> set[str]:
 
 
 class Frame:
-    """A table in memory, in the engine of Great Expectations."""
+    """A table in memory, in the engine of Great Expectations, which holds no table and no metric before it.
+
+    An engine for each table would stay in memory, with its table, until Python searches for cycles.
+    """
 
     def __init__(self, rows: pd.DataFrame) -> None:
-        self.engine = _engine(rows)
+        self.engine = PandasExecutionEngine(caching=False)
+        self.load(rows)
+
+    def load(self, rows: pd.DataFrame) -> None:
+        """Put another table in the place of the one before."""
+        self.engine.load_batch_data("part", rows)
 
     def measure(self, measurements: Sequence[Measurement]) -> None:
-        """Add the metrics of this table to each measurement. A metric that several of them need is
+        """Add the metrics of the table to each measurement. A metric that several of them need is
         computed once.
         """
         graphs, requested, aggregated, edges = {}, {}, {}, []
         for measurement in measurements:
             try:
-                requested[measurement] = measurement.requested_metrics(self.engine)
+                requested[measurement] = measurement.requested_metrics
                 # before Great Expectations: to sum decimals, it converts them to doubles in the table itself
                 aggregated[measurement] = measurement.aggregates(self.engine)
                 graph = self._graph(list(requested[measurement].values()), measurement.runtime)
@@ -246,12 +288,6 @@ class Frame:
                 metric_configuration=metric, runtime_configuration=copy.copy(runtime)
             )
         return graph
-
-
-def _engine(rows: pd.DataFrame) -> PandasExecutionEngine:
-    engine = PandasExecutionEngine()
-    engine.load_batch_data("part", rows)
-    return engine
 
 
 def _first_message(failures: Any) -> str:

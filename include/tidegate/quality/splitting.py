@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,14 @@ _ROW_CONDITIONS = frozenset(
 }
 _VALUE_CONDITIONS = frozenset({"column_values.unique", "compound_columns.unique"})
 _SAME_IN_ALL = frozenset({"table.columns", "table.column_count", "table.column_types"})
-_COUNTS = (".unexpected_count", ".filtered_row_count")
-_SAMPLES = (".unexpected_values", ".unexpected_index_list")
-_UNUSED = ".unexpected_index_query"
+COUNTS = (".unexpected_count", ".filtered_row_count")
+SAMPLES = (".unexpected_values", ".unexpected_index_list")
+UNUSED = ".unexpected_index_query"
 _ADDED = "table.row_count"
 PART_ROWS = 100_000
 """The number of rows in memory at a time, approximately."""
+_MOST_FILES = 256
+"""The number of files that are written at once. Systems allow a process 1,024 open files."""
 
 
 class Split(Enum):
@@ -172,9 +175,10 @@ def aggregate(metric: str) -> Aggregate | None:
 
 def split_of(metrics: Iterable[str]) -> Split:
     """Return the finest split that all of these metrics allow."""
-    splits = {_split(metric) for metric in metrics}
+    # An expectation of a user without metrics looks at the rows by itself.
+    splits = {_split(metric) for metric in metrics} or {Split.WHOLE}
     # The coarsest split that one of them needs is the finest that all of them allow.
-    return next((split for split in (Split.WHOLE, Split.VALUES) if split in splits), Split.ROWS)
+    return next(split for split in reversed(Split) if split in splits)
 
 
 def _split(metric: str) -> Split:
@@ -195,7 +199,7 @@ def condition_of(metric: str) -> str | None:
 
         condition_of("column_values.nonnull.unexpected_count")  # "column_values.nonnull"
     """
-    for suffix in (*_COUNTS, *_SAMPLES, _UNUSED):
+    for suffix in (*COUNTS, *SAMPLES, UNUSED):
         if metric.endswith(suffix):
             return metric.removesuffix(suffix)
     return None
@@ -203,9 +207,9 @@ def condition_of(metric: str) -> str | None:
 
 def joined(metric: str, left: Any, right: Any) -> Any:
     """Return the value of a metric that is not an `Aggregate` over two parts together."""
-    if metric == _ADDED or metric.endswith(_COUNTS):
+    if metric == _ADDED or metric.endswith(COUNTS):
         return left + right
-    if metric.endswith(_SAMPLES) and left is not None and right is not None:
+    if metric.endswith(SAMPLES) and left is not None and right is not None:
         return [*left, *right][:MOST_FAILING_ROWS]
     # of `_SAME_IN_ALL`: any part has the value of the whole
     return left
@@ -216,8 +220,9 @@ class Parts:
 
     Example::
 
-        for frame in Parts(rows).split(["key", "quantity"]):
-            ...  # a pandas DataFrame of about 100,000 rows
+        parts = Parts(rows)
+        for table in parts.split(["key", "quantity"]):
+            parts.frame(table)  # a pandas DataFrame of about 100,000 rows
     """
 
     def __init__(self, rows: AuditedRows, most: int = PART_ROWS) -> None:
@@ -226,12 +231,24 @@ class Parts:
         self.number = rows.most_rows
         self._nullable: dict[str, bool] = {}
 
-    def empty(self) -> pd.DataFrame:
-        """Return a DataFrame without rows whose columns have the types that the parts have."""
-        # If all rows are one part, that part has its own types anyway, and no pass is needed.
-        if self.number > self.most:
-            self._find_nulls(self.rows.schema.names)
-        return self._frame(self.rows.schema.empty_table())
+    @property
+    def is_one(self) -> bool:
+        """Whether all rows are one part; nothing is read to find out."""
+        return self.number <= self.most
+
+    @cached_property
+    def untyped(self) -> pd.DataFrame:
+        """A table without rows, whose columns may have other types than in the parts."""
+        frame: pd.DataFrame = self.rows.schema.empty_table().to_pandas()
+        return frame
+
+    @cached_property
+    def typed(self) -> pd.DataFrame:
+        """A table whose columns have the types that they have in the parts.
+
+        It has all rows if they are one part, else none.
+        """
+        return self.whole() if self.is_one else self.frame(self.rows.schema.empty_table())
 
     def existing(self, columns: Sequence[str] | None) -> list[str]:
         """Return the columns that exist among `columns`; None returns all columns."""
@@ -245,24 +262,18 @@ class Parts:
             columns: Read only these columns; None reads all.
             decimals_as_floats: Convert decimals to the doubles that Great Expectations computes with.
         """
-        if self.number <= self.most and not decimals_as_floats:
-            return self._frame(self.rows.table(self.existing(columns)))
+        if self.is_one and not decimals_as_floats:
+            return self.frame(self.rows.table(self.existing(columns)))
         names = self.existing(columns)
         frame: pd.DataFrame = pd.DataFrame({name: self._column(name, decimals_as_floats) for name in names})
         return frame
 
-    def split(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        """Yield all rows, in order, in parts. Args: see `whole`."""
-        names = self.existing(columns)
-        self._find_nulls(names)
-        for table in self._tables(names):
-            yield self._frame(table)
-
     def by_value(self, columns: Sequence[str], value_columns: Sequence[str]) -> Iterator[pd.DataFrame]:
         """Yield all rows so that rows with equal values in `value_columns` are in one part.
 
-        The rows are written to temporary files in between. If a few values have most of the rows, a part has
-        many more rows than it should have. Such a part contains only `value_columns`, to save memory.
+        The rows are written to temporary files in between. If a few values have most of the rows, or there
+        are very many rows, a part has more rows than it should have. Such a part contains only
+        `value_columns`, to save memory.
 
         Args:
             columns: The columns of the parts.
@@ -270,15 +281,14 @@ class Parts:
 
         Raises TypeError if a value cannot be hashed, such as a list.
         """
-        self._find_nulls(columns)
-        parts = max(1, -(-self.number // self.most))
+        parts = min(max(1, -(-self.number // self.most)), _MOST_FILES)
         schema = pa.schema([self.rows.schema.field(name) for name in columns])
         with tempfile.TemporaryDirectory(prefix="tidegate-quality-") as folder, ExitStack() as open_files:
             paths = [Path(folder, f"{part}.arrow") for part in range(parts)]
             writers = [open_files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
-            for table in self._tables(columns):
+            for table in self.split(columns):
                 # Equal values have equal hashes, so they meet in one part, whichever row group they are in.
-                places = pa.array(_hashes(self._frame(table.select(list(value_columns)))) % parts)
+                places = pa.array(_hashes(self.frame(table.select(list(value_columns)))) % parts)
                 for part, writer in enumerate(writers):
                     rows = table.filter(pc.equal(places, part))
                     writer.write_table(rows)
@@ -288,7 +298,7 @@ class Parts:
                 with pa.OSFile(str(path)) as file:
                     table = pa.ipc.open_file(file).read_all()
                 is_large = table.num_rows > 2 * self.most
-                yield self._frame(table.select(list(value_columns)) if is_large else table)
+                yield self.frame(table.select(list(value_columns)) if is_large else table)
 
     def at(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, object]]:
         """Return some columns of the rows at these positions, counted from 0 over all files."""
@@ -301,25 +311,31 @@ class Parts:
             first += table.num_rows
         return [rows[position] for position in positions if position in rows]
 
-    def _tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield row groups joined until they have enough rows."""
-        gathered: list[pa.Table] = []
-        for table in self.rows.parts(columns):
-            gathered.append(table)
-            if sum(part.num_rows for part in gathered) >= self.most:
-                yield pa.concat_tables(gathered)
-                gathered = []
+    def split(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Yield all rows, in order, in parts: row groups are joined or cut until they have enough rows.
+
+        Args:
+            columns: Read only these columns; None reads all.
+        """
+        names = self.existing(columns)
+        # without rows, there is one part that says which columns there are
+        gathered = [pa.schema([self.rows.schema.field(name) for name in names]).empty_table()]
+        for table in self.rows.parts(names):
+            for first in range(0, table.num_rows, self.most):
+                gathered.append(table.slice(first, self.most))
+                if sum(part.num_rows for part in gathered) >= self.most:
+                    yield pa.concat_tables(gathered)
+                    gathered = []
         if gathered:
             yield pa.concat_tables(gathered)
 
     def _column(self, name: str, decimals_as_floats: bool) -> pd.Series[Any]:
-        self._find_nulls([name])
         as_floats = decimals_as_floats and pa.types.is_decimal(self.rows.schema.field(name).type)
         parts = []
-        for table in self._tables([name]):
-            part = self._frame(table)[name]
+        for table in self.split([name]):
+            part = self.frame(table)[name]
             parts.append(part.astype(np.float64) if as_floats else part)
-        return pd.concat(parts, ignore_index=True) if parts else self.empty()[name]
+        return pd.concat(parts, ignore_index=True) if parts else self.untyped[name]
 
     def _find_nulls(self, columns: Sequence[str]) -> None:
         names = [
@@ -335,7 +351,10 @@ class Parts:
                 nulls[name] += table[name].null_count
         self._nullable |= {name: number > 0 for name, number in nulls.items()}
 
-    def _frame(self, table: pa.Table) -> pd.DataFrame:
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """Return a part as a DataFrame, in the types that it would have beside all other parts."""
+        if not self.is_one:
+            self._find_nulls(table.column_names)
         frame: pd.DataFrame = table.to_pandas()
         for name in table.column_names:
             # The part has no null, but the whole has: pandas would give this part another type.
