@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,8 @@ def _same_as_neighbour(rows: pa.Table, emit: kernel.Emit) -> pa.BooleanArray:
         # Between two rows with different numbers an emission is in quarantine, so they are no neighbours.
         candidate[1:] &= np.diff(lacking) == 0
         places = np.flatnonzero(candidate)
-        old, new = rows.take(pa.array(places - 1)), rows.take(pa.array(places))
+        compared = rows.select([VALUE, TIMESTAMP])
+        old, new = compared.take(pa.array(places - 1)), compared.take(pa.array(places))
         same[places] = _are_same(emit, _outputs(old), _outputs(new))
     return pa.array(same)
 
@@ -156,7 +158,7 @@ def _same_as_state(firsts: pa.Table, emit: kernel.Emit, before: StateBefore) -> 
         timestamps = old["timestamp"]
         if "emitted_timestamp" in old.column_names:
             timestamps = pc.coalesce(old["emitted_timestamp"], timestamps)
-        last = _Outputs(old["emitted"].combine_chunks(), timestamps.to_pylist())
+        last = _Outputs(old["emitted"].combine_chunks(), timestamps)
         same = _are_same(emit, last, _outputs(new))
     keys: list[str | None] = new.filter(pa.array(same))[KEY].to_pylist()
     return keys
@@ -180,10 +182,15 @@ def _pairs(state: pa.Table, firsts: pa.Table) -> tuple[pa.Table, pa.Table]:
 class _Outputs:
     """Values of emissions, in the form that `Emit.compare` reads; an output is the number of a row."""
 
-    def __init__(self, structs: pa.StructArray, timestamps: list[int]) -> None:
+    def __init__(self, structs: pa.StructArray, timestamps: pa.ChunkedArray | None = None) -> None:
         self.structs = structs
-        self.timestamps = timestamps
-        self.is_valid = structs.is_valid().to_pylist()
+        self.is_valid: Mask = structs.is_valid().to_numpy(zero_copy_only=False)
+        self._timestamps = timestamps
+
+    @cached_property
+    def timestamps(self) -> list[int]:
+        """The timestamps of the emissions. An exact comparison does not need them."""
+        return [] if self._timestamps is None else self._timestamps.to_pylist()
 
     def field(self, name: str) -> Callable[[int], Any]:
         """Return a function that reads one column of an output."""
@@ -197,7 +204,7 @@ class _Outputs:
 
 def _outputs(rows: pa.Table) -> _Outputs:
     values = rows[VALUE].combine_chunks()
-    return _Outputs(values, rows[TIMESTAMP].to_pylist())
+    return _Outputs(values, rows[TIMESTAMP])
 
 
 def _are_same(emit: kernel.Emit, old: _Outputs, new: _Outputs) -> Mask:
@@ -205,9 +212,8 @@ def _are_same(emit: kernel.Emit, old: _Outputs, new: _Outputs) -> Mask:
 
     Values are not compared if a compared column is missing in one of them, or has another type.
     """
-    valid, new_valid = np.array(old.is_valid, np.bool_), np.array(new.is_valid, np.bool_)
-    same = ~valid & ~new_valid
-    both = np.flatnonzero(valid & new_valid)
+    same: Mask = ~old.is_valid & ~new.is_valid
+    both = np.flatnonzero(old.is_valid & new.is_valid)
     if not len(both) or not _is_comparable(emit, old.structs.type, new.structs.type):
         return same
     places = pa.array(both)
@@ -215,10 +221,7 @@ def _are_same(emit: kernel.Emit, old: _Outputs, new: _Outputs) -> Mask:
         pair = old.structs.take(places), new.structs.take(places)
         same[both] = ~any_differs(*pair, emit.compared).to_numpy(zero_copy_only=False)
         return same
-    joined = _Outputs(
-        pa.concat_arrays([old.structs.take(places), new.structs.take(places)]),
-        [],
-    )
+    joined = _Outputs(pa.concat_arrays([old.structs.take(places), new.structs.take(places)]))
     test = emit.compare(joined)  # type: ignore[arg-type]  # it reads columns only
     assert test is not None, "`on: change` compares"
     count = len(both)
