@@ -1,4 +1,5 @@
-"""One outbox into Kafka, exactly once, beside the same client without transactions and progress.
+"""One outbox into Kafka, exactly once, by one process and by two Spark tasks, beside the same client without
+transactions and progress.
 
 `python -m benchmarks.publication --help`
 """
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import click
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.place import create_topics, temporary_home
@@ -25,13 +28,15 @@ from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import message_columns, messages_of
 from tidegate.kafka.producer import BATCH_BYTES
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Plan, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
+from tidegate.spark.publication import send_shards
+from tidegate.spark.session import OwnSession
 from tidegate.storage import Store
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter
 from tidegate.yaml.load import parse_pipeline
@@ -39,7 +44,9 @@ from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.topics import committed_records
 
 OURS, WITH_HEADERS, PEER = "tidegate", "tidegate, `headers: true`", "plain"
+IN_SHARDS = "tidegate, by two Spark tasks"
 _PER_KEY = 4
+_SHARDS = 2
 _PIPELINE = """\
 pipeline: published
 source: {topics: [stock], format: json, columns: "id bigint, n int", key: [id]}
@@ -75,7 +82,13 @@ class Result:
         return [ours / theirs for ours, theirs in pairs]
 
 
-def measure(records: int, partitions: int, repeat: int, say: Callable[[str], None]) -> Result:
+def measure(
+    records: int,
+    partitions: int,
+    repeat: int,
+    say: Callable[[str], None],
+    spark: SparkSession | None = None,
+) -> Result:
     """Publish the same outbox in turns, each time into a topic of its own. Raises ResultWrong."""
     runs: list[Run] = []
     with temporary_home() as home, KafkaBroker(home) as broker:
@@ -83,8 +96,11 @@ def measure(records: int, partitions: int, repeat: int, say: Callable[[str], Non
         config = KafkaConfig.parse(broker.bootstrap_servers)
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
+        programs = dict(_PROGRAMS)
+        if spark is not None:
+            programs[IN_SHARDS] = partial(_by_spark, spark)
         for number in range(1, repeat + 1):
-            for place, (program, publish) in enumerate(_PROGRAMS.items()):
+            for place, (program, publish) in enumerate(programs.items()):
                 say(f"{program}, round {number} of {repeat}")
                 sink = _sink(config, f"out-{place}-{number}", partitions, program == WITH_HEADERS)
                 seconds = publish(config, sink, outbox)
@@ -98,8 +114,10 @@ def _outbox(home: Path, records: int) -> Outbox:
     each key."""
     numbers = np.arange(records)
     keys = pa.array([f"{number // _PER_KEY:08}" for number in range(records)])
-    numbers = numbers[np.argsort(key_hashes(keys), kind="stable")]
+    hashes = key_hashes(keys)
+    numbers = numbers[np.argsort(hashes, kind="stable")]
     columns = {
+        "hash": hashes.take(pa.array(numbers)),
         "key": keys.take(pa.array(numbers)),
         "ordinal": numbers,
         "payload": [f'{{"n": {number % _PER_KEY}}}' for number in numbers],
@@ -111,12 +129,17 @@ def _outbox(home: Path, records: int) -> Outbox:
     }
     store, pipeline = Store(str(home / "lake")), _pipeline()
     stage = pipeline.stages[0]
-    with RowWriter(store, "outbox.parquet", "outbox", stage.name) as writer:
-        for rows in pa.table(columns).to_batches(max_chunksize=ROW_GROUP_ROWS):
-            writer.write(rows)
-    assert writer.file is not None, "an outbox has rows"
+    table, files = pa.table(columns), []
+    # A file for each task of the computation; the keys of a file are in no other.
+    ends = [records * part // _SHARDS // _PER_KEY * _PER_KEY for part in range(_SHARDS)] + [records]
+    for part, (start, end) in enumerate(pairwise(ends)):
+        with RowWriter(store, f"outbox-{part}.parquet", "outbox", stage.name) as writer:
+            for rows in table.slice(start, end - start).to_batches(max_chunksize=ROW_GROUP_ROWS):
+                writer.write(rows)
+        assert writer.file is not None, "an outbox has rows"
+        files.append(writer.file)
     plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, pipeline.text, pipeline.hash)
-    return Outbox(plan, stage, "measured", records, store, (writer.file,))
+    return Outbox(plan, stage, "measured", records, store, tuple(files))
 
 
 def _pipeline() -> Pipeline:
@@ -133,7 +156,23 @@ def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     began = time.perf_counter()
     publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic, lambda *_: None)
     messages = partial(topic_messages, sink, outbox)
-    publisher.publish(outbox.plan.seq, outbox.attempt, messages, 0, begun=lambda: None)
+    publisher.publish(DecidedBatch(outbox.plan.seq, outbox.attempt, messages), 0, begun=lambda: None)
+    return time.perf_counter() - began
+
+
+def _by_spark(spark: SparkSession, config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
+    """Seconds of the publication in shards, in a session that is open, and whose workers run."""
+    began = time.perf_counter()
+    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic, lambda *_: None)
+    batch = DecidedBatch(
+        outbox.plan.seq,
+        outbox.attempt,
+        partial(topic_messages, sink, outbox),
+        _SHARDS,
+        lambda number: [partial(topic_messages, sink, part) for part in outbox.cut(number)],
+        partial(send_shards, spark, _pipeline()),
+    )
+    publisher.publish(batch, 0, begun=lambda: None)
     return time.perf_counter() - began
 
 
@@ -196,7 +235,11 @@ def as_json(result: Result) -> dict[str, Any]:
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
 def main(records: int, partitions: int, repeat: int, json_wanted: bool) -> None:
     """Measure the publication of an outbox, beside a producer without transactions."""
-    result = measure(records, partitions, repeat, teller())
+    with OwnSession(f"local[{_SHARDS}]", None) as own:
+        session = own.open(records)
+        # Workers start with the first job; a batch has them since it was computed.
+        session.range(0, _SHARDS, numPartitions=_SHARDS).mapInArrow(lambda rows: rows, "id long").collect()
+        result = measure(records, partitions, repeat, teller(), session)
     if json_wanted:
         show_json(as_json(result))
     else:

@@ -122,10 +122,14 @@ class Deployment:
         return _added(own, chosen)
 
 
-def compute_program() -> str:
-    """Return the path of the program that spark-submit runs, wherever tidegate is installed."""
+def spark_program(step: str) -> str:
+    """Return the path of the program that spark-submit runs, wherever tidegate is installed.
+
+    Args:
+        step: `compute` or `publish`.
+    """
     # Located without importing it: the program imports PySpark, and this runs at parse time.
-    spec = find_spec("tidegate_airflow.spark_jobs.compute")
+    spec = find_spec(f"tidegate_airflow.spark_jobs.{step}")
     assert spec is not None, "the program is a part of this package"
     assert spec.origin is not None, "the program is a file"
     return spec.origin

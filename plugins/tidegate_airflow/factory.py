@@ -32,7 +32,7 @@ from tidegate.yaml.load import legible_scheduling, load_defaults, load_pipeline,
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.connections import require_absolute_home
-from tidegate_airflow.deployment import Deployment, compute_program
+from tidegate_airflow.deployment import Deployment, spark_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.notify import PlainCallback
 from tidegate_airflow.operators import (
@@ -44,6 +44,7 @@ from tidegate_airflow.operators import (
     ValidateOperator,
 )
 from tidegate_airflow.runs import ledger_run_id, recall_text
+from tidegate_airflow.submission import submitted_arguments
 from tidegate_airflow.triggers import run_params
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -230,7 +231,13 @@ def _wire(
     committed = StepOperator(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
-    published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
+    published = PublishOperator(
+        task_id="publish",
+        python_callable=_publish,
+        op_kwargs={"submitted": submitted_arguments(spark_options)},
+        outlets=outlets,
+        **batch,
+    )
     # `cover` computes in its own task, so it needs spark-submit's arguments, too.
     again = {"outlets": outlets, **callbacks, **spark_options}
     covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
@@ -238,9 +245,9 @@ def _wire(
 
 
 def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
-    """Return the arguments of spark-submit for step 2."""
+    """Return the arguments of spark-submit's operator."""
     return {
-        "application": compute_program(),
+        "application": spark_program("compute"),
         "application_args": [pipeline.pipeline, str(pipeline.generation), _RUN_ID],
         "name": f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         "driver_memory": settings.spark_memory,
@@ -253,10 +260,10 @@ def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) ->
         return tasks.plan(pipeline_file, context)
 
 
-def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
+def _publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, Any], **context: Any) -> bool:
     """Publish the batch. Return False if it covers the run's interval; `cover` is then skipped."""
     with event_emitted(context, pipeline, generation):
-        tasks.publish(pipeline, generation, run)
+        tasks.publish(pipeline, generation, run, submitted)
     return tasks.has_more_batches(pipeline, generation, context)
 
 

@@ -1,4 +1,5 @@
-"""The operators of a pipeline's DAG. The type of the Spark connection decides, at run time, what computes:
+"""The operators of a pipeline's DAG. The type of the Spark connection decides, at run time, what computes a
+batch, and sends a large one:
 
 `spark`          spark-submit starts a driver for this batch
 `spark_connect`  the task is a client of a Spark Connect server, which keeps a session for each stream, with
@@ -10,7 +11,6 @@ Their links lead from Airflow's pages to tidegate's. Airflow's UI shows tidegate
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -19,23 +19,19 @@ from airflow.configuration import conf
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tidegate.signals import terminate
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
-from tidegate_airflow.connections import own_environment, reschedule, spark_connect_url
-from tidegate_airflow.failures import noted_failure
+from tidegate_airflow.connections import own_environment, spark_connect_url
 from tidegate_airflow.notify import PlainCallback, call, callback_name
+from tidegate_airflow.submission import driver_outcome, submitted_arguments
 
 if TYPE_CHECKING:
     from tidegate.quality.verdict import Verdict
 
 Batch = tuple[str, int, str]
-_NOT_NOTED = (
-    "The Spark driver could not begin with the batch, so the ledger has no cause. The line of this log that "
-    "begins with `tidegate:` says what to correct; a retry does not help."
-)
 
 
 class EndingOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typed
@@ -188,11 +184,7 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
         try:
             return super().execute(context)
         except AirflowException as error:
-            # The driver is another process: its exit code is all that says whether a retry helps.
-            outcome = _outcome_by_exit_code(error, self.batch)
-            if outcome is None:
-                raise
-            raise outcome from error
+            raise driver_outcome(error, self.batch) from error
 
     @property
     def batch(self) -> Batch:
@@ -216,6 +208,7 @@ class BatchOperator(ComputeOperator):
         super().__init__(**options)
         self.pipeline_file = pipeline_file
         self.first = first
+        self.submitted = submitted_arguments(options)
 
     def execute(self, context: Any) -> Any:
         pipeline, generation, _ = self.batch
@@ -238,24 +231,7 @@ class BatchOperator(ComputeOperator):
         super().execute(context)
         tasks.validate(*self.batch, **self.reports(context))
         tasks.commit(*self.batch)
-        return tasks.publish(*self.batch)
-
-
-def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowException | None:
-    """Return the exception that makes Airflow wait or fail, by the exit code of the driver; None: a retry can
-    help.
-    """
-    from tidegate.errors import LeaseHeld, Permanent
-
-    # SparkSubmitHook has the exit code only in the text of its exception.
-    match = re.search(r"Error code is: (\d+)", str(error))
-    code = int(match.group(1)) if match else None
-    if code == LeaseHeld.exit_code:
-        return reschedule()
-    if code == Permanent.exit_code:
-        # An exit code has no message; the driver has noted its error in the ledger.
-        return AirflowFailException(noted_failure(*batch) or _NOT_NOTED)
-    return None
+        return tasks.publish(*self.batch, self.submitted)
 
 
 def root_path() -> str:

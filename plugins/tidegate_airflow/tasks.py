@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,11 +19,10 @@ from tidegate_airflow.connections import (
     run_step,
 )
 from tidegate_airflow.runs import remember_text, run_ahead
+from tidegate_airflow.submission import export_java_options, named_session, publish_in_spark
 from tidegate_airflow.triggers import is_triggered_again, read_request, trigger_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.app import App
     from tidegate.batch import Trigger
     from tidegate.errors import PipelineInvalid
@@ -180,7 +178,6 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
         from tidegate.app import LONG_DONE, App, planned_for
         from tidegate.arrow import keep_pandas_out
         from tidegate.batch import compute_batch
-        from tidegate.spark.session import open_session
 
         # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()
@@ -192,10 +189,9 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
         if (done := app.ledger.attempt(plan.stream, plan.seq)) is not None:
             return _not_again(plan, "computed", done.name)
 
-        def open_named(_: int) -> SparkSession:
-            return open_session(server, name=app.session_name(plan.stream))
-
-        attempt = compute_batch(connected(app, plan.stream), plan, run, open_named)
+        attempt = compute_batch(
+            connected(app, plan.stream), plan, run, lambda _: named_session(app, plan, server)
+        )
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -250,16 +246,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
 
     export_ledger()
     export_connections([planned_pipeline(plan).source.cluster])
-    _export_java_options(plan.span)
-
-
-def _export_java_options(records: int) -> None:
-    """Export the options of the driver's JVM. The user's options come last, so they take precedence."""
-    from tidegate.spark.java import driver_options, submitting_java
-
-    # For a repeated option, the JVM takes the last one.
-    options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options).strip()
+    export_java_options(plan.span)
 
 
 def validate(
@@ -291,18 +278,24 @@ def commit(pipeline: str, generation: int, run: str) -> str:
     return _step("commit_batch", pipeline, generation, run)
 
 
-def publish(pipeline: str, generation: int, run: str) -> str:
-    """Run step 5, and send the batch's metrics as gauges.
+def publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, Any]) -> str:
+    """Run step 5, and send the batch's metrics as gauges. Spark sends a large batch.
 
     Raises AirflowFailException and AirflowRescheduleException as `run_step`.
+
+    Args:
+        submitted: The arguments of spark-submit: see `submitted_arguments`.
     """
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect
-        from tidegate.batch import publish_batch
+        from tidegate.batch import is_sent_in_shards, publish_batch
+        from tidegate.ledger.planned import lacking_sinks
 
         # The ledger has the records that each sink got: if they do not change, an earlier try has published.
         before = app.ledger.publications(plan.stream, plan.seq)
+        if lacking_sinks(app.ledger, plan) and is_sent_in_shards(app, plan):
+            publish_in_spark(app, plan, run, submitted)
         published = publish_batch(app, plan, run)
         metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
         # Deriving the condition takes several queries to the ledger.

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import create_engine, text, update
 
 from tidegate.app import App
@@ -55,6 +56,7 @@ class Committed:
         self.clock_ms: int | None = None  # of plans; None: a second after the other
         self.suffix = "0000000a"  # of the names of attempts
         self.states: dict[str, pa.Table] = {}  # what batches change, stage by stage
+        self.outbox_files = 1  # of each stage and batch: what so many tasks would write
         self.environment = {
             "TIDEGATE_HOME": str(folder),
             "TIDEGATE_PIPELINES": str(self.file.parent),
@@ -110,8 +112,9 @@ class Committed:
     def written(self, seq: int, name: str, of_stages: Mapping[str, Sequence[Row]]) -> Manifest:
         """Files of an attempt or a snapshot: outboxes and state, by stage; without a manifest yet."""
         tables = [
-            ("outbox", stage, _outbox(rows, "n" if stage == "first" else "m", seq))
+            ("outbox", stage, part)
             for stage, rows in of_stages.items()
+            for part in _by_hash(_outbox(rows, "n" if stage == "first" else "m", seq), self.outbox_files)
         ]
         tables += [("state", stage, rows) for stage, rows in self.states.items()]
         return manifest_of(name, seq, [file for table in tables for file in self._files(name, *table)])
@@ -153,6 +156,15 @@ class Committed:
         with engine.begin() as connection:
             result = connection.execute(text(statement))
             return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def _by_hash(outbox: pa.Table, files: int) -> list[pa.Table]:
+    """Return the parts of an outbox for so many files, each with a range of hashes."""
+    if files == 1:
+        return [outbox]
+    hashes = sorted(set(outbox["hash"].to_pylist()))
+    ranges = [hashes[len(hashes) * at // files : len(hashes) * (at + 1) // files] for at in range(files)]
+    return [outbox.filter(pc.is_in(outbox["hash"], pa.array(of_file))) for of_file in ranges if of_file]
 
 
 def _outbox(rows: Sequence[Row], column: str, seq: int) -> pa.Table:

@@ -1,7 +1,11 @@
 """A program with a cluster of two executors that computes one batch four times: undisturbed, with an executor
 that is killed, with a worker that stands still, so that Spark starts its task a second time beside it
 (speculation), and with a worker that is killed, so that Spark tries its task again. Each of them had written
-its files by then. Prints what it found, as JSON. See `test_executors`.
+its files by then.
+
+In the same four ways it publishes a batch in two shards. The worker had sent a part of its shard by then.
+
+Prints what it found, as JSON. See `test_executors`.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.spark_cluster import cluster
 from pyspark.sql import SparkSession
 
 from tests.faults.processes import state_and_parent
+from tests.sinks.kafka.sending import Sending
 from tests.world import NOW_MS, World
-from tidegate.batch import Trigger, plan_batch
+from tidegate.batch import Trigger, plan_batch, publish_batch
 from tidegate.spark.batch import compute_batch
 from tidegate.spark.computation import Before
 from tidegate.spark.session import open_session
@@ -31,6 +37,8 @@ from tidegate.storage.datafile import read_files
 from tidegate.storage.manifest import Kind
 
 PAUSE, KILL = "compute.files=pause_after", "compute.files=kill_after"
+PAUSE_SENDING, KILL_SENDING = "publish.commit=pause_after@2", "publish.commit=kill_after@2"
+FAULTS = (PAUSE, KILL, PAUSE_SENDING, KILL_SENDING)
 KINDS: tuple[tuple[Kind, str], ...] = (
     ("state", "availability"),
     ("outbox", "availability"),
@@ -68,13 +76,13 @@ def stopped_worker() -> int | None:
 
 def arm(fired: Path, *faults: str) -> None:
     """Let these faults happen once, and the others no more."""
-    fired.write_text("".join(f"{fault}\n" for fault in (PAUSE, KILL) if fault not in faults))
+    fired.write_text("".join(f"{fault}\n" for fault in FAULTS if fault not in faults))
 
 
 @contextmanager
-def executor_killed(fired: Path) -> Iterator[list[bool]]:
-    """A worker stops when it has written its files; its executor is killed. Gives a list that tells so."""
-    arm(fired, PAUSE)
+def executor_killed(fired: Path, pause: str = PAUSE) -> Iterator[list[bool]]:
+    """A worker stops where `pause` says; its executor is killed. Gives a list that tells so."""
+    arm(fired, pause)
     killed: list[bool] = []
 
     def watch() -> None:
@@ -114,12 +122,15 @@ def main(servers: str, folder: str) -> None:
     (home / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
     os.environ |= {
         "SPARK_CONF_DIR": folder,
-        "TIDEGATE_FAILPOINTS": f"{PAUSE},{KILL}",
+        "TIDEGATE_FAILPOINTS": ",".join(FAULTS),
         "TIDEGATE_FAILPOINTS_FIRED": str(fired),
     }
     with cluster(home, HOSTS) as master:
         spark = open_session(master)
         results = computed(spark, World(servers, home, lambda _: spark), fired)
+        # The workers keep it; this process writes the sink's own record, and is not disturbed.
+        del os.environ["TIDEGATE_FAILPOINTS"]
+        results["published"] = published(spark, servers, home, fired)
         spark.stop()
     print(json.dumps(results | {"copies": speculated(events)}))
 
@@ -157,6 +168,40 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
         "stood still": stood_still,
         "worker killed": KILL in fired.read_text(),
     }
+
+
+def published(spark: SparkSession, servers: str, home: Path, fired: Path) -> dict[str, Any]:
+    """Publish a batch in two shards in each way, and return what consumers see of it."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("tidegate.sinks.outbox.SHARD_EMISSIONS", 1)
+    arm(fired)
+
+    def publish(name: str) -> list[Any]:
+        (home / name).mkdir()
+        sending = Sending(home / name, servers, patch)
+        sending.batches.outbox_files = 2
+        plan = sending.batches.commit(1, {"first": [], "second": [(str(key), 1) for key in range(20)]})
+        publish_batch(sending.batches.app, plan, "test", lambda _: spark)
+        zombie = stopped_worker()
+        if zombie is not None:  # it goes on where it stood, after its successor has sent the shard
+            os.kill(zombie, signal.SIGCONT)
+            time.sleep(3)
+        return sorted(sending.sent().items())
+
+    results: dict[str, Any] = {"calm": publish("calm")}
+    with executor_killed(fired, PAUSE_SENDING) as killed:
+        results["lost"] = publish("lost")
+    arm(fired, PAUSE_SENDING)
+    results["speculated"] = publish("slow")
+    stood_still = PAUSE_SENDING in fired.read_text()
+    arm(fired, KILL_SENDING)
+    results["retried"] = publish("retried")
+    faults = {
+        "killed": killed,
+        "stood still": stood_still,
+        "worker killed": KILL_SENDING in fired.read_text(),
+    }
+    return results | faults
 
 
 if __name__ == "__main__":

@@ -44,8 +44,16 @@ def test_lost_or_repeated_task_leaves_unnamed_files(results: dict[str, Any], dis
     assert result["rows"] == results["calm"]["rows"]
 
 
-def test_executor_faults_really_happened(results: dict[str, Any]) -> None:
-    assert results["killed"] == [True]
-    assert results["stood still"] is True
-    assert results["copies"] >= 1
-    assert results["worker killed"] is True
+@pytest.mark.parametrize("disturbed", ["calm", "lost", "speculated", "retried"])
+def test_disturbed_executors_send_shards_once(results: dict[str, Any], disturbed: str) -> None:
+    expected = sorted([[str(key), '{"m": 1}'], 1] for key in range(20))
+    assert results["published"][disturbed] == expected
+
+
+@pytest.mark.parametrize("step", ["computed", "published"])
+def test_executor_faults_really_happened(results: dict[str, Any], step: str) -> None:
+    faults = results["published"] if step == "published" else results
+    assert faults["killed"] == [True]
+    assert faults["stood still"] is True
+    assert faults["worker killed"] is True
+    assert results["copies"] >= 2

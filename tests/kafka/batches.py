@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.kafka.messages import Message
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 
 SOURCE = b"events/0/1"
 SCHEMA = pa.schema(
@@ -54,4 +54,4 @@ def begin(publisher: KafkaPublisher, seq: int) -> None:
         raise HasBegun
 
     with pytest.raises(HasBegun):
-        publisher.publish(seq, "never sent", batches_of([]), 0, die)
+        publisher.publish(DecidedBatch(seq, "never sent", batches_of([])), 0, die)

@@ -21,7 +21,7 @@ from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import LEAST_CHUNK_BYTES
 from tidegate.kafka.producer import DeliveryTimedOut, Pace, TransactionalProducer
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate_dev.broker import KafkaBroker
 
 KIB = 1024
@@ -72,7 +72,7 @@ def test_a_batch_goes_out_under_a_produce_quota(home: Path, tmp_path: Path) -> N
         def messages(skip: int) -> Iterator[pa.RecordBatch]:
             yield batch_of(sent[skip:])
 
-        publisher.publish(1, "first", messages, 0, lambda: None)
+        publisher.publish(DecidedBatch(1, "first", messages), 0, lambda: None)
         assert sorted(int(key) for _, key, _ in read(config, "out")) == list(range(600))
 
 
@@ -100,5 +100,7 @@ def test_broker_too_slow_for_the_smallest_is_reported(
     monkeypatch.setattr(TransactionalProducer, "flush", time_out)
     publisher = KafkaPublisher(KafkaLog(config), "shard-of-a-slow-one", "out", committed())
     with pytest.raises(BrokerUnavailable, match=r"64 KiB.*min.insync.replicas.*delivery.timeout.ms"):
-        publisher.publish(1, "first", lambda skip: iter([batch_of([message()])]), 0, lambda: None)
+        publisher.publish(
+            DecidedBatch(1, "first", lambda skip: iter([batch_of([message()])])), 0, lambda: None
+        )
     assert tries == [1024 * KIB, 256 * KIB, 64 * KIB]

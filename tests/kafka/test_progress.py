@@ -21,7 +21,7 @@ from tidegate.kafka import progress as progress_module
 from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress, committed_reader, end_of, place_of, read_until
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher, ShownProgress
 from tidegate.kafka.topic_facts import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate_dev.broker import KafkaBroker
 
@@ -62,7 +62,7 @@ one_message = batches_of([message()])
 
 
 def partition_of(publisher: KafkaPublisher) -> int:
-    return place_of(publisher._shard, range(PROGRESS_PARTITIONS)).partition
+    return place_of(publisher._own.name, range(PROGRESS_PARTITIONS)).partition
 
 
 def test_foreign_open_transaction_hides_no_progress(config: KafkaConfig, publisher: KafkaPublisher) -> None:
@@ -75,12 +75,12 @@ def test_foreign_open_transaction_hides_no_progress(config: KafkaConfig, publish
         yield batch_of([message()])
 
     begin(publisher, 1)
-    assert publisher.publish(1, "first", messages, last_published=0) == 1
+    assert publisher.publish(DecidedBatch(1, "first", messages), last_published=0) == 1
     with KafkaLog(config) as log:
         view = log.view(PROGRESS_TOPIC)
     assert view.stable_ends[place] < view.ends[place]
     assert publisher.progress() == Progress(1, 1, done=True, attempt="first")
-    assert publisher.publish(1, "first", messages, last_published=0) == 0
+    assert publisher.publish(DecidedBatch(1, "first", messages), last_published=0) == 0
     neighbours[0].close(timeout=1)
 
 
@@ -90,8 +90,8 @@ def test_dead_publisher_blocks_only_its_progress_partition(
     place = partition_of(publisher)
     dead = open_transaction(config, (place + 1) % PROGRESS_PARTITIONS, timeout_ms=600_000)
     begin(publisher, 1)
-    assert publisher.publish(1, "first", one_message, last_published=0) == 1
-    assert publisher.publish(2, "first", one_message, last_published=1) == 1
+    assert publisher.publish(DecidedBatch(1, "first", one_message), last_published=0) == 1
+    assert publisher.publish(DecidedBatch(2, "first", one_message), last_published=1) == 1
     with KafkaLog(config) as log:
         view = log.view(PROGRESS_TOPIC)
     assert [at for at, end in view.ends.items() if view.stable_ends[at] < end] == [
@@ -104,19 +104,19 @@ def test_dead_publisher_blocks_only_its_progress_partition(
 def test_shard_ahead_of_the_ledger_is_not_done(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     for seq in (1, 2):
-        publisher.publish(seq, "first", one_message, last_published=seq - 1)
+        publisher.publish(DecidedBatch(seq, "first", one_message), last_published=seq - 1)
     begin(publisher, 1)  # a restored ledger does not know any more that it has begun
     with pytest.raises(Fenced, match="at batch 1, but topic"):
-        publisher.publish(1, "first", one_message, last_published=0)
+        publisher.publish(DecidedBatch(1, "first", one_message), last_published=0)
     assert publisher.progress() == Progress(2, 1, done=True, attempt="first")
 
 
 def test_another_attempt_of_a_sent_batch_is_distinguished(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
-    publisher.publish(1, "first", one_message, last_published=0)
+    publisher.publish(DecidedBatch(1, "first", one_message), last_published=0)
     publisher._require_committed = committed("of another ledger")
     with pytest.raises(LedgerMismatch):
-        publisher.publish(1, "of another ledger", one_message, last_published=0)
+        publisher.publish(DecidedBatch(1, "of another ledger", one_message), last_published=0)
 
 
 def test_unsent_shard_can_begin_twice(publisher: KafkaPublisher) -> None:
@@ -125,17 +125,19 @@ def test_unsent_shard_can_begin_twice(publisher: KafkaPublisher) -> None:
     assert publisher.progress() == Progress(6, 0, done=True)
 
 
-def test_rebuilt_progress_record_stays(publisher: KafkaPublisher) -> None:
+def test_intact_progress_record_stays(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
-    publisher.publish(1, "first", one_message, last_published=0)
+    publisher.publish(DecidedBatch(1, "first", one_message), last_published=0)
     seen = []
 
-    def find(progress: Progress | None) -> Progress:
+    def is_intact(progress: Progress) -> bool:
         seen.append(progress)
-        assert progress is not None
-        return progress
+        return True
 
-    assert publisher.rewrite_progress(find) == Progress(1, 1, done=True, attempt="first")
+    def find(progress: Progress | None) -> ShownProgress:
+        raise AssertionError(progress)
+
+    assert publisher.rewrite_progress(is_intact, find) == Progress(1, 1, done=True, attempt="first")
     assert seen == [Progress(1, 1, done=True, attempt="first")]
 
 
@@ -191,7 +193,7 @@ def newest_seq(publisher: KafkaPublisher) -> int:
 def test_reading_progress_does_not_grow_with_history(
     config: KafkaConfig, publisher: KafkaPublisher, counted: Counted
 ) -> None:
-    shard, place = publisher._shard.encode(), partition_of(publisher)
+    shard, place = publisher._own.name.encode(), partition_of(publisher)
     write(config, shard, place, *[(1, True)] * 100)
     assert newest_seq(publisher) == 100
     in_the_beginning, counted.records = counted.records, 0
@@ -204,7 +206,7 @@ def test_reading_progress_does_not_grow_with_history(
 def test_distant_progress_record_is_still_the_newest(
     config: KafkaConfig, publisher: KafkaPublisher, other_records: int
 ) -> None:
-    shard, place = publisher._shard.encode(), partition_of(publisher)
+    shard, place = publisher._own.name.encode(), partition_of(publisher)
     write(config, shard, place, (3, True), (FIRST_WINDOW // 2, False))
     write(config, b"neighbour", place, (other_records // 2, True), (other_records // 2, False))
     assert newest_seq(publisher) == 3
@@ -214,7 +216,7 @@ def test_distant_progress_record_is_still_the_newest(
 def test_aborted_record_at_a_window_start_is_ignored(
     config: KafkaConfig, publisher: KafkaPublisher, aborted: int
 ) -> None:
-    write(config, publisher._shard.encode(), partition_of(publisher), (2, True), (aborted, False))
+    write(config, publisher._own.name.encode(), partition_of(publisher), (2, True), (aborted, False))
     assert newest_seq(publisher) == 2
 
 
@@ -226,7 +228,7 @@ def test_a_shard_without_a_record_has_none(config: KafkaConfig, publisher: Kafka
 def put(config: KafkaConfig, publisher: KafkaPublisher, body: bytes | None) -> None:
     """Send `body` as the shard's newest progress record."""
     producer = KafkaProducer(**config.for_python())
-    key, partition = publisher._shard.encode(), partition_of(publisher)
+    key, partition = publisher._own.name.encode(), partition_of(publisher)
     producer.send(PROGRESS_TOPIC, value=body, key=key, partition=partition).get(timeout=10)
     producer.close()
 
@@ -252,21 +254,23 @@ def test_record_of_an_unknown_format_is_refused(
     calls: list[Callable[[], object]] = [
         publisher.progress,
         lambda: begin(publisher, 1),
-        lambda: publisher.publish(1, "first", one_message, last_published=0),
-        lambda: publisher.rewrite_progress(lambda _: Progress(1, 1, done=True)),
+        lambda: publisher.publish(DecidedBatch(1, "first", one_message), last_published=0),
+        lambda: publisher.rewrite_progress(
+            lambda _: False, lambda _: ShownProgress(Progress(1, 1, done=True))
+        ),
     ]
     for call in calls:
-        with pytest.raises(ProgressUnreadable, match=f"{publisher._shard} in topic.*{says}"):
+        with pytest.raises(ProgressUnreadable, match=f"{publisher._own.name} in topic.*{says}"):
             call()
 
 
 def test_deleted_progress_is_gone_before_compaction(config: KafkaConfig, publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
-    publisher.publish(1, "first", one_message, last_published=0)
+    publisher.publish(DecidedBatch(1, "first", one_message), last_published=0)
     put(config, publisher, None)
     assert publisher.progress() is None
     with pytest.raises(ProgressLost, match="is missing"):
-        publisher.publish(2, "first", one_message, last_published=1)
+        publisher.publish(DecidedBatch(2, "first", one_message), last_published=1)
 
 
 def test_topic_is_created_to_close_and_compact_segments(config: KafkaConfig) -> None:
@@ -289,7 +293,7 @@ def test_topic_content_does_not_grow_with_history(config: KafkaConfig, publisher
     """The broker's cleaner comes by every 15 seconds."""
     place = partition_of(publisher)
     megabytes = [(4000, True)] * 6
-    write(config, publisher._shard.encode(), place, *megabytes)
+    write(config, publisher._own.name.encode(), place, *megabytes)
     for _ in range(120):
         with committed_reader(config) as consumer:
             at = TopicPartition(PROGRESS_TOPIC, place)

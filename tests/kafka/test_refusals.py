@@ -30,7 +30,7 @@ from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import Message
 from tidegate.kafka.producer import publication_error
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate.kafka.topic_facts import AFTER, BEFORE, TimestampLimits
 from tidegate_dev.broker import KafkaBroker
 
@@ -65,7 +65,7 @@ class Topic:
 
         good = [message(key=b"%d" % number) for number in range(20)]
         messages = batches_of([*good, refused, *good])
-        return self.publisher.publish(1, "first", messages, last_published=0)
+        return self.publisher.publish(DecidedBatch(1, "first", messages), last_published=0)
 
 
 def message(timestamp_ms: int = NOW_MS, value: bytes = b"{}", key: bytes = b"k") -> Message:
@@ -130,7 +130,7 @@ def test_an_older_brokers_one_limit_holds_both_ways() -> None:
 def test_small_topic_gets_smaller_batches(broker: KafkaBroker) -> None:
     topic = Topic(broker.bootstrap_servers, {"max.message.bytes": "20000"})
     random = [message(key=b"%d" % number, value=os.urandom(1000)) for number in range(200)]
-    assert topic.publisher.publish(1, "first", batches_of(random), last_published=0) == 200
+    assert topic.publisher.publish(DecidedBatch(1, "first", batches_of(random)), last_published=0) == 200
 
 
 def refusal(code: int) -> TidegateError:

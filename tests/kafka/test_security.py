@@ -17,7 +17,7 @@ from tests.secured import CALLBACK, CANARY, KINDS, PASSWORD, SecuredBroker, toke
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TidegateError
 from tidegate.kafka.config import KafkaConfig, TokenSource, token_source
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate.kafka.records import Slice, read_slice
 
 VARIABLE = "TIDEGATE_KAFKA_SHOP"
@@ -50,7 +50,7 @@ def test_what_one_client_publishes_the_other_reads(secured: SecuredBroker, topic
         publisher = KafkaPublisher(log, f"shard-{topic}", topic, committed())
         begin(publisher, 1)
         messages = [message(b"a", b"1"), message(b"b", b"2")]
-        assert publisher.publish(1, "attempt", batches_of(messages), 0) == 2
+        assert publisher.publish(DecidedBatch(1, "attempt", batches_of(messages)), 0) == 2
         await_stable_ends(log, topic, {0: 3})
         progress = publisher.progress()
         assert progress is not None

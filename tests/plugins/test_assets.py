@@ -95,7 +95,7 @@ def publish(seq: int, generation: int = 1) -> dict[str, Any]:
     task = context(f"run-{seq}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate_airflow.tasks.has_more_batches", lambda *_: False)
-        factory._publish("visitors", generation, f"run-{seq}{SUFFIX}", **task)
+        factory._publish("visitors", generation, f"run-{seq}{SUFFIX}", {}, **task)
     return task
 
 

@@ -132,7 +132,7 @@ def test_planned_run_outlives_its_broken_file(committed: Committed) -> None:
 
     edit(committed, "reduce: latest", "reduce: lastest")
     assert plan("run-1")
-    tasks.publish("visitors", 1, "run-1")
+    tasks.publish("visitors", 1, "run-1", {})
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
 
 

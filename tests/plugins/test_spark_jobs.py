@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_jobs import compute
+from spark_jobs import compute, publish
 
 from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
@@ -170,6 +170,59 @@ def test_computed_batch_needs_no_lease_or_spark(batches: Committed, spark_submit
         f"batch 1 was computed before: {batches.attempt_name(1)}; nothing is computed again"
     )
     assert not ran.exists()
+
+
+@pytest.fixture
+def large(batches: Committed, monkeypatch: pytest.MonkeyPatch) -> Committed:
+    """The batch is decided, and counts as large."""
+    batches.app.ledger.acquire(batches.stream, "test").drop_plan()
+    batches.commit(1, ROWS)
+    batches.lease.release()
+    monkeypatch.setattr("tidegate.batch.is_sent_in_shards", lambda *_: True)
+    return batches
+
+
+def published() -> str:
+    from tidegate_airflow import tasks
+
+    arguments = {"conn_id": "spark_default", "name": "tidegate-visitors-g1", "driver_memory": "1g"}
+    return tasks.publish("visitors", 1, "run-1", arguments)
+
+
+def test_large_batch_is_published_by_spark_submit(large: Committed, spark_submit: SubmitStub) -> None:
+    ran = spark_submit(0)
+    published()
+    assert ran.exists()
+
+
+def test_published_large_batch_needs_no_spark(large: Committed, spark_submit: SubmitStub) -> None:
+    large.publish(1)
+    ran = spark_submit(0)
+    assert "published before" in published()
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "outcome"),
+    [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
+)
+def test_publishing_driver_decides_by_exit_code(
+    large: Committed, spark_submit: SubmitStub, exit_code: int, outcome: str
+) -> None:
+    from airflow.sdk.exceptions import AirflowException
+
+    spark_submit(exit_code)
+    with pytest.raises(AirflowException) as raised:
+        published()
+    assert type(raised.value).__name__ == outcome
+
+
+def test_publishing_driver_publishes_the_batch(large: Committed, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its session opens only if there are shards to send: this batch has none."""
+    assert publish.main("visitors", "1", "run-1") == 0
+    assert "batch 1 is published" in capsys.readouterr().out
+    large.app.ledger.acquire(large.stream, "run-2")
+    assert publish.main("visitors", "1", "run-1") == 0
 
 
 def test_permanent_driver_failure_is_reported_from_ledger(

@@ -31,7 +31,7 @@ def test_publishing_finds_its_database_in_airflow(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("TIDEGATE_SQL_REPORTS", "")
     connection = {"conn_type": "sqlite", "host": str(tmp_path / "reports.db")}
     monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(connection))
-    tasks.publish("visitors", 1, "run-1")
+    tasks.publish("visitors", 1, "run-1", {})
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
 
 

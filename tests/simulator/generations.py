@@ -13,13 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from zlib import crc32
 
 from tests.simulator import grammar
 from tests.simulator.airflow import _bearable, no_session
 from tests.simulator.app import Places, simulated
 from tests.simulator.broker import Record
-from tests.simulator.checks import _as_record, _difference, require
+from tests.simulator.checks import _difference, as_record, check_topic, require
 from tests.simulator.compute import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World, trace_lines
@@ -219,7 +218,8 @@ class Generations:
             sent = [(span, self._batches(span, stage)) for span in spans]
             self._check_net(sent, stage)
             if sink.messages is not None:
-                self._check_topic(sink.messages.target, [batch for _, batches in sent for batch in batches])
+                batches = [list(map(as_record, batch)) for _, batches in sent for batch in batches]
+                check_topic(self.places, sink.messages.target, batches)
                 continue
             for generation in (1, 2):
                 own = [batch for span, batches in sent if span.generation == generation for batch in batches]
@@ -240,15 +240,6 @@ class Generations:
             for seq in sorted(tables.commits)
             if seq in span.seqs
         ]
-
-    def _check_topic(self, topic: str, batches: list[list[Emission]]) -> None:
-        logs = self.places.broker.topics[topic]
-        expected: list[list[Record]] = [[] for _ in logs]
-        for record in map(_as_record, (row for batch in batches for row in batch)):
-            expected[crc32(record.key) % len(logs)].append(record)
-        for number, log in enumerate(logs):
-            actual = [record for _, record in log.committed(0, log.end)]
-            require(actual == expected[number], f"{topic}[{number}]: {_difference(actual, expected[number])}")
 
     def _check_net(self, sent: list[tuple[Span, list[list[Emission]]]], stage: str) -> None:
         """After net differences consumers hold what the generation has, and none was without need."""

@@ -19,7 +19,8 @@ from zlib import crc32
 
 from tests.simulator.airflow import no_session
 from tests.simulator.app import Places
-from tests.simulator.checks import _as_record, _difference, require
+from tests.simulator.broker import Record
+from tests.simulator.checks import _difference, as_record, by_key, require
 from tests.simulator.compute import Emission, Lake
 from tests.simulator.generations import PIPELINE, Generations, run_seeds
 from tests.simulator.ledger import Store
@@ -41,12 +42,17 @@ class History:
     store: Store
     lake: Lake
 
-    def expected(self, sink: Any, stage: str, generations: Sequence[int]) -> list[Emission]:
+    def expected(self, stage: str, generations: Sequence[int]) -> list[Emission]:
         """Return what a sink gets of these generations, whole and in order."""
-        spans = list(self.store.charge(PIPELINE).spans()) or [Span(1, range(1, 2**62), False)]
-        return [row for span in spans if span.generation in generations for row in self._rows(span, stage)]
+        return [row for batch in self.batches(stage, generations) for row in batch]
 
-    def _rows(self, span: Span, stage: str) -> Iterator[Emission]:
+    def batches(self, stage: str, generations: Sequence[int] = (1, 2)) -> list[list[Emission]]:
+        """Return what a sink gets of each batch of these generations, in order."""
+        spans = list(self.store.charge(PIPELINE).spans()) or [Span(1, range(1, 2**62), False)]
+        own = [span for span in spans if span.generation in generations]
+        return [batch for span in own for batch in self._batches(span, stage)]
+
+    def _batches(self, span: Span, stage: str) -> Iterator[list[Emission]]:
         stream = Stream(PIPELINE, span.generation)
         tables = self.store.streams[stream]
         if tables.head is not None and tables.head.dropped:
@@ -54,7 +60,7 @@ class History:
         commits = tables.commits
         for seq in sorted(commits):
             if seq in span.seqs:
-                yield from self.lake.outbox.get((stage, commits[seq].name), [])
+                yield self.lake.outbox.get((stage, commits[seq].name), [])
 
 
 class Ledgers(Generations):
@@ -222,35 +228,54 @@ class Ledgers(Generations):
         for sink in self.pipelines[1].sinks:
             stage = self.pipelines[1].stage_of(sink).name
             if sink.messages is not None:
-                expected = [history.expected(sink, stage, (1, 2)) for history in (*own, *other_histories)]
-                self._check_beginning(sink.messages.target, expected, now, bool(halted))
+                histories = [history.batches(stage) for history in (*own, *other_histories)]
+                self._check_beginning(sink.messages.target, histories, bool(halted))
                 continue
             for generation in (1, 2):
                 rows = self.places.shelf.table(shard_name(Stream(PIPELINE, generation), sink.name)).rows
-                expected = [
-                    history.expected(sink, stage, (generation,)) for history in (*own, *other_histories)
-                ]
+                expected = [history.expected(stage, (generation,)) for history in (*own, *other_histories)]
                 is_one = any(rows == rows_expected[: len(rows)] for rows_expected in expected)
                 require(is_one, f"{sink.name} of {generation}: {_difference(rows, expected[-1])}")
-                whole = now.expected(sink, stage, (generation,))
+                whole = now.expected(stage, (generation,))
                 require(bool(halted) or rows == whole, f"{sink.name}: {_difference(rows, whole)}")
         return Counter({"publication fenced": self.places.broker.fenced})
 
-    def _check_beginning(
-        self, topic: str, histories: list[list[Emission]], now: History, may_be_short: bool
-    ) -> None:
+    def _check_beginning(self, topic: str, histories: list[list[list[Emission]]], may_be_short: bool) -> None:
         """A topic has a beginning of what one ledger sends; all of it where nothing has halted."""
         logs = self.places.broker.topics[topic]
         logged = [[record for _, record in log.committed(0, log.end)] for log in logs]
-        count = sum(map(len, logged))
-        fitting = [rows for rows in histories if _in_partitions(rows[:count], len(logs)) == logged]
+        fitting = [batches for batches in histories if _is_beginning(logged, batches)]
         require(bool(fitting), f"{topic} has what no ledger alone would send: {logged}")
-        require(may_be_short or any(len(rows) == count for rows in fitting), f"{topic} lacks records")
+        sizes = [sum(map(len, batches)) for batches in fitting]
+        require(may_be_short or sum(map(len, logged)) in sizes, f"{topic} lacks records")
 
 
-def _in_partitions(rows: Sequence[Emission], count: int) -> list[list[Any]]:
-    partitions: list[list[Any]] = [[] for _ in range(count)]
-    for record in map(_as_record, rows):
+def _is_beginning(logged: list[list[Record]], batches: list[list[Emission]]) -> bool:
+    """Return whether the partitions have the batches in order: all of them whole, but the last.
+
+    Of the last batch they have the first records of each key: shards are sent side by side.
+    """
+    before_is_whole = True
+    for batch in batches:
+        parts = _in_partitions(batch, len(logged))
+        sent = [log[: len(part)] for log, part in zip(logged, parts, strict=True)]
+        logged = [log[len(part) :] for log, part in zip(logged, parts, strict=True)]
+        if any(sent) and not before_is_whole:
+            return False
+        if not all(map(_is_beginning_by_key, sent, parts)):
+            return False
+        before_is_whole = before_is_whole and list(map(len, sent)) == list(map(len, parts))
+    return not any(logged)
+
+
+def _is_beginning_by_key(sent: list[Record], part: list[Record]) -> bool:
+    of_keys = by_key(part)
+    return all(records == of_keys.get(key, [])[: len(records)] for key, records in by_key(sent).items())
+
+
+def _in_partitions(rows: Sequence[Emission], count: int) -> list[list[Record]]:
+    partitions: list[list[Record]] = [[] for _ in range(count)]
+    for record in map(as_record, rows):
         partitions[crc32(record.key) % count].append(record)
     return partitions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,28 +13,30 @@ from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
 from tidegate.batch import publish
 from tidegate.errors import Fenced, OutcomeUnknown
-from tidegate.kafka import progress, topic_facts
-from tidegate.kafka import publisher as kafka
+from tidegate.kafka import progress, shard, topic_facts
 from tidegate.kafka.progress import Progress, ProgressRecord
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
+from tidegate.kafka.shard import Shard
 
 _publish = KafkaPublisher.publish
 _publish_to = publish._publish_to
-_send = KafkaPublisher._send
+_send = Shard._send
 _init_consumer = SimConsumer.__init__
 _init_producer = SimProducer.init_transactions
 
 
 def _published(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, already: int, skip: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, already: int, skip: int
 ) -> int:
     """The rest of `_publish`, from the progress on."""
-    if stored.progress is not None and not stored.progress.lacks(unsent.seq):
+    own, sent = self._own, already
+    if stored.progress is not None and not stored.progress.lacks(batch.seq):
         return 0
-    sent = already
-    for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records, lambda: kafka.LEAST_CHUNK_BYTES):
-        sent += sum(batch.num_rows for batch in chunk)
-        self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), stored.place)
+    unsent = Progress(batch.seq, 0, False, batch.attempt)
+    messages = batch.messages(skip)
+    for chunk, is_last in shard.chunks(messages, self._chunk_records, lambda: shard.LEAST_CHUNK_BYTES):
+        sent += sum(rows.num_rows for rows in chunk)
+        own._send(producer, chunk, replace(unsent, sent=sent, done=is_last), stored.place)
     return sent - already
 
 
@@ -45,49 +46,49 @@ def _sent(stored: ProgressRecord, seq: int) -> int:
 
 @planted((KafkaPublisher, "_publish"))
 def progress_is_read_before_init_transactions(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, last: int
 ) -> int:
     producer.init()
-    already = _sent(stored, unsent.seq)
-    return _published(self, producer, stored, unsent, messages, already, already)
+    already = _sent(stored, batch.seq)
+    return _published(self, producer, stored, batch, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def progress_forgets_how_much_was_sent(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, last: int
 ) -> int:
     """An interrupted batch begins again with its first chunk."""
-    return _published(self, producer, stored, unsent, messages, 0, 0)
+    return _published(self, producer, stored, batch, 0, 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_retry_skips_nothing(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, last: int
 ) -> int:
     """It counts from where it was, but sends from the first message on."""
-    return _published(self, producer, stored, unsent, messages, _sent(stored, unsent.seq), 0)
+    return _published(self, producer, stored, batch, _sent(stored, batch.seq), 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_later_batch_in_the_progress_is_overlooked(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, last: int
 ) -> int:
-    if stored.progress is not None and stored.progress.seq != unsent.seq:
+    if stored.progress is not None and stored.progress.seq != batch.seq:
         stored = replace(stored, progress=None)
-    already = _sent(stored, unsent.seq)
-    return _published(self, producer, stored, unsent, messages, already, already)
+    already = _sent(stored, batch.seq)
+    return _published(self, producer, stored, batch, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def only_the_ledger_says_what_was_published(
-    self: Any, producer: Any, stored: ProgressRecord, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, stored: ProgressRecord, batch: DecidedBatch, last: int
 ) -> int:
-    if last >= unsent.seq:
+    if last >= batch.seq:
         return 0
-    return _published(self, producer, replace(stored, progress=None), unsent, messages, 0, 0)
+    return _published(self, producer, replace(stored, progress=None), batch, 0, 0)
 
 
-@planted((KafkaPublisher, "_send"))
+@planted((Shard, "_send"))
 def progress_is_a_transaction_of_its_own(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
@@ -96,7 +97,7 @@ def progress_is_a_transaction_of_its_own(
     _send(self, producer, [], new, place)
 
 
-@planted((KafkaPublisher, "_send"))
+@planted((Shard, "_send"))
 def progress_is_committed_before_the_records(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
@@ -113,14 +114,14 @@ def _send_records(self: Any, producer: Any, chunk: Any) -> None:
     producer.commit()
 
 
-@planted((KafkaPublisher, "_send"))
+@planted((Shard, "_send"))
 def every_chunk_says_that_it_is_the_last(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
     _send(self, producer, chunk, replace(new, done=True), place)
 
 
-@planted((KafkaPublisher, "_send"))
+@planted((Shard, "_send"))
 def a_commit_without_answer_is_sent_again(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
@@ -132,7 +133,7 @@ def a_commit_without_answer_is_sent_again(
         _send(self, producer, chunk, new, place)
 
 
-@planted((KafkaPublisher, "_send"))
+@planted((Shard, "_send"))
 def a_commit_without_answer_is_taken_for_done(
     self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
@@ -155,11 +156,9 @@ def messages_are_not_waited_for(self: Any, timeout: float) -> int:
 
 
 @planted((KafkaPublisher, "publish"))
-def being_fenced_is_taken_for_done(
-    self: Any, seq: int, attempt: str, messages: Callable[..., Any], last: int, begun: Any = None
-) -> int:
+def being_fenced_is_taken_for_done(self: Any, batch: DecidedBatch, last: int, begun: Any = None) -> int:
     try:
-        return _publish(self, seq, attempt, messages, last, begun)
+        return _publish(self, batch, last, begun)
     except Fenced:
         return 0
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.sampling import sampled
-from tests.simulator import planted_cover, planted_publisher, planted_replays, planted_steps, planted_worlds
+from tests.simulator import (
+    planted_cover,
+    planted_publisher,
+    planted_replays,
+    planted_shards,
+    planted_steps,
+    planted_worlds,
+)
 from tests.simulator.app import simulated
 from tests.simulator.many import Sum, simulate_many
 from tests.simulator.planted import PLANTED
@@ -49,6 +56,7 @@ PER_TEN_THOUSAND = {
     "records discarded": 150,
     "values refused": 1000,
     "dead letters": 500,
+    "outboxes cut into shards": 1000,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }
@@ -72,6 +80,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 assert planted_cover
 assert planted_publisher
 assert planted_replays
+assert planted_shards
 assert planted_steps
 assert planted_worlds
 

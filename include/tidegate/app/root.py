@@ -19,6 +19,7 @@ from tidegate.errors import Fenced, Halted, LakeDamaged, PipelineInvalid, Proble
 from tidegate.failpoints import failpoint
 from tidegate.kafka.clusters import KafkaClusters
 from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.shard import SendShards, ShardTask, send_here
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -142,10 +143,19 @@ class App:
         rows = sum(file.rows for file in files)
         return Outbox(plan, None, attempt.name, rows, self.lake(plan.stream).store, files)
 
-    def sinks(self, stream: Stream, pipeline: Pipeline) -> list[OpenSink[Any]]:
-        """Return the opened sinks of all outputs of a pipeline."""
-        readers = (self.outbox, self.quarantined)
-        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, *readers)
+    def sinks(
+        self, stream: Stream, pipeline: Pipeline, open_session: OpenSession | None = None
+    ) -> list[OpenSink[Any]]:
+        """Return the opened sinks of all outputs of a pipeline.
+
+        With a Spark session, the shards of a large batch are sent by its tasks; without, by this process.
+        """
+
+        send = send_here if open_session is None else _sent_by_spark(open_session, pipeline)
+        context = SinkContext(
+            *(self.settings, self.ledger, stream, self.lake(stream), self.log),
+            *(self.outbox, self.quarantined, send),
+        )
         return open_sinks(pipeline, context)
 
     def records(self, plan: Plan, pipeline: Pipeline) -> RecordSource:
@@ -208,6 +218,17 @@ class App:
                 ]
             )
         return load_pipeline(path) if is_path else load_pipeline_of_folder(path)
+
+
+def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:
+    """Return a function that opens the session only when it sends shards."""
+
+    def send(tasks: Sequence[ShardTask]) -> Sequence[int]:
+        from tidegate.spark.publication import send_shards  # late: only this needs Spark
+
+        return send_shards(open_session(0), pipeline, tasks)
+
+    return send
 
 
 def stream_of(pipeline: Pipeline) -> Stream:

@@ -13,7 +13,7 @@ from tidegate.batch.pipeline_files import (
     streams_without_file,
 )
 from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
-from tidegate.batch.publish import check_progress, publish_batch, published_sinks
+from tidegate.batch.publish import check_progress, is_sent_in_shards, publish_batch, published_sinks
 from tidegate.batch.run import connections, run_batch
 from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.batch.validate import validate_batch
@@ -36,6 +36,7 @@ __all__ = [
     "describe_next_batch",
     "explain_broken_file",
     "has_more_batches",
+    "is_sent_in_shards",
     "noted_batches",
     "old_record_warnings",
     "orphaned_streams",

@@ -11,20 +11,27 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from tidegate import kernel
 from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
-from tidegate.app.root import App, missing_of_head
+from tidegate.app.root import App, OpenSession, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
+from tidegate.sinks.outbox import SHARD_EMISSIONS
 from tidegate.sinks.port import OpenSink
 
 logger = logging.getLogger(__name__)
 
 
-def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
+def publish_batch(
+    app: App, plan: Plan, run_id: str, open_session: OpenSession | None = None
+) -> dict[str, int]:
     """Publish a committed batch to the sinks that lack it, then bring the tables for other engines up to the
     head.
+
+    With a Spark session, its tasks send a batch for which `is_sent_in_shards` is true; without, this process
+    does. The session is opened only if there is something to send.
 
     Returns sink -> records. Sinks and tables that have the batch are left alone, and so is a batch that is
     withheld. Raises Halted if the batch is not committed, ProgressLost, Fenced, OutcomeUnknown,
@@ -39,7 +46,7 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
     if lacking_sinks(app.ledger, plan):
         with leased(app, plan.stream, run_id) as lease, app.clusters:
             with timed(lease, plan.seq, "publish"):
-                publish_decided(app, lease)
+                publish_decided(app, lease, open_session)
             lease.release()
     elif app.ledger.lease_holder(plan.stream) == run_id:  # of a batch that is withheld: nobody has to wait
         with leased(app, plan.stream, run_id) as lease:
@@ -67,7 +74,7 @@ def _catch_up(app: App, plan: Plan, run_id: str) -> None:
             lease.release()
 
 
-def publish_decided(app: App, lease: LeasedLedger) -> None:
+def publish_decided(app: App, lease: LeasedLedger, open_session: OpenSession | None = None) -> None:
     """Publish the head's batch, and earlier batches that were withheld or must be sent again.
 
     All other batches are published: no batch is planned before its predecessor is. Failures are recorded.
@@ -76,7 +83,7 @@ def publish_decided(app: App, lease: LeasedLedger) -> None:
     claim_promotions(app, lease.stream.pipeline)
     for plan in lacking_batches(lease, lease.stream):
         with failures_noted(lease, plan.seq, "publish"):
-            _publish(app, lease, plan)
+            _publish(app, lease, plan, open_session)
     if lease.head(lease.stream).send_from is not None:
         lease.end_sending_again()
 
@@ -109,12 +116,25 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
                 yield plan
 
 
-def _publish(app: App, lease: LeasedLedger, plan: Plan) -> None:
+def is_sent_in_shards(app: App, plan: Plan) -> bool:
+    """Return whether a computed batch is so large that Spark tasks should send it to some sink."""
+    attempt = app.ledger.attempt(plan.stream, plan.seq)
+    pipeline = planned_pipeline(plan)
+    if attempt is None:
+        return False
+    emitted = max(kernel.outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.stages)
+    if emitted < 2 * SHARD_EMISSIONS:  # most batches: this reads no manifest
+        return False
+    sinks = [sink for sink in app.sinks(plan.stream, pipeline) if sink.sends_shards]
+    return any(sink.outbox(plan, attempt).shards > 1 for sink in sinks)
+
+
+def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSession | None) -> None:
     attempt = lease.attempt(plan.stream, plan.seq)
     if attempt is None:
         raise missing_of_head(lease, plan.stream, plan.seq, "attempt")
     done = lease.publications(plan.stream, plan.seq)
-    for sink in app.sinks(plan.stream, planned_pipeline(plan)):
+    for sink in app.sinks(plan.stream, planned_pipeline(plan), open_session):
         if sink.name not in done:
             records = _publish_to(lease, sink, plan, attempt)
             # Sink by sink: a try that dies here offers the batch again, and the sink's progress skips it.

@@ -8,7 +8,7 @@ from tidegate.app.root import App, OpenSession
 from tidegate.batch.commit import commit_batch
 from tidegate.batch.compute import compute_batch
 from tidegate.batch.plan import Outcome, plan_batch
-from tidegate.batch.publish import publish_batch
+from tidegate.batch.publish import is_sent_in_shards, publish_batch
 from tidegate.batch.trigger import Trigger
 from tidegate.batch.validate import Check, validate_batch
 from tidegate.ledger import LedgerReader, Stream
@@ -34,7 +34,7 @@ def run_batch(
         trigger: why and for which clock the batch runs.
         open_session: opens a Spark session for at most so many records.
         progress: gets each step's name before the step begins.
-        end_session: called as soon as Spark is not needed any more.
+        end_session: called as soon as Spark is not needed any more, unless its tasks send the batch.
         check: see `validate_batch`.
 
     Raises the errors of the steps.
@@ -46,13 +46,15 @@ def run_batch(
         return outcome
     progress("compute")
     compute_batch(app, plan, trigger.run_id, open_session)
-    end_session()
+    in_shards = is_sent_in_shards(app, plan)
+    if not in_shards:
+        end_session()
     progress("validate")
     validate_batch(app, plan, trigger.run_id, check=check)
     progress("commit")
     commit_batch(app, plan, trigger.run_id)
     progress("publish")
-    publish_batch(app, plan, trigger.run_id)
+    publish_batch(app, plan, trigger.run_id, open_session if in_shards else None)
     return outcome
 
 

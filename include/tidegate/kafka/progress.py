@@ -41,12 +41,16 @@ class Progress:
         sent: the number of its records that are sent.
         done: whether these were all of them.
         attempt: the name of the attempt that computed them; "" if nothing was sent yet.
+        round: how often the sink has begun to send a batch in shards; see `kafka.publisher`.
+        shards: the number of shards in which the batch is sent; 0: it is sent as a whole.
     """
 
     seq: int
     sent: int
     done: bool
     attempt: str = ""
+    round: int = 0
+    shards: int = 0
 
     @classmethod
     def parse(cls, body: bytes, shard: str) -> Progress:

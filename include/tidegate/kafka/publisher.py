@@ -1,136 +1,200 @@
-"""Publication to Kafka, exactly once: each chunk and its progress record are in one transaction.
+"""Publication of a stream's batches to one Kafka topic, exactly once.
 
-The order of steps makes it safe:
+The messages of a batch have a fixed order, and go out in transactions, each with the progress record in it:
+see `kafka.shard`. A sink writes its first progress record before it sends a message, so a missing record was
+lost.
 
-1. `init_transactions` under the shard's stable id: the broker aborts or completes the transaction of an
-   earlier instance, and that instance can never write again;
-2. only then read the progress record, with `read_committed`;
-3. send the messages after it, chunk by chunk, each with the new progress record in the same transaction.
+A large batch is cut into shards, which several processes send at the same time:
 
-After a crash at any point, step 1 of the next try aborts or completes the open transaction, and the progress
-record shows which. A shard writes its first progress record before it sends a message, so a missing record
-was lost.
+1. The sink's record gets the next *round*, and each shard's record the batch and that round.
+2. The sink's record says in how many shards the batch is sent. From now on, and only then, shards send.
+3. When all shards are done, the sink's record says so.
+
+Only who has written the sink's record in step 1 writes the records of shards, and rounds only grow: a process
+that wakes up later finds a later round, and stops. Two processes that send the same round send the same
+messages, under the same transactional ids, so that one fences the other. All batches before are out, and none
+after it begins before step 3, so a key's messages stay in order, whatever the number of shards.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
+from typing import NamedTuple
 
-import pyarrow as pa
-from confluent_kafka import KafkaException
-
-from kafka import TopicPartition
-from tidegate.errors import BrokerUnavailable, Fenced, ProgressLost, RecordTooLarge, SinkAhead
-from tidegate.failpoints import failpoint
+from tidegate.errors import Fenced, ProgressLost, SinkAhead
 from tidegate.kafka.config import PROGRESS_TOPIC
-from tidegate.kafka.log import KafkaLog, broker_errors
-from tidegate.kafka.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, chunks
-from tidegate.kafka.producer import (
-    BATCH_BYTES,
-    DeliveryTimedOut,
-    Pace,
-    TransactionalProducer,
-    error_of,
-    publication_error,
-)
-from tidegate.kafka.progress import Progress, ProgressRecord, read_progress
-from tidegate.kafka.properties import DELIVERY_TIMEOUT, TRANSACTION_TIMEOUT
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.messages import CHUNK_RECORDS
+from tidegate.kafka.producer import TransactionalProducer
+from tidegate.kafka.progress import Progress, ProgressRecord
+from tidegate.kafka.shard import Messages, SendShards, Shard, ShardTask, send_here
 
-_OVERHEAD_BYTES = 1_000
-"""An upper limit for the header of a batch of records."""
-Messages = Callable[[int], Iterator[pa.RecordBatch]]
-"""A function that returns a batch's messages from the n-th on, in a fixed order: see `kafka.messages`."""
 RequireCommitted = Callable[[int, Callable[[str], bool]], None]
 """A function that raises LedgerMismatch unless the predicate is true of the name of the batch's attempt."""
 
 
-class KafkaPublisher:
-    """A publisher of a stream's batches to one topic, under the transactional id of one shard.
+@dataclass(frozen=True)
+class DecidedBatch:
+    """The messages of a decided batch, and how they are sent.
 
-    `log` answers questions to Kafka; each publication opens its own producer. `require_committed` checks that
-    the ledger has committed the batch of the progress record.
+    Args:
+        attempt: the name of the attempt that computed it.
+        messages: returns the batch's messages from the n-th on.
+        shards: the number of shards in which the batch is sent, if nothing of it is sent yet.
+        cut: returns the messages of each of so many shards. A shard has all messages of its keys.
+        send: sends shards.
+    """
+
+    seq: int
+    attempt: str
+    messages: Messages
+    shards: int = 1
+    cut: Callable[[int], Sequence[Messages]] | None = None
+    send: SendShards = send_here
+
+
+class ShownProgress(NamedTuple):
+    """A progress that replaces a lost record, with those of the shards if a batch is sent in part."""
+
+    progress: Progress
+    shards: tuple[Progress, ...] = ()
+
+
+class KafkaPublisher:
+    """A publisher of a stream's batches to one topic.
+
+    `log` answers questions to Kafka. `name` is the sink's transactional id; those of shards begin with it.
+    `require_committed` checks that the ledger has committed the batch of the progress record.
 
     Example:
-        publisher = KafkaPublisher(log, shard, "changes", require_committed)
-        sent = publisher.publish(seq, attempt, outbox.messages, last_published)
+        publisher = KafkaPublisher(log, name, "changes", require_committed)
+        sent = publisher.publish(DecidedBatch(seq, attempt, messages), last_published)
     """
 
     def __init__(
         self,
         log: KafkaLog,
-        shard: str,
+        name: str,
         topic: str,
         require_committed: RequireCommitted,
         chunk_records: int = CHUNK_RECORDS,
     ) -> None:
         self._require_committed = require_committed
         self._log = log
-        self._shard = shard
         self._topic = topic
         self._chunk_records = chunk_records
-        transactions = log.config.transactions
-        self._pace = Pace(transactions.most_bytes, transactions.delivery_ms / 1000)
+        self._own = Shard(log, name, topic, chunk_records)
 
     def publish(
         self,
-        seq: int,
-        attempt: str,
-        messages: Messages,
+        batch: DecidedBatch,
         last_published: int,
         begun: Callable[[], object] | None = None,
     ) -> int:
-        """Send a batch as an attempt computed it, or the rest of it. Returns the number of records that it
-        sent.
+        """Send a batch, or the rest of it. Returns the number of records that it sent; of a batch in shards,
+        that all tries sent.
 
         Args:
-            seq: the batch.
-            attempt: the name of the attempt that computed it.
-            messages: returns the batch's messages from the n-th on.
-            last_published: the newest batch of which, by the ledger, this shard has sent a record; 0 if none.
-            begun: for a shard that the ledger does not have yet, and that has sent nothing. It is called when
-                the shard has its first progress record, to record that in the ledger.
+            last_published: the newest batch of which, by the ledger, this sink has sent a record; 0 if none.
+            begun: for a sink that the ledger does not have yet, and that has sent nothing. It is called when
+                the sink has its first progress record, to record that in the ledger.
 
-        Raises ProgressLost, ProgressUnreadable; LedgerMismatch if the shard has sent a batch that this ledger
+        Raises ProgressLost, ProgressUnreadable; LedgerMismatch if the sink has sent a batch that this ledger
         has not committed; Fenced if a newer publisher is ahead; OutcomeUnknown, BrokerUnavailable;
         TimestampRefused, RecordTooLarge, SinkRefused if the topic refuses a record.
         """
-        unsent = Progress(seq, 0, False, attempt)
-        batch_bytes = BATCH_BYTES
-        while True:
-            try:
-                with self._instance(batch_bytes) as producer:
-                    record = self._read_progress()
-                    if begun is not None:
-                        record = self._begin(producer, seq, record)
-                        begun()
-                        # The record exists now: if the loop tries again, the shard has begun.
-                        begun = None
-                    return self._publish(producer, record, unsent, messages, last_published)
-            except RecordTooLarge:  # perhaps only the client's batch of records is too large
-                if batch_bytes != BATCH_BYTES:
-                    raise
-                batch_bytes = self._fitting_bytes()
-            except DeliveryTimedOut as error:
-                if not self._pace.timed_out():
-                    raise self._too_slow() from error
+
+        def send(producer: TransactionalProducer) -> int:
+            nonlocal begun
+            record = self._own.read()
+            if begun is not None:
+                record = self._begin(producer, batch.seq, record)
+                begun()
+                # The record exists now: if this is called again, the sink has begun.
+                begun = None
+            return self._publish(producer, record, batch, last_published)
+
+        return self._own.persist(send)
 
     def _begin(self, producer: TransactionalProducer, seq: int, record: ProgressRecord) -> ProgressRecord:
-        """Write the first progress record unless it exists: batch `seq` will be the shard's first.
+        """Write the first progress record unless it exists: batch `seq` will be the sink's first.
 
-        A restored ledger can have lost that a shard began. The batches that the shard has sent since must
+        A restored ledger can have lost that a sink began. The batches that the sink has sent since must
         then be committed in this ledger.
         """
         first = Progress(seq - 1, 0, done=True)
         if record.progress is None:
-            self._send(producer, [], first, record.place)
+            self._own.write(producer, first, record.place)
             return replace(record, progress=first)
         self.check_committed(record.progress)
-        if record.progress != first and not record.progress.attempt:
+        if replace(record.progress, round=0) != first and not record.progress.attempt:
             raise self._ahead(seq, record.progress)
         return record
+
+    def _publish(
+        self,
+        producer: TransactionalProducer,
+        record: ProgressRecord,
+        batch: DecidedBatch,
+        last_published: int,
+    ) -> int:
+        """Send the rest of a batch."""
+        progress = record.progress
+        if progress is None or last_published < batch.seq:
+            progress = self.check(progress, last_published)
+        self.check_committed(progress)
+        if progress.seq > batch.seq:
+            raise self._ahead(batch.seq, progress, SinkAhead)
+        if not progress.lacks(batch.seq):
+            return 0
+        # A batch that has begun goes on as it began, whatever the number of shards would be now.
+        shards = progress.shards if progress.seq == batch.seq else batch.shards
+        if shards > 1:
+            return self._publish_in_shards(producer, record, batch, shards)
+        unsent = Progress(batch.seq, 0, False, batch.attempt, progress.round)
+        return self._own.send_rest(producer, record, unsent, batch.messages)
+
+    def _publish_in_shards(
+        self, producer: TransactionalProducer, record: ProgressRecord, batch: DecidedBatch, number: int
+    ) -> int:
+        """Let the shards of a batch be sent, and record that they are."""
+        progress = record.progress
+        assert progress is not None, "the sink has begun"
+        assert batch.cut is not None, "a batch in shards can be cut"
+        if progress.seq < batch.seq:
+            progress = self._begin_shards(producer, record, batch, number)
+        unsent = replace(progress, sent=0, shards=0)
+        tasks = [
+            ShardTask(self._log.config, self._name(shard), self._topic, unsent, messages, self._chunk_records)
+            for shard, messages in enumerate(batch.cut(number))
+        ]
+        sent = sum(batch.send(tasks))
+        self._own.write(producer, replace(progress, sent=sent, done=True), record.place)
+        return sent
+
+    def _begin_shards(
+        self, producer: TransactionalProducer, record: ProgressRecord, batch: DecidedBatch, number: int
+    ) -> Progress:
+        """Write the records of a new round: none of its shards has sent anything."""
+        before = record.progress
+        assert before is not None, "the sink has begun"
+        # First, and in this producer's epoch: no other process can begin the same round.
+        before = replace(before, round=before.round + 1)
+        self._own.write(producer, before, record.place)
+        unsent = Progress(batch.seq, 0, False, batch.attempt, before.round)
+        for shard in range(number):
+            self._shard(shard).begin(unsent)
+        begun = replace(unsent, shards=number)
+        self._own.write(producer, begun, record.place)
+        return begun
+
+    def _name(self, shard: int) -> str:
+        return f"{self._own.name}/{shard}"
+
+    def _shard(self, shard: int) -> Shard:
+        return Shard(self._log, self._name(shard), self._topic, self._chunk_records)
 
     def check_admission(self) -> None:
         """Raise the error that would stop any publication, without sending anything.
@@ -138,138 +202,85 @@ class KafkaPublisher:
         Like `publish`, it aborts or completes the transaction of an earlier instance. Raises SettingsInvalid
         for a missing right or a transaction timeout that the broker does not allow, BrokerUnavailable.
         """
-        with self._instance():
+        with self._own.opened():
             pass
 
-    def _too_slow(self) -> BrokerUnavailable:
-        config = self._log.config
-        return BrokerUnavailable(
-            f"Kafka at {config.servers} did not take a transaction of {LEAST_CHUNK_BYTES // 1024} KiB of "
-            f"{self._shard} within {config.transactions.delivery_ms / 1000:.0f} s",
-            f"Check that the broker and all replicas that min.insync.replicas needs are up, and the produce "
-            f"quota; or allow more time in {config.variable}: {DELIVERY_TIMEOUT} and {TRANSACTION_TIMEOUT}. "
-            "Then run again, nothing is lost.",
-        )
+    def rewrite_progress(
+        self,
+        is_intact: Callable[[Progress], bool],
+        find: Callable[[Progress | None], ShownProgress],
+    ) -> Progress:
+        """Put what `find` returns in the place of a record that is not intact, and return the progress.
 
-    def _fitting_bytes(self) -> int:
-        """Return the size of a batch of records that the topic certainly accepts; 1 means one record at a
-        time.
+        Both get the record that is there, after everybody else who could write it was fenced: `is_intact`
+        the publisher, `find` also all shards. In what `find` gets, `sent` has what the shards have sent.
+
+        Raises ProgressUnreadable, Fenced, OutcomeUnknown, BrokerUnavailable, and what `find` raises.
         """
-        with self._log as log:
-            limit = log.largest_bytes(self._topic)
-        return max(1, min(BATCH_BYTES, (limit or 0) - _OVERHEAD_BYTES))
-
-    def rewrite_progress(self, find: Callable[[Progress | None], Progress]) -> Progress:
-        """Put what `find` tells, who is given the record that is there, in the place of a lost one.
-
-        It is asked when nobody else can write any more. Raises ProgressUnreadable, Fenced, OutcomeUnknown,
-        BrokerUnavailable.
-        """
-        with self._instance() as producer:
-            record = self._read_progress()
-            progress = find(record.progress)
-            if progress != record.progress:
-                self._send(producer, [], progress, record.place)
+        with self._own.opened() as producer:
+            record = self._own.read()
+            if record.progress is not None and is_intact(record.progress):
+                return record.progress
+            stopped = self._stop_shards(record.progress)
+            before = _with_sent(record.progress, stopped)
+            progress, parts = find(before)
+            # A later round than any before: nobody who began one of them can go on.
+            last_round = max((part.round for part in (before, *stopped) if part is not None), default=0)
+            progress = replace(progress, round=last_round + 1)
+            for shard, part in enumerate(parts):
+                self._shard(shard).replace(replace(part, round=progress.round))
+            self._own.write(producer, progress, record.place)
         return progress
 
-    @contextmanager
-    def _instance(self, batch_bytes: int = BATCH_BYTES) -> Iterator[TransactionalProducer]:
-        """Yield a producer under the shard's id, after it has fenced an earlier one and settled its
-        transaction.
-        """
-        try:
-            with broker_errors(self._log.config):
-                with failpoint("publish.connect"):
-                    opened = TransactionalProducer(self._log.config, self._shard, self._topic, batch_bytes)
-                with opened as producer:
-                    with failpoint("publish.init"):
-                        producer.init()
-                    yield producer
-        except KafkaException as error:
-            raise publication_error(error_of(error), self._log, self._shard, self._topic) from error
+    def _stop_shards(self, progress: Progress | None) -> list[Progress | None]:
+        """Fence all shards that were ever begun, and return what each had sent; None: its record is lost."""
+        least = progress.shards if progress is not None else 0
+        exist = takewhile(lambda shard: self._shard(shard).progress() is not None, count(least))
+        return [self._shard(shard).stop() for shard in (*range(least), *exist)]
 
-    def _publish(
-        self,
-        producer: TransactionalProducer,
-        record: ProgressRecord,
-        unsent: Progress,
-        messages: Messages,
-        last_published: int,
-    ) -> int:
-        """Send the rest of a batch. `unsent` is the progress before anything of the batch is sent."""
-        progress = record.progress
-        if progress is None or last_published < unsent.seq:
-            progress = self.check(progress, last_published)
-        self.check_committed(progress)
-        if progress.seq > unsent.seq:
-            raise self._ahead(unsent.seq, progress, SinkAhead)
-        if not progress.lacks(unsent.seq):
-            return 0
-        # A part of the batch is out: the messages have a fixed order, so the rest begins behind it.
-        already = progress.sent if progress.seq == unsent.seq else 0
-        sent = already
-        for chunk, is_last in chunks(messages(already), self._chunk_records, lambda: self._pace.bytes):
-            sent += sum(batch.num_rows for batch in chunk)
-            began = time.monotonic()
-            self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), record.place)
-            self._pace.delivered(time.monotonic() - began)
-        return sent - already
+    def progress(self) -> Progress | None:
+        """Return the sink's last committed progress; None if it has none, or the topic does not exist.
+
+        Raises ProgressUnreadable, BrokerUnavailable.
+        """
+        return self._own.progress()
 
     def check_committed(self, progress: Progress) -> None:
-        """Raise LedgerMismatch if a shard has sent a batch that the ledger has not committed."""
+        """Raise LedgerMismatch if the sink has sent a batch that the ledger has not committed."""
         # Without an attempt nothing was sent yet, or a person has stated the progress.
         self._require_committed(progress.seq, lambda name: progress.attempt in ("", name))
 
     def _ahead(self, seq: int, progress: Progress, error: type[Fenced] = Fenced) -> Fenced:
         return error(
-            f"{self._shard} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
+            f"{self._own.name} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
             f"{progress.sent} records of attempt {progress.attempt or '(none)'} of batch {progress.seq}",
             "A newer publisher went ahead; nothing was sent by this one.",
         )
 
     def check(self, progress: Progress | None, last_published: int) -> Progress:
-        """Return the progress. Raises ProgressLost if it is missing, or older than the ledger says."""
-        if progress is not None and not progress.lacks(last_published):
-            return progress
-        says = "is missing" if progress is None else f"is old: it says batch {progress.seq}"
-        raise ProgressLost(
-            f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} {says}; "
-            + (f"batch {last_published} was published" if last_published else "its first batch was begun"),
-            "Reconcile it with the output topic.",
-        )
+        """Return the progress.
 
-    def _send(
-        self,
-        producer: TransactionalProducer,
-        chunk: Sequence[pa.RecordBatch],
-        progress: Progress,
-        place: TopicPartition,
-    ) -> None:
-        """Send one transaction: a chunk, and the progress after it."""
-        with failpoint("publish.begin"):
-            producer.begin()
-        with failpoint("publish.send"):
-            for batch in chunk:
-                producer.send(self._topic, batch)
-        with failpoint("publish.send_progress"):
-            producer.send_to(place.topic, place.partition, self._shard.encode(), progress.body)
-        with failpoint("publish.flush"):
-            producer.flush()
-        with failpoint("publish.commit"):
-            producer.commit()
-
-    def _read_progress(self) -> ProgressRecord:
-        with failpoint("publish.read_progress"):
-            return read_progress(self._log, self._shard)
-
-    def progress(self) -> Progress | None:
-        """Return the shard's last committed progress record; None if it has none, or the topic does not
-        exist.
-
-        Raises ProgressUnreadable, BrokerUnavailable.
+        Raises ProgressLost if it is missing or older than the ledger says, or lacks the record of a shard.
         """
-        with self._log:
-            if not self._log.has_topic(PROGRESS_TOPIC):
-                return None
-            with broker_errors(self._log.config):
-                return read_progress(self._log, self._shard).progress
+        if progress is None or progress.lacks(last_published):
+            says = "is missing" if progress is None else f"is old: it says batch {progress.seq}"
+            raise ProgressLost(
+                f"The progress record of {self._own.name} in topic {PROGRESS_TOPIC} {says}; "
+                + (
+                    f"batch {last_published} was published" if last_published else "its first batch was begun"
+                ),
+                "Reconcile it with the output topic.",
+            )
+        for shard in map(self._shard, range(0 if progress.done else progress.shards)):
+            part = shard.progress()
+            if part is None or part.round < progress.round:
+                raise shard.lost(progress)
+        return progress
+
+
+def _with_sent(progress: Progress | None, stopped: Sequence[Progress | None]) -> Progress | None:
+    """Return the progress of a batch in shards with the number of messages that its shards have sent."""
+    if progress is None or progress.done or not progress.shards:
+        return progress
+    parts = [part for part in stopped if part is not None and part.round == progress.round]
+    return replace(progress, sent=sum(part.sent for part in parts))

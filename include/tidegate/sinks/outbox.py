@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,9 @@ from tidegate.storage.schema import KEY, TIMESTAMP
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""
+SHARD_EMISSIONS = 1_000_000
+"""The least number of emissions of a shard. One process sends them in the time that Spark takes to start."""
+MOST_SHARDS = 64
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,25 @@ class Outbox:
         with open_data(self.store, self.files[0]) as parquet:
             schema = parquet.schema_arrow
         return pa.schema([schema.field(name) for name in columns if name in schema.names])
+
+    @property
+    def shards(self) -> int:
+        """The number of shards in which the emissions are sent: 1 unless there are many.
+
+        It depends on nothing but the manifest, so that each try finds the same number.
+        """
+        # Tasks have ranges of hashes, so a key's emissions are all in one file; nothing else may be cut.
+        if not all(_are_apart(*files) for files in pairwise(self.files)):
+            return 1
+        return max(1, min(len(self.files), self.emitted // SHARD_EMISSIONS, MOST_SHARDS))
+
+    def cut(self, number: int) -> list[Outbox]:
+        """Return the outboxes of `number` shards, in a fixed order. Each has all emissions of its keys.
+
+        Example: an outbox of the files 0, 1 and 2 in two shards is one of 0 and 2, and one of 1.
+        """
+        parts = [self.files[shard::number] for shard in range(number)]
+        return [replace(self, emitted=sum(file.rows for file in files), files=files) for files in parts]
 
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same
@@ -100,6 +123,13 @@ class Outbox:
                     rows = parquet.read_row_group(group, columns=columns)
                 yield from rows.select(columns).slice(skip).to_batches(max_chunksize=CHUNK_ROWS)
             skip = max(0, skip - number)
+
+
+def _are_apart(first: DataFile, second: DataFile) -> bool:
+    """Return whether all hashes of the second file come after those of the first."""
+    if first.most_hash is None or second.least_hash is None:
+        return False
+    return first.most_hash < second.least_hash
 
 
 def _row_groups_outside(parquet: pq.ParquetFile, earliest: int | None, latest: int | None) -> Iterator[int]:

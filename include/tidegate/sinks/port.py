@@ -16,6 +16,7 @@ from sqlalchemy import make_url
 from tidegate.errors import Halted, LedgerMismatch
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress
+from tidegate.kafka.shard import SendShards, send_here
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -111,6 +112,7 @@ class SinkContext:
         log: Connection name -> log of the Kafka cluster. Raises SettingsInvalid.
         read_outbox: Returns what a stage emitted in an attempt. Raises LakeDamaged, LakeUnavailable.
         read_quarantine: Returns what an attempt put into quarantine. Raises LakeDamaged, LakeUnavailable.
+        send_shards: Sends the shards of a large batch, in this process or in Spark tasks.
     """
 
     settings: Settings
@@ -120,6 +122,7 @@ class SinkContext:
     log: Callable[[str | None], KafkaLog]
     read_outbox: Callable[[Plan, Stage, Attempt], Outbox]
     read_quarantine: Callable[[Plan, Attempt], Outbox]
+    send_shards: SendShards = send_here
 
 
 class OpenSink(ABC, Generic[Declared]):
@@ -137,6 +140,8 @@ class OpenSink(ABC, Generic[Declared]):
     """
     gets_emissions: ClassVar[bool] = True
     """Whether the sink gets emissions; if not, it gets what is put into quarantine."""
+    sends_shards: ClassVar[bool] = False
+    """Whether several tasks can send a large batch at the same time."""
 
     def __init__(self, declared: Declared, pipeline: Pipeline, context: SinkContext) -> None:
         self.declared = declared

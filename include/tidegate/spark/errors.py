@@ -25,20 +25,26 @@ from tidegate.errors import (
     BrokerUnavailable,
     BufferFull,
     ConditionFailed,
+    Fenced,
     LakeDamaged,
     LakeUnavailable,
     LogTruncated,
     MemoryExhausted,
     OffsetsLost,
+    OutcomeUnknown,
     PipelineInvalid,
     Problem,
+    ProgressLost,
+    ProgressUnreadable,
     RecordFailed,
     RecordTooLarge,
     SchemaChanged,
     SettingsInvalid,
     SetupFailed,
+    SinkRefused,
     SparkLost,
     TidegateError,
+    TimestampRefused,
     TopicMissing,
     UserFunctionFailed,
 )
@@ -114,17 +120,10 @@ _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 _RAISED_IN_WORKERS = {
     error.__name__: error
     for error in (
-        *(BrokerUnavailable, BufferFull, ConditionFailed, LakeDamaged, LakeUnavailable, LogTruncated),
-        *(
-            MemoryExhausted,
-            OffsetsLost,
-            RecordFailed,
-            RecordTooLarge,
-            SchemaChanged,
-            SettingsInvalid,
-            TopicMissing,
-        ),
-        UserFunctionFailed,
+        *(BrokerUnavailable, BufferFull, ConditionFailed, Fenced, LakeDamaged, LakeUnavailable),
+        *(LogTruncated, MemoryExhausted, OffsetsLost, OutcomeUnknown, ProgressLost, ProgressUnreadable),
+        *(RecordFailed, RecordTooLarge, SchemaChanged, SettingsInvalid, SinkRefused, TimestampRefused),
+        *(TopicMissing, UserFunctionFailed),
     )
 }
 _REPORTED = re.compile(r"tidegate\.reported: (\{.*\})$", re.MULTILINE)

@@ -80,10 +80,10 @@ class Sending:
         arguments = ["doctor", "visitors", *options]
         return CliRunner().invoke(cli, arguments, env=self.batches.environment)
 
-    def recover(self, *options: str) -> Result:
-        """Restore the progress of the sinks."""
+    def recover(self, *options: str, choose: str = "restore-progress") -> Result:
+        """Restore the progress of the sinks, or do what is chosen."""
         self.batches.app.ledger.acquire(self.batches.stream, "test").release()
-        arguments = ["recover", "visitors", "--choose", "restore-progress", "--yes", *options]
+        arguments = ["recover", "visitors", "--choose", choose, "--yes", *options]
         return CliRunner().invoke(cli, arguments, env=self.batches.environment)
 
     def configure(self, config: dict[str, str]) -> None:

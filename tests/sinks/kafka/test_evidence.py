@@ -32,13 +32,13 @@ MARKS = [mark("a"), mark("b"), mark("a"), mark("c")]
     ("names", "sent"), [("", 0), ("a", 1), ("ab", 2), ("aba", 3), ("aab", 3), ("abca", 4)]
 )
 def test_existing_messages_are_counted_from_the_first(names: str, sent: int) -> None:
-    assert sent_of(MARKS, traces(names)) == sent
+    assert sent_of([[MARKS]], traces(names)) == [[sent]]
 
 
 @pytest.mark.parametrize("names", ["b", "ac", "aabbc", "aaa"])
 def test_messages_after_a_gap_or_repeated_prove_nothing(names: str) -> None:
     with pytest.raises(Unclear, match="beyond the first"):
-        sent_of(MARKS, traces(names))
+        sent_of([[MARKS]], traces(names))
 
 
 def test_missing_message_was_not_sent_without_deletion() -> None:

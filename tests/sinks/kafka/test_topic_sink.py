@@ -24,7 +24,7 @@ from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import Message
 from tidegate.kafka.producer import TransactionalProducer
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -86,7 +86,7 @@ def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: Kaf
         try:
             first = KafkaPublisher(KafkaLog(config), shard, sending.topic, committed(), 1)
             begin(first, 1)
-            first.publish(1, "first", slowly, 0)
+            first.publish(DecidedBatch(1, "first", slowly), 0)
         except TidegateError as error:
             outcome.append(type(error))
 
@@ -94,7 +94,7 @@ def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: Kaf
     zombie.start()
     assert begun.wait(60)
     newer = KafkaPublisher(KafkaLog(config), shard, sending.topic, committed(), 1)
-    assert newer.publish(1, "first", batches_of(messages("1", "2", "3", "4")), 0) == 3
+    assert newer.publish(DecidedBatch(1, "first", batches_of(messages("1", "2", "3", "4"))), 0) == 3
     go_on.set()
     zombie.join()
     assert outcome == [Fenced]

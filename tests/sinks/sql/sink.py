@@ -13,7 +13,7 @@ from tidegate.ledger import Stream
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout, Target
-from tidegate.sinks.sql.progress import Shard, SqlProgress
+from tidegate.sinks.sql.progress import ProgressKey, SqlProgress
 from tidegate.sinks.sql.sink import SqlPublisher
 
 VALUE = pa.struct([("n", pa.int64())])
@@ -87,9 +87,9 @@ class Sink:
         return SqlProgress(database, self._shard, self.layout().target, self.require_committed)
 
     @property
-    def _shard(self) -> Shard:
+    def _shard(self) -> ProgressKey:
         pipeline, _, generation = self.stream.rpartition("/")
-        return Shard(self.shard, Stream(pipeline, int(generation)))
+        return ProgressKey(self.shard, Stream(pipeline, int(generation)))
 
     def publish(
         self, seq: int, emissions: Sequence[Any], last_published: int = 0, attempt: str = "first"

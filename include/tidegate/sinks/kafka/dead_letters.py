@@ -16,6 +16,7 @@ from tidegate.errors import Halted, SinkRefused
 from tidegate.formats import EMISSION
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import BROUGHT, sizes_of
+from tidegate.kafka.shard import Messages
 from tidegate.kafka.topic_facts import hidden_settings
 from tidegate.ledger import Attempt, Plan
 from tidegate.model.quarantine_rules import DeadLetterTopic
@@ -101,10 +102,12 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
             None, [hidden_settings(topic) if largest is None else None, narrow_size(topic, largest)]
         )
 
-    def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the records as they were consumed, each with the facts about its quarantine in headers."""
+    def messages(self, outbox: Outbox) -> Messages:
+        """Return a function that yields the records as they were consumed, each with the facts about its
+        quarantine in headers.
+        """
         bounds = outbox.plan.timestamps.get(self.declared.target, (None, None))
-        return letters(outbox, bounds, skip)
+        return partial(letters, outbox, bounds)
 
 
 def letters(outbox: Outbox, bounds: TimestampBounds, skip: int = 0) -> Iterator[pa.RecordBatch]:

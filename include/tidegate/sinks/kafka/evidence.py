@@ -16,16 +16,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from kafka import TopicPartition
 from tidegate.errors import ProgressLost
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, Message, messages_of
 from tidegate.kafka.progress import Progress, committed_reader, read_until, settled_seconds
+from tidegate.kafka.publisher import ShownProgress
 
 if TYPE_CHECKING:
     from tidegate.sinks.kafka.sink import PublishedTopic
+    from tidegate.sinks.outbox import Outbox
 
 
 class Mark(NamedTuple):
@@ -38,6 +40,10 @@ class Mark(NamedTuple):
     key: bytes
     is_deletion: bool
     size: int = 0
+
+
+Marks: TypeAlias = "Sequence[Sequence[Mark]]"
+"""The marks of the messages of each shard of a batch, in the order in which they are sent."""
 
 
 @dataclass
@@ -106,24 +112,42 @@ def _look_among(records: Iterable[Any], identities: set[bytes], traces: Traces) 
     return seen
 
 
-def sent_of(marks: Sequence[Mark], traces: Traces) -> int:
-    """Return how many of the messages are in the topic, counted from the first one without a gap.
+def sent_of(batches: Sequence[Marks], traces: Traces) -> list[list[int]]:
+    """Return how many messages of each shard the topic has, for each batch up to the first incomplete one.
 
-    Raises Unclear if the topic also has messages after a gap, or has one twice.
+    They are counted from the first message of a shard without a gap. Raises Unclear if the topic also has
+    messages after a gap, or has one twice.
+
+    Example: of the batches `[[a, b]]` and `[[c], [d, e]]`, the first in one shard, a topic with all but `e`
+    has `[[2], [1, 1]]`.
     """
     left = Counter(traces.times)
-    sent = 0
-    for mark in marks:
-        if not left[mark.identity]:
+    sent: list[list[int]] = []
+    for shards in batches:
+        sent.append([_first_of(marks, left) for marks in shards])
+        if not is_complete(shards, sent[-1]):
             break
-        left[mark.identity] -= 1
-        sent += 1
     if left.total():
+        of_all = sum(len(marks) for shards in batches for marks in shards)
         raise Unclear(
-            f"beyond the first {sent} of {len(marks)} messages of its newest batches it holds {left.total()} "
-            "that are of later ones, or are there twice"
+            f"beyond the first {sum(map(sum, sent))} of {of_all} messages of its newest batches it holds "
+            f"{left.total()} that are of later ones, or are there twice"
         )
     return sent
+
+
+def is_complete(shards: Marks, sent: Sequence[int]) -> bool:
+    """Return whether all messages of all shards are sent."""
+    return all(number == len(marks) for marks, number in zip(shards, sent, strict=True))
+
+
+def _first_of(marks: Sequence[Mark], left: Counter[bytes]) -> int:
+    """Return the number of marks before the first that is missing, and take them out of `left`."""
+    for number, mark in enumerate(marks):
+        if not left[mark.identity]:
+            return number
+        left[mark.identity] -= 1
+    return len(marks)
 
 
 def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
@@ -165,13 +189,16 @@ def _mark(
     return Mark(digest.digest(), key, value is None, size)
 
 
-def find_progress(sink: PublishedTopic[Any]) -> Progress:
-    """The progress that the topic shows. Raises ProgressLost when it does not tell.
+def find_progress(sink: PublishedTopic[Any], record: Progress | None = None) -> ShownProgress:
+    """Return the progress that the topic shows. Raises ProgressLost if it does not tell.
 
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
+
+    Args:
+        record: The sink's own progress record, if only that of a shard is lost.
     """
     try:
-        return _shown_by_topic(sink)
+        return _shown_by_topic(sink, record)
     except Unclear as reason:
         stream, topic = sink.context.stream, sink.declared.topic
         last = sink.context.ledger.last_published(stream, sink.name)
@@ -184,7 +211,7 @@ def find_progress(sink: PublishedTopic[Any]) -> Progress:
         ) from None
 
 
-def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
+def _shown_by_topic(sink: PublishedTopic[Any], record: Progress | None) -> ShownProgress:
     ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
     log = sink.context.log(sink.declared.connection)
     # Messages of another stream could be taken for this one's, and batches would be left out.
@@ -193,58 +220,64 @@ def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
     last = ledger.last_published(stream, sink.name)
     with log:
         compacted = log.is_compacted(topic)
-    batches: list[tuple[int, list[Mark]]] = []
-    sent = 0
+    batches: dict[int, Marks] = {}
+    sent: list[list[int]] = []
     for seq in range(ledger.head(stream).seq, 0, -1):
-        batch_marks = _marks(sink, seq)
-        if batch_marks is None:
+        shards = _marks(sink, seq, record)
+        if shards is None:
             continue
         # Oldest first: messages are compared in the order in which they were sent.
-        batches.insert(0, (seq, batch_marks))
+        batches = {seq: shards, **batches}
         if seq > last > 0:
             continue  # it may not be in the topic at all; only a published batch shows what is missing
-        marks = [mark for _, of_batch in batches for mark in of_batch]
-        traces = look_for(log, topic, marks, compacted)
-        sent = sent_of(marks, traces)
-        if sent < len(marks):
-            check_unsent(_next_missing(batches, sent), traces)
+        in_order = list(batches.values())
+        traces = look_for(
+            log, topic, [mark for part in in_order for marks in part for mark in marks], compacted
+        )
+        sent = sent_of(in_order, traces)
+        for shard, number in zip(in_order[len(sent) - 1], sent[-1], strict=True):
+            if number < len(shard):
+                check_unsent(shard[number:], traces)
         # The oldest batch so far is there as a whole, so all before it are, too: batches go out in order.
-        if sent >= len(batches[0][1]):
+        if is_complete(in_order[0], sent[0]):
             break
-    progress = _progress(batches, sent)
-    # The record names the attempt (decision 12), so that another ledger does not go on from it.
-    attempt = ledger.attempt(stream, progress.seq)
-    return replace(progress, attempt=attempt.name) if attempt else progress
+    return _progress(sink, batches, sent)
 
 
-def _marks(sink: PublishedTopic[Any], seq: int) -> list[Mark] | None:
-    """Return a mark of each message that the sink has of a batch; None if it has none."""
+def _marks(sink: PublishedTopic[Any], seq: int, record: Progress | None) -> Marks | None:
+    """Return a mark of each message that the sink has of a batch, by shard; None if it has none."""
     published = sink.published(seq)
     if published is None:
         return None
-    planned, outbox = published
-    batches = cast("PublishedTopic[Any]", planned).messages(outbox)
-    return [mark_of(message) for batch in batches for message in messages_of(batch)]
+    planned, outbox = cast("tuple[PublishedTopic[Any], Outbox]", published)
+    # A batch that has begun goes on as it began.
+    number = record.shards if record is not None and record.seq == seq else outbox.shards
+    return [
+        [mark_of(message) for batch in planned.messages(part)(0) for message in messages_of(batch)]
+        for part in outbox.cut(max(number, 1))
+    ]
 
 
-def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
-    """Return the messages that are missing in the first incomplete batch, which would have been sent next."""
-    for _, marks in batches:
-        if sent < len(marks):
-            return marks[sent:]
-        sent -= len(marks)
-    return []
-
-
-def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
-    """Return the progress record of the first `sent` messages of these batches."""
-    progress = Progress(0, 0, done=True)
-    for seq, marks in batches:
-        if sent <= 0:
+def _progress(
+    sink: PublishedTopic[Any], batches: Mapping[int, Marks], sent: Sequence[Sequence[int]]
+) -> ShownProgress:
+    """Return the progress of a sink that has sent so many messages of each shard of the first batches."""
+    shown = ShownProgress(Progress(0, 0, done=True))
+    for (seq, shards), numbers in zip(batches.items(), sent, strict=False):
+        if not any(numbers):
             break
-        progress = Progress(seq, min(sent, len(marks)), done=sent >= len(marks))
-        sent -= len(marks)
-    return progress
+        # The record names the attempt (decision 12), so that another ledger does not go on from it.
+        attempt = sink.context.ledger.attempt(sink.context.stream, seq)
+        whole = Progress(seq, sum(numbers), True, attempt.name if attempt else "")
+        if is_complete(shards, numbers):
+            shown = ShownProgress(whole)
+        elif len(shards) == 1:
+            shown = ShownProgress(replace(whole, done=False))
+        else:
+            counted = zip(shards, numbers, strict=True)
+            parts = [replace(whole, sent=number, done=number == len(marks)) for marks, number in counted]
+            shown = ShownProgress(replace(whole, done=False, shards=len(shards)), tuple(parts))
+    return shown
 
 
 def _check_rivals(sink: PublishedTopic[Any]) -> None:

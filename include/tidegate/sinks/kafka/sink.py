@@ -14,13 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
-import pyarrow as pa
-
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress
-from tidegate.kafka.publisher import KafkaPublisher
+from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher, ShownProgress
 from tidegate.kafka.registry import SchemaRegistry
+from tidegate.kafka.shard import Messages
 from tidegate.kafka.topic_facts import hidden_settings
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.model.quarantine_rules import DeadLetterTopic
@@ -55,10 +54,11 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
     """
 
     @abstractmethod
-    def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a batch from the `skip`-th on, with the columns of `kafka.messages`.
+    def messages(self, outbox: Outbox) -> Messages:
+        """Return a function that yields the messages of a batch from the n-th on, with the columns of
+        `kafka.messages`. It can be sent to a Spark task.
 
-        The messages are always the same, in the same order. Raises LakeDamaged, LakeUnavailable.
+        The messages are always the same, in the same order. The function raises LakeDamaged, LakeUnavailable.
         """
 
     @property
@@ -112,11 +112,18 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         identity = self._require_same_topic()
         is_first_use = lease.sink_identity(lease.stream, self.name) is None
         begun = partial(lease.set_sink_identity, self.name, identity) if is_first_use else None
-        messages = partial(self.messages, outbox)
+        batch = DecidedBatch(
+            outbox.plan.seq,
+            outbox.attempt,
+            self.messages(outbox),
+            outbox.shards,
+            lambda number: [self.messages(part) for part in outbox.cut(number)],
+            self.context.send_shards,
+        )
         with self.log() as log:
             log.ensure_progress_topic()
         with _recoverable(self.context.stream):
-            self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
+            self._publisher().publish(batch, last_published, begun)
 
     def check_progress(self) -> None:
         """Check that the topic is the same, and that its progress record agrees with the ledger."""
@@ -136,7 +143,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             return None
         self._require_same_topic()
         record = self._publisher().progress()
-        return self._found_progress(stated, record) if self._is_lost(record) else None
+        return self._found_progress(stated, record).progress if self._is_lost(record) else None
 
     def restore_progress(self, stated: int | None) -> Progress | None:
         """Write the progress record. The topic is read again after other publishers have been fenced."""
@@ -149,13 +156,10 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         with self.log() as log:
             log.ensure_progress_topic()
 
-        def restored(record: Progress | None) -> Progress:
-            # A publisher may have gone on until this one fenced it; then its record is the truth.
-            if record is not None and not self._is_lost(record):
-                return record
-            return self._found_progress(stated, record)
-
-        return self._publisher().rewrite_progress(restored)
+        # A publisher may have gone on until this one fences it; then its record is the truth.
+        return self._publisher().rewrite_progress(
+            lambda record: not self._is_lost(record), partial(self._found_progress, stated)
+        )
 
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on messages after `seq`, which cannot be removed from the topic."""
@@ -173,7 +177,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         with self.log() as log:
             log.ensure_progress_topic()
         progress = Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
-        self._publisher().rewrite_progress(lambda _: progress)
+        self._publisher().rewrite_progress(lambda _: False, lambda _: ShownProgress(progress))
         return identity
 
     def seal(self, lease: LeasedLedger, seq: int) -> int:
@@ -184,23 +188,29 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             return 0  # nothing was ever sent; `publish` must write the first record, before the ledger's note
         with self.log() as log:
             log.ensure_progress_topic()
-        progress = self._publisher().rewrite_progress(partial(self._sealed, seq))
+        progress = self._publisher().rewrite_progress(
+            lambda record: not record.lacks(seq), partial(self._sealed, seq)
+        )
         return progress.sent if progress.seq == seq else 0
 
-    def _sealed(self, seq: int, record: Progress | None) -> Progress:
+    def _sealed(self, seq: int, record: Progress | None) -> ShownProgress:
         # Nothing of the batch was sent, so the record counts no message.
         if record is None or record.seq < seq:
-            return Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
-        return replace(record, done=True) if record.seq == seq else record
+            return ShownProgress(Progress(seq, 0, done=True, attempt=self._attempt_name(seq)))
+        return ShownProgress(replace(record, done=True))
 
     def _is_lost(self, record: Progress | None) -> bool:
         last = self.context.ledger.last_published(self.context.stream, self.name)
-        return record is None or record.lacks(last)
+        try:
+            self._publisher().check(record, last)
+        except ProgressLost:
+            return True
+        return False
 
-    def _found_progress(self, stated: int | None, record: Progress | None) -> Progress:
+    def _found_progress(self, stated: int | None, record: Progress | None) -> ShownProgress:
         """Return what replaces a lost progress record."""
         if stated is None:
-            return find_progress(self)
+            return find_progress(self, record)
         ledger, stream = self.context.ledger, self.context.stream
         least, head = record.seq if record is not None else 0, ledger.head(stream).seq
         if not least <= stated <= head:
@@ -209,8 +219,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
                 "A batch that the progress record has is in the topic, and one after the head was never "
                 "sent.",
             )
-        attempt = ledger.attempt(stream, stated)
-        return Progress(stated, 0, done=True, attempt=attempt.name if attempt is not None else "")
+        return ShownProgress(Progress(stated, 0, done=True, attempt=self._attempt_name(stated)))
 
     def _require_same_topic(self) -> str:
         """Return the topic's id, if the topic is the one that was first published to.
@@ -256,6 +265,8 @@ def _recoverable(stream: Stream) -> Iterator[None]:
 
 class OpenTopic(PublishedTopic[KafkaSink]):
     """Gets what a stage emits."""
+
+    sends_shards = True
 
     def check_settings(self) -> None:
         """Check that the cluster and the schema registry are set. Raises SettingsInvalid."""
@@ -322,11 +333,11 @@ class OpenTopic(PublishedTopic[KafkaSink]):
             limits, largest = log.timestamp_limits(topic), log.largest_bytes(topic)
         # Timestamps first: they need the files' statistics only, sizes may need all messages.
         check_timestamps(self.declared, outbox, limits)
-        check_sizes(topic, largest, self.messages(outbox))
+        check_sizes(topic, largest, self.messages(outbox)(0))
 
-    def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the emissions in the sink's format."""
-        return topic_messages(self.declared, outbox, skip)
+    def messages(self, outbox: Outbox) -> Messages:
+        """Return a function that yields the emissions in the sink's format."""
+        return partial(topic_messages, self.declared, outbox)
 
 
 SINK = OpenTopic

@@ -36,7 +36,7 @@ from tidegate.storage.schema import KEY, SOURCE
 
 
 @dataclass(frozen=True)
-class Shard:
+class ProgressKey:
     """A publisher: the name of its progress row, and its stream, which rows contain as text."""
 
     name: str
@@ -51,7 +51,7 @@ class SqlProgress:
     """
 
     def __init__(
-        self, database: Database, shard: Shard, target: Target, require_committed: RequireCommitted
+        self, database: Database, shard: ProgressKey, target: Target, require_committed: RequireCommitted
     ) -> None:
         self._require_committed = require_committed
         self._database = database
@@ -264,7 +264,7 @@ class SqlProgress:
         )
 
 
-def restart_after(database: Database, shard: Shard, target: Target, seq: int, attempt: str) -> None:
+def restart_after(database: Database, shard: ProgressKey, target: Target, seq: int, attempt: str) -> None:
     """Set the progress row to batch `seq`, and delete rows of later batches from a table in mode `append`.
 
     In mode `upsert`, a row is overwritten when its key is sent again.
@@ -281,7 +281,7 @@ def restart_after(database: Database, shard: Shard, target: Target, seq: int, at
             connection.execute(delete(rows).where(rows.c.stream == str(shard.stream), later))
 
 
-def seal(database: Database, shard: Shard, seq: int, attempt: str) -> int:
+def seal(database: Database, shard: ProgressKey, seq: int, attempt: str) -> int:
     """Set the progress row to batch `seq`, unless it is ahead. Return how many rows of the batch the table
     has.
     """
@@ -297,13 +297,13 @@ def seal(database: Database, shard: Shard, seq: int, attempt: str) -> int:
         return rows if newest == seq else 0
 
 
-def _newest_batch(connection: Connection, shard: Shard) -> tuple[int | None, int]:
+def _newest_batch(connection: Connection, shard: ProgressKey) -> tuple[int | None, int]:
     query = select(progress.c.seq, progress.c.rows).where(progress.c.shard == shard.name)
     row = connection.execute(query).first()
     return (row.seq, row.rows) if row is not None else (None, 0)
 
 
-def _progress_row(shard: Shard, seq: int, attempt: str) -> dict[str, object]:
+def _progress_row(shard: ProgressKey, seq: int, attempt: str) -> dict[str, object]:
     now = func.current_timestamp()
     row = {"shard": shard.name, "format": FORMAT, "seq": seq, "attempt": attempt or None, "rows": 0}
     return row | {"updated_at": now}

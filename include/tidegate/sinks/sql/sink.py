@@ -24,7 +24,7 @@ from tidegate.sinks.port import Dataset, OpenSink, RequireCommitted, table_datas
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, write
 from tidegate.sinks.sql.model import SqlSink
-from tidegate.sinks.sql.progress import Shard, SqlProgress, restart_after, seal
+from tidegate.sinks.sql.progress import ProgressKey, SqlProgress, restart_after, seal
 from tidegate.sinks.sql.schema import (
     check_emissions,
     check_table,
@@ -44,7 +44,7 @@ class SqlPublisher:
     """
 
     def __init__(
-        self, database: Database, shard: Shard, layout: Layout, require_committed: RequireCommitted
+        self, database: Database, shard: ProgressKey, layout: Layout, require_committed: RequireCommitted
     ) -> None:
         self._database = database
         self._shard = shard
@@ -228,9 +228,9 @@ class OpenSqlTable(OpenSink[SqlSink]):
             return seal(database, self.named_shard, seq, self._attempt_name(seq))
 
     @property
-    def named_shard(self) -> Shard:
+    def named_shard(self) -> ProgressKey:
         """The publisher, with the stream that rows contain."""
-        return Shard(self.shard, self.context.stream)
+        return ProgressKey(self.shard, self.context.stream)
 
     @property
     def target(self) -> Target:

@@ -1,0 +1,74 @@
+"""The shards of a large batch are sent by Spark tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sinks.kafka.sending import Sending, once
+from tidegate.batch import is_sent_in_shards, publish_batch
+from tidegate.errors import LakeDamaged
+from tidegate_dev.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+ROWS = [(str(key), 1) for key in range(20)]
+
+
+@pytest.fixture
+def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    """A stream that has decided a batch of three files, which is large."""
+    monkeypatch.setattr("tidegate.sinks.outbox.SHARD_EMISSIONS", 5)
+    monkeypatch.setattr("tidegate.batch.publish.SHARD_EMISSIONS", 5)
+    sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+    sending.batches.outbox_files = 3
+    sending.batch(1, *ROWS)
+    return sending
+
+
+def publish(sending: Sending, open_session: Callable[[int], SparkSession]) -> None:
+    plan = sending.batches.app.ledger.plan(sending.batches.stream, 1)
+    assert plan is not None
+    assert is_sent_in_shards(sending.batches.app, plan)
+    publish_batch(sending.batches.app, plan, "test", open_session)
+
+
+def test_spark_tasks_send_each_shard_once(sending: Sending, spark: SparkSession) -> None:
+    opened = []
+
+    def open_session(records: int) -> SparkSession:
+        opened.append(records)
+        return spark
+
+    for _ in range(2):
+        publish(sending, open_session)
+    assert sending.sent() == once(*ROWS)
+    assert len(opened) == 1
+
+
+def test_error_of_a_task_keeps_its_type(sending: Sending, spark: SparkSession) -> None:
+    """The next try does not send again what other shards have sent."""
+    (damaged, *_) = (sending.batches.folder / "lake").rglob("outbox/_files/0000000001*/*.parquet")
+    content = damaged.read_bytes()
+    os.truncate(damaged, 100)
+    with pytest.raises(LakeDamaged, match=damaged.name):
+        publish(sending, lambda _: spark)
+    damaged.write_bytes(content)
+    publish(sending, lambda _: spark)
+    assert sending.sent() == once(*ROWS)
+
+
+def test_small_batch_needs_no_spark(sending: Sending) -> None:
+    sending.batches.publish(1)
+    sending.batches.outbox_files = 1
+    sending.batch(2, ("a", 1))
+    plan = sending.batches.app.ledger.plan(sending.batches.stream, 2)
+    assert plan is not None
+    assert not is_sent_in_shards(sending.batches.app, plan)
+    assert sending.sent() == once(*ROWS)
