@@ -94,7 +94,7 @@ def test_broker_too_slow_for_the_smallest_is_reported(
     tries = []
 
     def time_out(self: TransactionalProducer) -> None:
-        tries.append(publisher._pace.bytes)
+        tries.append(publisher._own._pace.bytes)
         raise DeliveryTimedOut
 
     monkeypatch.setattr(TransactionalProducer, "flush", time_out)
