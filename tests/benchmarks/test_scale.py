@@ -11,7 +11,7 @@ from benchmarks.programs import Run
 from benchmarks.scale import LARGE, SMALL, STATE, Costs, need
 from benchmarks.turns import Row, Turn, row_object
 
-COSTS = Costs(per_event=5e-6, per_key=2e-7, per_emission=4e-6, emitted=0.1)
+COSTS = Costs(per_event=5e-6, per_key=2e-7, per_check=1e-6, per_message=3e-6, emitted=0.1)
 
 
 def _saved(name: str, runs: dict[str, Run], bound: float | None = 1.0) -> dict[str, Any]:
@@ -52,7 +52,9 @@ def test_state_costs_the_same_for_short_batches() -> None:
     assert (minute.of_state, hour.of_state) == pytest.approx((200.0, 200.0))
     assert (minute.of_events, hour.of_events) == pytest.approx((30.0, 1_800.0))
     assert minute.alone == pytest.approx(2.4)
-    # 230 processor seconds in half a minute but 2.4 seconds; 2,000 in half an hour but 144 seconds
+    # Tasks send what is much: 36,000,000 emissions an hour.
+    assert (minute.of_messages, hour.of_messages) == pytest.approx((0.0, 108.0))
+    # 230 processor seconds in half a minute but 2.4 seconds; 2,108 in half an hour but 36 seconds
     assert (minute.cores, hour.cores) == (9, 2)
 
 
@@ -61,5 +63,6 @@ def test_pipelines_share_keys_and_events() -> None:
     assert (half.events, half.of_state) == (whole.events // 2, whole.of_state / 2)
 
 
-def test_publishing_process_limits_the_cores() -> None:
-    assert need(COSTS, 1e6, 2e6, 60).cores is None
+def test_checking_process_limits_the_cores() -> None:
+    assert need(COSTS, 1e6, 2e6, 60).cores is not None
+    assert need(COSTS, 1e6, 5e6, 60).cores is None
