@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tidegate.arrow import keep_pandas_out
 from tidegate.errors import TidegateError
 from tidegate.signals import raise_on_sigterm
-from tidegate.spark.session import open_session
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -24,18 +23,19 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
     """Compute the run's batch, and print its counts. Returns the exit code."""
     raise_on_sigterm()
     keep_pandas_out()
+    from tidegate.spark.session import open_session  # late: the line before acts on PySpark's imports
+
     try:
         with ThreadPoolExecutor(max_workers=1) as beside:
             planned_batch = beside.submit(_planned, pipeline, int(generation), run_id)
             session = open_session()
         app, plan = planned_batch.result()
-        if plan is None:
-            from tidegate.app import LONG_DONE
-
-            print(f"tidegate: run {run_id}: {LONG_DONE}")
-            return 0
+        from tidegate.app import LONG_DONE
         from tidegate.batch import compute_batch
 
+        if plan is None:
+            print(f"tidegate: run {run_id}: {LONG_DONE}")
+            return 0
         attempt = compute_batch(app, plan, run_id, lambda _: session)
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)

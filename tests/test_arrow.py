@@ -1,4 +1,4 @@
-"""pyarrow without pandas, until somebody asks for it."""
+"""pyarrow and PySpark without pandas, until somebody asks for it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,19 @@ def test_pandas_is_kept_out_without_pyarrow(before: str) -> None:
         f"import sys; {before} from tidegate.arrow import keep_pandas_out; there = 'pyarrow' in sys.modules;"
         "keep_pandas_out(); keep_pandas_out(); print(('pyarrow' in sys.modules) == there);"
         "import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_pyspark_asks_for_pandas_without_importing_it() -> None:
+    program = (
+        "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out();"
+        "from pyspark.sql.pandas.functions import pandas_udf; from pyspark.util import PythonEvalType;"
+        "from pyspark.sql.types import StructType;"
+        "from pyspark.testing.utils import have_pandas;"
+        "pandas_udf(lambda rows: rows, StructType(), PythonEvalType.SQL_MAP_ARROW_ITER_UDF);"
+        "print(have_pandas, 'pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

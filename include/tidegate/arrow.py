@@ -1,4 +1,4 @@
-"""Keep pyarrow from importing pandas, in processes that only tidegate uses."""
+"""Keep pyarrow and PySpark from importing pandas, in processes that only tidegate uses."""
 
 from __future__ import annotations
 
@@ -12,46 +12,60 @@ from typing import Any
 
 
 def keep_pandas_out() -> None:
-    """Keep pyarrow from importing pandas with its first array, which takes half a second and 50 MB.
+    """Keep pyarrow and PySpark from importing pandas, which takes half a second and 50 MB.
 
-    pyarrow still imports pandas when it is needed (`to_pandas`). Until then it treats a pandas Series as any
-    sequence, so do not call this in processes of other programs. pyarrow can be imported before or after.
+    pyarrow searches for pandas with its first array. PySpark imports it to ask for its version, when it first
+    calls the JVM, and when it makes a frame of `mapInArrow`. Both still import pandas when it is needed
+    (`to_pandas`). Until then pyarrow treats a pandas Series as any sequence, so do not call this in processes
+    of other programs. pyarrow can be imported before or after, PySpark after.
     """
-    if "pandas" in sys.modules or any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
-        return
-    if "pyarrow" in sys.modules:
-        _look_for_pandas_in_vain()
-    else:
-        sys.meta_path.insert(0, _Awaiting())
+    awaited = {finder.module for finder in sys.meta_path if isinstance(finder, _Awaiting)}
+    for name, change in _CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+        elif name not in awaited:
+            sys.meta_path.insert(0, _Awaiting(name))
 
 
-def _look_for_pandas_in_vain() -> None:
+def _search_in_vain(pyarrow: Any) -> None:
     """Let pyarrow search for pandas without success. It searches only once, with its first array."""
-    with hidden("pandas"):
-        sys.modules["pyarrow"].array([0])
+    with hidden("pandas"):  # without effect if pandas is imported already
+        pyarrow.array([0])
+
+
+def _ask_without_import(utils: Any) -> None:
+    """Let PySpark's check for pandas pass if pandas is installed: the extra that installs it bounds its
+    version.
+    """
+    check = utils.require_minimum_pandas_version
+    utils.require_minimum_pandas_version = lambda: None if find_spec("pandas") else check()
+
+
+_CHANGES = {"pyarrow": _search_in_vain, "pyspark.sql.pandas.utils": _ask_without_import}
+"""Module -> what is done with it as soon as it is imported."""
 
 
 class _Awaiting:
-    """An import finder that, as soon as pyarrow is imported, lets pyarrow search for pandas without
-    success.
-    """
+    """An import finder that changes a module as soon as it is imported."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        if name != "pyarrow":
+        if name != self.module:
             return None
         sys.meta_path.remove(self)
         spec = find_spec(name)
         loader: Any = spec and spec.loader
         if loader is not None:
-            loader.exec_module = _then_look(loader.exec_module)
+            loader.exec_module = _then_change(loader.exec_module)
         return spec
 
 
-def _then_look(execute: Any) -> Any:
+def _then_change(execute: Any) -> Any:
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        if "pandas" not in sys.modules:
-            _look_for_pandas_in_vain()
+        _CHANGES[module.__name__](module)
 
     return exec_module
 
