@@ -24,6 +24,7 @@ from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Ru
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import python_functions
+from tidegate.model.reading import reading_of
 from tidegate.model.stage import Stage
 from tidegate.model.trusted import require_trusted
 from tidegate.settings import Settings
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tidegate.spark.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
-"""A function that opens a Spark session; its argument is the largest number of records of the batch."""
+"""A function that opens a Spark session; its argument is about how many rows Spark gets in the batch."""
 LONG_DONE = "its batch was committed and published so long ago that the ledger keeps no more of it than that"
 """The reason why a run has nothing to do."""
 StateFiles = dict[str, tuple[DataFile, ...]]
@@ -183,7 +184,7 @@ class App:
         require_trusted(python_functions(pipeline))
         # Only now: opening a session takes seconds, and the checks above need none.
         with failpoint("compute.session"):
-            session = open_session(plan.most_records)
+            session = open_session(reading_of(pipeline).rows(plan.most_records))
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
     def session_name(self, stream: Stream) -> str:

@@ -27,7 +27,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
     """Compute the batch under a new attempt name, and return the attempt; if the batch is computed already,
     return that attempt.
 
-    `open_session` gets the largest number of records of the batch, and returns a Spark session. Raises
+    `open_session` gets about how many rows Spark gets in the batch, and returns a Spark session. Raises
     LeaseHeld, Fenced, and what `check_still_there`, `compact_overdue` and `spark.batch` raise; then nothing
     is visible and no offset has moved. For the first batch it also raises LakeDamaged, if the folder has
     tables that tidegate did not make.

@@ -32,7 +32,7 @@ def run_batch(
         app: the settings and the ledger.
         pipeline: the pipeline file.
         trigger: why and for which clock the batch runs.
-        open_session: opens a Spark session for at most so many records.
+        open_session: opens a Spark session for about so many rows.
         progress: gets each step's name before the step begins.
         end_session: called as soon as Spark is not needed any more, unless its tasks send the batch.
         check: see `validate_batch`.

@@ -23,20 +23,28 @@ from tidegate.quality.beside import CheckBeside
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidegate.spark.driver import DriverJvm
+
 
 def run_trigger(
-    app: App, pipeline: Pipeline, trigger: Trigger, quality: CheckBeside, quiet: bool
+    app: App,
+    pipeline: Pipeline,
+    trigger: Trigger,
+    quality: CheckBeside,
+    jvm: DriverJvm | None = None,
+    quiet: bool = False,
 ) -> tuple[Outcome, inspect.BatchReport | None]:
     """Run one batch. Return its outcome, and its report; no report if there was nothing to do.
 
     Args:
         quality: Started only if the pipeline has checks, when the Spark session is opened.
+        jvm: The JVM of a Spark that the command starts for itself; None: a new one.
         quiet: Show no progress.
     """
     from tidegate.spark.session import OwnSession
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
-    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
+    spark = OwnSession(spark_master(settings), settings.spark_memory, name, jvm)
     # a session of its own, which ends with the command
     with steps_shown(quiet=quiet) as progress, spark:
 

@@ -13,6 +13,11 @@ from tidegate.model.keys import DeduplicateColumns
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
 
+_REPEATED = 4
+"""Where repetitions are dropped, at most one record of so many is expected to have another value: otherwise
+`change` would be of little use.
+"""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -40,6 +45,10 @@ class Reading:
     def keeping_all(self) -> Reading:
         """This work, except that no record is dropped."""
         return replace(self, compared=None)
+
+    def rows(self, records: int) -> int:
+        """Estimate how many of the records go on to Spark as rows."""
+        return records // _REPEATED if self.compared is not None else records
 
     @property
     def described(self) -> str:

@@ -46,7 +46,7 @@ from tidegate.spark.rows import (
     record_rows,
 )
 from tidegate.spark.semantics import pin_semantics
-from tidegate.spark.session import cores_of, prepare
+from tidegate.spark.session import compile_expressions, cores_of, prepare
 from tidegate.spark.shuffle import (
     REPORT,
     Report,
@@ -135,6 +135,8 @@ class Computation:
         self._reading = reading_of(pipeline).keeping_all if reading is None else reading
         pin_semantics(spark)
         prepare(spark, plan.most_records)
+        if not self._reading.selects:
+            compile_expressions(spark)
         self._spark = spark
         self._plan = plan
         self._pipeline = pipeline

@@ -6,19 +6,21 @@ archive of Spark's classes: those that the JVM loads for a batch, parsed and ver
 Spark loads some twenty thousand classes before its first row, which takes half of a cold start. With
 `-XX:SharedArchiveFile` the JVM maps them from an archive instead. The JVM checks that the archive fits this
 Java and these jars, and continues without the archive if it does not, so only the time of a start depends on
-it.
+it. Beside the archive lies the launch: the part of the driver's command that spark-submit adds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import distribution, version
 from pathlib import Path
@@ -37,8 +39,8 @@ done
 exec "{java}" "$@"
 """
 FEW_RECORDS = 1_000_000
-"""A batch of up to so many records ends before the JVM's second compiler (C2) has saved the time that it
-costs.
+"""A batch in which Spark gets up to so many rows ends before the JVM's second compiler (C2) has saved the
+time that it costs.
 """
 FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m")
 """Options that use the JVM's first compiler (C1) only: its code is ready at once, while the second one
@@ -59,6 +61,19 @@ class JavaRuntime:
 
     version: int
     home: Path
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What spark-submit adds to the command of a driver's JVM.
+
+    Args:
+        class_path: Spark's jars, in the order in which the archive knows them.
+        options: the options of the JVM, without its heap.
+    """
+
+    class_path: str
+    options: tuple[str, ...]
 
 
 def find_java() -> Path:
@@ -135,7 +150,7 @@ def _wheel_java() -> Path | None:
     java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     wrapper, script = _wrapper_path(), _WRAPPER.format(java=java)
     if not wrapper.exists() or wrapper.read_text() != script:
-        _write_program(wrapper, script)
+        _write(wrapper, script, 0o755)
     return wrapper
 
 
@@ -143,13 +158,13 @@ def _wrapper_path() -> Path:
     return Path(sys.prefix) / "share" / "tidegate" / "java" / "bin" / "java"
 
 
-def _write_program(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may write it at the same time: each renames a file of its own, so that nobody runs
+    # Several processes may write it at the same time: each renames a file of its own, so that nobody uses
     # half of it.
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text)
-    draft.chmod(0o755)
+    draft.chmod(mode)
     draft.replace(path)
 
 
@@ -158,7 +173,7 @@ def driver_options(java: Path | None, records: int | None = None) -> list[str]:
 
     Args:
         java: The `java` that runs the driver; None if there is none.
-        records: The number of records of the driver's only batch; None for batches of any size.
+        records: About how many rows Spark gets in the driver's only batch; None for batches of any size.
     """
     first_compiler = FIRST_COMPILER if records is not None and records <= FEW_RECORDS else ()
     return [*archive_options(java), *first_compiler]
@@ -185,6 +200,32 @@ def archive_path(java: Path) -> Path:
     modified_ns = [path.stat().st_mtime_ns for path in (program, _spark_jar())]
     digest = hashlib.sha256(f"{program} {modified_ns} {version('pyspark')}".encode()).hexdigest()
     return Path(sys.prefix) / "share" / "tidegate" / f"spark-{digest[:16]}.jsa"
+
+
+def noted_launch(java: Path) -> Launch | None:
+    """Return the launch of this `java`; None if none was noted, or for jars in another place."""
+    try:
+        document = json.loads(_launch_path(java).read_text())
+    except FileNotFoundError:
+        return None
+    launch = Launch(document["class_path"], tuple(document["options"]))
+    return launch if str(_spark_jar()) in launch.class_path.split(os.pathsep) else None
+
+
+def note_launch(java: Path, class_path: str, options: Sequence[str]) -> None:
+    """Note the launch of a driver that spark-submit has started, for others that start without it."""
+    # Only MLlib uses the module for vectors. With it, the JVM composes its modules anew at each start.
+    used = [option for option in options if option != "--add-modules=jdk.incubator.vector"]
+    _write(_launch_path(java), json.dumps(asdict(Launch(class_path, tuple(used)))))
+
+
+def forget_launch(java: Path) -> None:
+    """Remove the note, so that the next driver is started by spark-submit."""
+    _launch_path(java).unlink(missing_ok=True)
+
+
+def _launch_path(java: Path) -> Path:
+    return archive_path(java).with_suffix(".json")
 
 
 def _spark_jar() -> Path:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Thread
 
 from py4j.protocol import Py4JError
@@ -16,19 +15,23 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidegate.errors import SettingsInvalid, SetupFailed, SparkLost
+from tidegate.errors import SettingsInvalid, SparkLost
 from tidegate.extras import check_spark_packages
 from tidegate.signals import same_interrupt
 from tidegate.spark import connect
-from tidegate.spark.java import driver_options, find_java, java_home
+from tidegate.spark.driver import (
+    DriverJvm,
+    driver_settings,
+    java_did_not_start,
+    local_cores,
+    open_java_session,
+)
 
 _CORES_UNKNOWN = 8
 _LOGGER_OF_FAILED_QUERIES = "SQLQueryContextLogger"
 """It writes the error of an expression to the terminal, as JSON with the JVM's stack; `translated` reports
 it.
 """
-
-_FEW_CORES = 4
 
 SETTINGS = {
     # Partition numbers are chosen per batch; adaptive execution would plan small shuffles twice.
@@ -51,6 +54,9 @@ _MASTER = re.compile(
     r"|spark://[^\s/,:]+(?::\d+)?(?:,[^\s/,:]+(?::\d+)?)*"
 )
 
+_MODE = "spark.sql.codegen.factoryMode"
+_FEW_ROWS = 200_000
+"""Below, Java code for a batch takes longer to compile than the batch saves by it."""
 _NEW_SESSION_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 _LOCAL_WORKER_SETTINGS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
 """Not for a cluster's workers, which may get tidegate only with their first task."""
@@ -59,9 +65,9 @@ _LOCAL_WORKER_SETTINGS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
 def open_session(
     master: str | None = None,
     memory: str | None = None,
-    java_options: Sequence[str] | None = None,
     name: str | None = None,
     records: int | None = None,
+    jvm: DriverJvm | None = None,
 ) -> SparkSession:
     """Open a session.
 
@@ -72,9 +78,9 @@ def open_session(
         master: None: spark-submit has set it and all other settings; `sc://host:port`: a Spark Connect
             server.
         memory: the heap of a driver that starts here, such as `2g`; None: Spark's default.
-        java_options: options of its JVM; None: options for a batch of `records`.
         name: the name under which a Connect server keeps the session.
-        records: the size of the batch.
+        records: about how many records Spark gets as rows, if the session is for one batch.
+        jvm: the JVM of a driver that starts here, which may have been started; None: a new one.
     """
     check_spark_packages()
     PySparkLogger.getLogger(_LOGGER_OF_FAILED_QUERIES).disabled = True
@@ -83,24 +89,35 @@ def open_session(
     if master is not None:
         _require_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder
-    own = _own_process(master, memory, java_options, records) if master else {"spark.log.level": "ERROR"}
-    # Under spark-submit the master is in its configuration.
-    if (master or SparkConf().get("spark.master", "")).startswith("local"):
-        own |= _LOCAL_WORKER_SETTINGS
-    for name, value in (_NEW_SESSION_SETTINGS | own).items():
-        builder = builder.config(name, value)
+    jvm = jvm or DriverJvm()
+    builder, conf = SparkSession.builder, SparkConf()
+    for setting, value in _settings(master, memory, records, jvm).items():
+        builder, conf = builder.config(setting, value), conf.set(setting, value)
     try:
-        with same_interrupt():
-            session = builder.getOrCreate()
+        with same_interrupt(), jvm.attached():
+            if "SPARK_REMOTE" not in os.environ:
+                open_java_session(conf)
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise SetupFailed(
-            "Java did not start; its message is above",
-            "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
-        ) from error
-    return session
+        raise java_did_not_start() from error
+
+
+def _settings(master: str | None, memory: str | None, records: int | None, jvm: DriverJvm) -> dict[str, str]:
+    """Return the settings of a new session, and start the JVM if it is on this machine only."""
+    own = {"spark.log.level": "ERROR"}
+    if master is not None:
+        driver = driver_settings(master, memory, records, jvm.java_options)
+        own = dict(driver.conf)
+        if records is not None and records <= _FEW_ROWS:
+            own[_MODE] = "NO_CODEGEN"
+        if master.startswith("local"):
+            jvm.start(driver)
+    # Under spark-submit the master is in its configuration.
+    if (master or SparkConf().get("spark.master", "")).startswith("local"):
+        own |= _LOCAL_WORKER_SETTINGS
+    return _NEW_SESSION_SETTINGS | own
 
 
 def _require_master(master: str) -> None:
@@ -141,12 +158,16 @@ class OwnSession:
         master: as for `open_session`.
         memory: as for `open_session`.
         name: the name under which a Connect server keeps the session.
+        jvm: as for `open_session`.
     """
 
-    def __init__(self, master: str, memory: str | None, name: str | None = None) -> None:
+    def __init__(
+        self, master: str, memory: str | None, name: str | None = None, jvm: DriverJvm | None = None
+    ) -> None:
         self._master = master
         self._memory = memory
         self._name = name
+        self._driver_jvm = jvm
         self._session: SparkSession | None = None
         self._ending: Thread | None = None
 
@@ -161,10 +182,10 @@ class OwnSession:
             self._ending.join()
 
     def open(self, records: int) -> SparkSession:
-        """Return the session for a batch with this number of records. Raises as `open_session`."""
+        """Return the session for a batch of about so many rows. Raises as `open_session`."""
         # A session of spark-submit or of a notebook is not ended here: others may use it.
         is_own = SparkSession.getActiveSession() is None
-        session = open_session(self._master, self._memory, name=self._name, records=records)
+        session = open_session(self._master, self._memory, self._name, records, self._driver_jvm)
         self._session = session if is_own and not self._stays_on_server() else None
         return session
 
@@ -186,32 +207,6 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def _own_process(
-    master: str, memory: str | None, java_options: Sequence[str] | None, records: int | None
-) -> dict[str, str]:
-    """Return the settings that spark-submit would give."""
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java_home(java))
-    # Quiet from the start: otherwise Spark's log fills the user's screen.
-    quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
-    own = driver_options(java, records) if java_options is None else java_options
-    options = " ".join([quiet, *own, *_collector(master)])
-    conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": options}
-    if memory is not None:
-        conf["spark.driver.memory"] = memory
-    if master.startswith("local"):
-        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return conf
-
-
-def _collector(master: str) -> list[str]:
-    """Choose the serial collector on few cores: it saves a batch time and 300 MB beside the JVM's
-    own choice.
-    """
-    cores = _local_cores(master)
-    return ["-XX:+UseSerialGC"] if cores is not None and cores <= _FEW_CORES else []
-
-
 def prepare(spark: SparkSession, records: int) -> None:
     """Set the options of a session that make a batch with this number of records fast.
 
@@ -222,6 +217,11 @@ def prepare(spark: SparkSession, records: int) -> None:
     at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
     for name, value in (SETTINGS | at_once).items():
         spark.conf.set(name, value)
+
+
+def compile_expressions(spark: SparkSession) -> None:
+    """Let Spark compile a pipeline's expressions, in each session in the same way."""
+    spark.conf.unset(_MODE)
 
 
 @contextmanager
@@ -248,12 +248,4 @@ def cores_of(spark: SparkSession) -> int:
     for name in ("spark.default.parallelism", "spark.cores.max"):
         if number := spark.conf.get(name, None):
             return int(number)
-    return _local_cores(spark.conf.get("spark.master", None) or "") or _CORES_UNKNOWN
-
-
-def _local_cores(master: str) -> int | None:
-    """Return the cores of a `local` master; None for any other."""
-    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?", master)
-    if local is None:
-        return None
-    return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    return local_cores(spark.conf.get("spark.master", None) or "") or _CORES_UNKNOWN

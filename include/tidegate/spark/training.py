@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,15 @@ from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.model.compiled import compile_pipeline
 from tidegate.spark.batch import compute_batch
 from tidegate.spark.computation import Before
-from tidegate.spark.java import archive_path, find_java, probe, training_options
+from tidegate.spark.driver import DriverJvm
+from tidegate.spark.java import (
+    archive_path,
+    find_java,
+    forget_launch,
+    note_launch,
+    probe,
+    training_options,
+)
 from tidegate.spark.session import open_session
 from tidegate.spark.source import RecordSlice
 from tidegate.storage import Lake
@@ -70,8 +79,11 @@ def make_archive() -> Path:
     _provide_base(java)
     with tempfile.TemporaryDirectory(prefix="tidegate-training-", dir=archive.parent) as scratch:
         draft = Path(scratch) / "draft.jsa"
-        session = open_session("local[2]", None, training_options(draft))
+        forget_launch(java)  # so that spark-submit starts the JVM
+        jvm = DriverJvm(training_options(draft))
+        session = open_session("local[2]", jvm=jvm)
         _compute(session, Path(scratch) / "lake")
+        _note_launch(session, java)
         _end(session)
         if not draft.is_file():
             raise SetupFailed(
@@ -101,6 +113,16 @@ def _compute(session: SparkSession, lake: Path) -> None:
     records = Slice("trained", 0, 0, _RECORDS)
     place = Lake(str(lake), stream.pipeline, stream.generation)
     compute_batch(session, plan, pipeline, TrainingRecords(records), place, Before(), "training")
+
+
+def _note_launch(session: SparkSession, java: Path) -> None:
+    """Note what spark-submit has added to the JVM's command."""
+    jvm: Any = session.sparkContext._jvm
+    runtime = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    own = session.conf.get("spark.driver.extraJavaOptions").split()
+    options = [str(option) for option in runtime.getInputArguments()]
+    added = [option for option in options if option not in own and not option.startswith("-Xmx")]
+    note_launch(java, runtime.getClassPath(), added)
 
 
 def _end(session: SparkSession) -> None:

@@ -1,11 +1,12 @@
-"""`tidegate run`: its quality check starts its imports before everything else."""
+"""`tidegate run`: Spark's JVM and the quality check start before everything else."""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
@@ -13,6 +14,9 @@ import click
 from tidegate.cli.options import RunOptions, as_json, clock, force, from_start, pipeline_argument, until
 from tidegate.cli.output import out, show
 from tidegate.garbage import not_collected
+
+if TYPE_CHECKING:
+    from tidegate.spark.driver import DriverJvm
 
 _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 
@@ -28,10 +32,12 @@ _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 def run(pipeline: str, as_json: bool, **options: Any) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
     from tidegate.quality.beside import CheckBeside
+    from tidegate.spark.driver import DriverJvm
 
-    with CheckBeside() as quality:
+    with CheckBeside() as quality, DriverJvm() as jvm:
         if _seems_to_have_suite(pipeline):
             quality.start()
+        _start_own_spark(jvm)
 
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
@@ -39,13 +45,33 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
 
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
-        outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, quiet=as_json)
+        outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, jvm, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
     elif report is None:
         out.print(outcome.note)
     else:
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
+
+
+def _start_own_spark(jvm: DriverJvm) -> None:
+    """Start the JVM of the Spark that the command is going to start for itself: it takes as long as the
+    command's imports.
+
+    If the guess is wrong, the JVM is ended, and Spark starts later.
+    """
+    from tidegate.errors import SetupFailed
+    from tidegate.settings import OWN_SPARK, Settings
+    from tidegate.spark.driver import driver_settings
+    from tidegate.spark_token import kept_server
+
+    settings = Settings.from_environment()
+    master = settings.spark_master
+    if master is None and kept_server(settings.home) is None:
+        master = OWN_SPARK
+    if master is not None and master.startswith("local"):
+        with suppress(SetupFailed):  # it is raised where a batch needs Spark
+            jvm.start(driver_settings(master, settings.spark_memory, records=0))
 
 
 def _seems_to_have_suite(pipeline: str) -> bool:

@@ -1,0 +1,283 @@
+"""The driver of a Spark that tidegate starts: its settings, its JVM, and the session in the JVM.
+
+PySpark starts the JVM by `spark-submit`, which first starts another JVM, only to compose a command. Here a
+JVM starts by the command that the training has noted (see `java`). That needs no PySpark, so a command can
+start it before its imports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import SetupFailed
+from tidegate.spark.java import driver_options, find_java, java_home, noted_launch
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+
+_FEW_CORES = 4
+_DEFAULT_MEMORY = "1g"
+"""Spark's own default."""
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Spark's variable for more options of a driver's JVM."""
+_KNOWN = {_OPTIONS, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP"}
+"""The other variables of Spark may change what spark-submit starts."""
+_POLL_SECONDS = 0.01
+_PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """The settings of a driver that starts here.
+
+    Args:
+        java: the program that runs it.
+        java_options: options of its JVM.
+        memory: its heap, such as `2g`.
+        conf: Spark's settings.
+    """
+
+    java: Path
+    java_options: tuple[str, ...]
+    memory: str
+    conf: Mapping[str, str]
+
+
+def driver_settings(
+    master: str, memory: str | None, records: int | None, java_options: Sequence[str] | None = None
+) -> DriverSettings:
+    """Return the settings that spark-submit would give to a driver. Raises SetupFailed without a Java.
+
+    Args:
+        master: Spark's master.
+        memory: the heap; None: Spark's default.
+        records: about how many rows Spark gets in the driver's only batch; None: any number.
+        java_options: options of the JVM; None: options for such a batch.
+    """
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java_home(java))
+    # Quiet from the start: otherwise Spark's log fills the user's screen.
+    quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+    own = driver_options(java, records) if java_options is None else java_options
+    options = (quiet, *own, *_collector(master))
+    conf = {
+        "spark.master": master,
+        "spark.app.name": "tidegate",
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+    if memory is not None:
+        conf["spark.driver.memory"] = memory
+    if master.startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return DriverSettings(java, options, memory or _DEFAULT_MEMORY, conf)
+
+
+def _collector(master: str) -> list[str]:
+    """Choose the serial collector on few cores: it saves a batch time and 300 MB beside the JVM's
+    own choice.
+    """
+    cores = local_cores(master)
+    return ["-XX:+UseSerialGC"] if cores is not None and cores <= _FEW_CORES else []
+
+
+def local_cores(master: str) -> int | None:
+    """Return the cores of a `local` master; None for any other."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?", master)
+    if local is None:
+        return None
+    return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+
+
+class DriverJvm:
+    """The JVM of this process's driver. A context manager, which ends a JVM that no session needs.
+
+    Args:
+        java_options: its options; None: options for the driver's batch.
+
+    Example::
+
+        with DriverJvm() as jvm:
+            jvm.start(settings)
+            ...  # imports
+            with jvm.attached():
+                session = builder.getOrCreate()
+    """
+
+    def __init__(self, java_options: Sequence[str] | None = None) -> None:
+        self.java_options = java_options
+        self._settings: DriverSettings | None = None
+        self._process: Popen[bytes] | None = None
+        self._folder: Path | None = None
+
+    def __enter__(self) -> DriverJvm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def start(self, settings: DriverSettings) -> None:
+        """Start the JVM, if it does not run with these settings already.
+
+        Does nothing if PySpark has a JVM already, or if spark-submit may start another one: nothing is noted,
+        or Spark has settings of its own on this machine.
+        """
+        if settings == self._settings or _has_gateway():
+            return
+        self._end()
+        launch = noted_launch(settings.java)
+        if launch is None or _is_configured():
+            return
+        self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="tidegate-"))
+        more = shlex.split(os.environ.get(_OPTIONS, ""))
+        options = [f"-Xmx{settings.memory}", *more, *settings.java_options, *launch.options]
+        conf = [part for name, value in settings.conf.items() for part in ("--conf", f"{name}={value}")]
+        command = [
+            str(settings.java),
+            "-cp",
+            launch.class_path,
+            *options,
+            _SUBMIT,
+            *conf,
+            "pyspark-shell",
+        ]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(_spark_home()),
+            "SPARK_CONNECT_MODE": "0",
+            "PYTHONHASHSEED": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection_file),
+        }
+        # The JVM ends with its standard input, hence with this process. Ctrl-C is for this process alone.
+        self._process = Popen(command, stdin=PIPE, env=environment, preexec_fn=_ignore_interrupts)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Let PySpark use the JVM for a context that it makes within the block, and leave the JVM to it.
+
+        Raises SetupFailed if the JVM has ended.
+        """
+        if self._process is None:
+            yield
+            return
+        while not self._connection_file.is_file():
+            if self._process.poll() is not None:
+                raise java_did_not_start()
+            time.sleep(_POLL_SECONDS)
+        port, secret = _connection(self._connection_file.read_bytes())
+        self._remove_folder()
+        address = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ |= address
+        try:
+            yield
+        finally:
+            for name in address:
+                del os.environ[name]
+            _attached.append(self._process)
+            self._process = None
+
+    @property
+    def _connection_file(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "connection"
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._remove_folder()
+        self._settings = self._process = None
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+_attached: list[Popen[bytes]] = []
+"""The JVM that PySpark uses until this process ends: an object that is freed closes its standard input."""
+
+
+def java_did_not_start() -> SetupFailed:
+    """Return the error of a JVM that has ended at once."""
+    return SetupFailed(
+        "Java did not start; its message is above",
+        "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
+    )
+
+
+def _has_gateway() -> bool:
+    """Return whether PySpark is connected to a JVM, to which it keeps until this process ends."""
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _connection(text: bytes) -> tuple[int, str]:
+    """Return the port and the secret that the JVM has written."""
+    port, length = struct.unpack_from("!ii", text)
+    return port, text[8 : 8 + length].decode()
+
+
+def _spark_home() -> Path:
+    """Return the folder of the installed PySpark, without importing it."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _is_configured() -> bool:
+    """Return whether files or variables may tell spark-submit to start another JVM than the noted one."""
+    variables = (name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")))
+    return any(name not in _KNOWN for name in variables) or (_spark_home() / "conf").exists()
+
+
+def open_java_session(conf: SparkConf) -> None:
+    """Open the JVM's session without the functions that Spark's MLlib adds to it.
+
+    MLlib describes them by Scala's reflection, which takes a second of a processor, and no expression can use
+    them. Spark finds MLlib, as all that adds to sessions, by the class loader of the calling thread. Does
+    nothing if something else may add to it.
+    """
+    from pyspark import SparkContext  # late: see above
+
+    context = SparkContext.getOrCreate(conf)
+    jvm: Any = context._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    loader = thread.getContextClassLoader()
+    if context.getConf().contains("spark.sql.extensions") or not _only_mllib_adds(loader):
+        return
+    builder = jvm.org.apache.spark.sql.classic.SparkSession.builder()
+    thread.setContextClassLoader(jvm.java.lang.ClassLoader.getPlatformClassLoader())
+    try:
+        builder.getOrCreate()
+    finally:
+        thread.setContextClassLoader(loader)
+
+
+def _only_mllib_adds(loader: Any) -> bool:
+    """Return whether nothing but MLlib on the class path adds to sessions."""
+    providers = loader.getResources(_PROVIDERS)
+    while providers.hasMoreElements():
+        if "/spark-mllib_" not in providers.nextElement().toString():
+            return False
+    return True

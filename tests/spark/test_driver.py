@@ -1,0 +1,134 @@
+"""The JVM of a local driver starts by the noted command, unless Spark is configured on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidegate.errors import SetupFailed
+from tidegate.spark import driver as driver_module
+from tidegate.spark import java as java_module
+from tidegate.spark.driver import DriverJvm, DriverSettings
+from tidegate.spark.java import find_java, forget_launch, note_launch, noted_launch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTIONS = ["-Da=b", "--add-modules=jdk.incubator.vector"]
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that writes its arguments where a JVM writes its address, and ends; its launch is noted."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(java_module, "_spark_jar", lambda: tmp_path / "spark-core.jar")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-De=f")
+    monkeypatch.setattr(driver_module, "_is_configured", lambda: False)
+    monkeypatch.setattr(driver_module, "_has_gateway", lambda: False)
+    (tmp_path / "spark-core.jar").touch()
+    program = tmp_path / "java"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$(dirname "$0")/arguments"\n')
+    program.chmod(0o755)
+    note_launch(program, f"{tmp_path}/spark-core.jar{os.pathsep}other.jar", OPTIONS)
+    return program
+
+
+def settings(java: Path, memory: str = "1g") -> DriverSettings:
+    return DriverSettings(java, ("-Dc=d",), memory, {"spark.master": "local[*]"})
+
+
+def started(java: Path) -> list[str]:
+    """The arguments of all programs that were started, each after the other."""
+    path = java.with_name("arguments")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_launch_is_noted_without_the_vector_module(java: Path) -> None:
+    launch = noted_launch(java)
+    assert launch is not None
+    assert launch.options == ("-Da=b",)
+
+
+def test_forgotten_launch_starts_no_jvm(java: Path) -> None:
+    forget_launch(java)
+    assert noted_launch(java) is None
+    with DriverJvm() as jvm:
+        jvm.start(settings(java))
+        with jvm.attached():
+            pass
+    assert started(java) == []
+
+
+def test_launch_for_jars_elsewhere_is_ignored(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = java.with_name("moved.jar")
+    os.link(java.with_name("spark-core.jar"), moved)
+    monkeypatch.setattr(java_module, "_spark_jar", lambda: moved)
+    assert noted_launch(java) is None
+
+
+def test_jvm_that_ends_at_once_fails_the_setup(java: Path) -> None:
+    with DriverJvm() as jvm:
+        jvm.start(settings(java))
+        with pytest.raises(SetupFailed, match="Java did not start"), jvm.attached():
+            pass
+    arguments = started(java)
+    assert arguments[:1] == ["-cp"]
+    assert arguments[2:6] == ["-Xmx1g", "-De=f", "-Dc=d", "-Da=b"]
+    assert arguments[-3:] == ["--conf", "spark.master=local[*]", "pyspark-shell"]
+
+
+def test_jvm_starts_anew_for_other_settings_only(java: Path) -> None:
+    java.write_text("#!/bin/sh\nexec sleep 60\n")
+    note_launch(java, f"{java.parent}/spark-core.jar", OPTIONS)
+    with DriverJvm() as jvm:
+        processes = []
+        for memory in ("1g", "1g", "2g"):
+            jvm.start(settings(java, memory))
+            processes.append(jvm._process)
+        first, same, second = processes
+        assert first is same
+        assert second is not first
+        assert [process.poll() is None for process in (first, second) if process] == [False, True]
+    assert second is not None
+    assert second.poll() is not None
+
+
+@pytest.mark.parametrize(
+    "variable", ["SPARK_CONF_DIR", "SPARK_DRIVER_MEMORY", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR"]
+)
+def test_configured_spark_is_left_to_spark_submit(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert not driver_module._is_configured()
+    monkeypatch.setenv(variable, "set")
+    assert driver_module._is_configured()
+
+
+@pytest.mark.spark
+def test_setup_has_noted_how_spark_starts(spark: SparkSession) -> None:
+    launch = noted_launch(find_java())
+    assert launch is not None, "setup notes it: python -m tidegate.spark.training"
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    assert gateway.proc is None  # PySpark has started none
+
+
+@pytest.mark.spark
+def test_session_has_no_functions_of_mllib(spark: SparkSession) -> None:
+    registry = "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$"
+    functions = getattr(getattr(spark.sparkContext._jvm, registry), "MODULE$").internal()
+    names = functions.listFunction().mkString(" ").split()
+    assert "timestampadd" in names
+    assert "vector_to_array" not in names
+
+
+def test_driver_imports_no_pyspark() -> None:
+    asked = "import sys, tidegate.spark.driver; print(*({'pyspark', 'py4j'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
