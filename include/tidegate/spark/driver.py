@@ -36,7 +36,13 @@ _DEFAULT_MEMORY = "1g"
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's variable for more options of a driver's JVM."""
-_KNOWN = {_OPTIONS, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP"}
+_HARMLESS_VARIABLES = {
+    _OPTIONS,
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_LOCAL_IP",
+}
 """The other variables of Spark may change what spark-submit starts."""
 _POLL_SECONDS = 0.01
 _PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
@@ -248,7 +254,7 @@ def _spark_home() -> Path:
 def _is_configured() -> bool:
     """Return whether files or variables may tell spark-submit to start another JVM than the noted one."""
     variables = (name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")))
-    return any(name not in _KNOWN for name in variables) or (_spark_home() / "conf").exists()
+    return any(name not in _HARMLESS_VARIABLES for name in variables) or (_spark_home() / "conf").exists()
 
 
 def open_java_session(conf: SparkConf) -> None:

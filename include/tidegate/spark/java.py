@@ -65,7 +65,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True)
 class Launch:
-    """What spark-submit adds to the command of a driver's JVM.
+    """The part of the command of a driver's JVM that spark-submit adds.
 
     Args:
         class_path: Spark's jars, in the order in which the archive knows them.
