@@ -14,6 +14,8 @@ import pytest
 
 from tests.spark import two_sessions
 from tidegate.errors import SettingsInvalid, SparkLost
+from tidegate.spark import session as session_module
+from tidegate.spark.driver import DriverJvm, DriverSettings
 from tidegate.spark.session import OwnSession, changed, open_session
 from tidegate_dev.processes import free_port
 
@@ -55,6 +57,23 @@ def test_unanswering_master_is_transient() -> None:
         open_session(f"spark://127.0.0.1:{port},no.such.host.invalid")
     with pytest.raises(SparkLost, match="Port out of range"):
         open_session("spark://127.0.0.1:99999")
+
+
+@pytest.mark.parametrize(("records", "mode"), [(200_000, "NO_CODEGEN"), (200_001, None), (None, None)])
+def test_small_batch_generates_no_java_code(records: int | None, mode: str | None) -> None:
+    class UnstartedJvm(DriverJvm):
+        def start(self, settings: DriverSettings) -> None: ...
+
+    settings = session_module._settings("local[1]", None, records, UnstartedJvm())
+    assert settings.get("spark.sql.codegen.factoryMode") == mode
+
+
+@pytest.mark.spark
+def test_expressions_of_spark_are_always_compiled(spark: SparkSession) -> None:
+    usual = spark.conf.get("spark.sql.codegen.factoryMode")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session_module.compile_expressions(spark)
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == usual
 
 
 @pytest.mark.spark

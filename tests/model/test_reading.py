@@ -1,0 +1,10 @@
+"""The rows that a pipeline's reading leaves to Spark."""
+
+from __future__ import annotations
+
+from tidegate.model.reading import Reading
+
+
+def test_dropped_repetitions_leave_a_quarter_of_rows() -> None:
+    assert Reading().rows(4_000_000) == 4_000_000
+    assert Reading(compared=("isAvailable",)).rows(4_000_000) == 1_000_000
