@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.sinks.kafka.sending import Sending, once
 from tidegate.batch import is_sent_in_shards, publish_batch
 from tidegate.errors import LakeDamaged
+from tidegate.spark.java import find_java, java_home
 from tidegate_dev.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -30,6 +34,19 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
     sending.batches.outbox_files = 3
     sending.batch(1, *ROWS)
     return sending
+
+
+SUBMITTED = f"""\
+import sys
+import tidegate.batch.publish
+import tidegate.sinks.outbox
+
+tidegate.batch.publish.SHARD_EMISSIONS = tidegate.sinks.outbox.SHARD_EMISSIONS = 5
+sys.path.insert(0, {str(REPOSITORY / "spark_jobs")!r})
+import publish
+
+sys.exit(publish.main(*sys.argv[1:]))
+"""
 
 
 def publish(sending: Sending, open_session: Callable[[int], SparkSession]) -> None:
@@ -71,4 +88,26 @@ def test_small_batch_needs_no_spark(sending: Sending) -> None:
     plan = sending.batches.app.ledger.plan(sending.batches.stream, 2)
     assert plan is not None
     assert not is_sent_in_shards(sending.batches.app, plan)
+    assert sending.sent() == once(*ROWS)
+
+
+@pytest.mark.long
+def test_submitted_driver_sends_each_shard_once(sending: Sending, tmp_path: Path) -> None:
+    """The task `publish` of a DAG submits the same program; here the bound for large batches is smaller."""
+    sending.batches.lease.release()
+    program = tmp_path / "program.py"
+    program.write_text(SUBMITTED)
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment = os.environ | sending.batches.environment | python
+    done = subprocess.run(
+        [str(spark_submit), "--master", "local[2]", str(program), "visitors", "1", "run-1"],
+        env=environment | {"JAVA_HOME": str(java_home(find_java()))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"batch 1 is published: {{'kafka:{sending.topic}': 20}}" in done.stdout
     assert sending.sent() == once(*ROWS)
