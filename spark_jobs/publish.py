@@ -13,13 +13,14 @@ from tidegate.arrow import keep_pandas_out
 from tidegate.batch import publish_batch
 from tidegate.errors import TidegateError
 from tidegate.signals import raise_on_sigterm
-from tidegate.spark.session import open_session
 
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
     """Publish the run's batch, and print how many records each sink has. Returns the exit code."""
     raise_on_sigterm()
     keep_pandas_out()
+    from tidegate.spark.session import open_session  # late: the line before acts on PySpark's imports
+
     try:
         app = App.from_environment()
         plan = planned_for(app, pipeline, int(generation), run_id)

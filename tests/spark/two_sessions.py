@@ -24,6 +24,7 @@ def main() -> None:
         with OwnSession("local[1]", None) as session:
             spark = session.open(1)
             (row,) = spark.range(1).coalesce(1).mapInArrow(_pids, "worker long").collect()
+            assert session.open(0) is spark, "a publication uses the session of the computation"
             session.end()
         workers.append({"worker": row.worker, "lives on": Path(f"/proc/{row.worker}").exists()})
     print(json.dumps(workers))

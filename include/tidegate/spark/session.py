@@ -182,7 +182,11 @@ class OwnSession:
             self._ending.join()
 
     def open(self, records: int) -> SparkSession:
-        """Return the session for a batch of about so many rows. Raises as `open_session`."""
+        """Return the session for a batch of about so many rows, or the one that is open. Raises as
+        `open_session`.
+        """
+        if self._session is not None:  # the batch's computation has opened it, and its publication goes on
+            return self._session
         # A session of spark-submit or of a notebook is not ended here: others may use it.
         is_own = SparkSession.getActiveSession() is None
         session = open_session(self._master, self._memory, self._name, records, self._driver_jvm)
