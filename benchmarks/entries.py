@@ -40,7 +40,7 @@ _POSITIONS = Load(5_000_000, 2_500)
 
 ENTRIES = {
     "1m": Entry(measure_cold, Load(1_000_000, 100_000)),
-    "3m": Entry(measure_cold, _BACKLOG, bound=1.8),
+    "3m": Entry(measure_cold, _BACKLOG, bound=0.85),
     "10m": Entry(measure_cold, Load(10_000_000, 1_000_000), bound=1.0),
     "30m": Entry(measure_cold, Load(30_000_000, 1_000_000), bound=0.85),
     "warm": Entry(measure_warm, _BACKLOG, bound=0.9),
