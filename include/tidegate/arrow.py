@@ -65,7 +65,9 @@ class _Awaiting:
 def _then_change(execute: Any) -> Any:
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        _CHANGES[module.__name__](module)
+        # spark-submit has PySpark in a zip file, which has one loader for all of its modules
+        if module.__name__ in _CHANGES:
+            _CHANGES[module.__name__](module)
 
     return exec_module
 

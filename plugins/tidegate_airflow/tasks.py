@@ -294,7 +294,8 @@ def publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, An
 
         # The ledger has the records that each sink got: if they do not change, an earlier try has published.
         before = app.ledger.publications(plan.stream, plan.seq)
-        if lacking_sinks(app.ledger, plan) and is_sent_in_shards(app, plan):
+        attempt = app.ledger.attempt(plan.stream, plan.seq)
+        if attempt and lacking_sinks(app.ledger, plan) and is_sent_in_shards(app, plan, attempt):
             publish_in_spark(app, plan, run, submitted)
         published = publish_batch(app, plan, run)
         metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))

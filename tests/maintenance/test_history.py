@@ -215,7 +215,7 @@ def test_publication_of_a_removed_head_is_overtaken(aged: Aged) -> None:
     removed(aged)
     assert plan is not None
     with pytest.raises(Fenced, match="later ones are committed"):
-        publish._publish(aged.app, lease, plan)
+        publish._publish(aged.app, lease, plan, None)
 
 
 def test_head_without_its_attempt_halts(aged: Aged) -> None:
@@ -225,4 +225,4 @@ def test_head_without_its_attempt_halts(aged: Aged) -> None:
     with aged.app.ledger._engine.begin() as connection:
         connection.execute(delete(schema.attempts).where(schema.attempts.c.seq == 8))
     with pytest.raises(Halted, match="attempt of batch 8"):
-        publish._publish(aged.app, lease, plan)
+        publish._publish(aged.app, lease, plan, None)

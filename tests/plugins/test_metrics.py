@@ -69,7 +69,7 @@ def named(metric: str, stage: str = "", **more: str) -> str:
 def test_publishing_sends_all_metrics_of_the_batch(committed: Committed, statsd: StatsD) -> None:
     from tidegate_airflow import tasks
 
-    tasks.publish("visitors", 1, f"run-1{SUFFIX}")
+    tasks.publish("visitors", 1, f"run-1{SUFFIX}", {})
     sent = statsd.metrics()
     assert sent[named("emitted", "second")] == "1.0|g"
     assert sent[named("suppression-buffer-records", "second")] == "4.0|g"
@@ -83,7 +83,7 @@ def test_statsd_without_tags_gets_them_in_names(
     from tidegate_airflow import tasks
 
     monkeypatch.delenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED")
-    tasks.publish("visitors", 1, f"run-1{SUFFIX}")
+    tasks.publish("visitors", 1, f"run-1{SUFFIX}", {})
     sent = statsd.metrics()
     assert sent["airflow.tidegate.visitors.1.second.emitted"] == "1.0|g"
     assert sent["airflow.tidegate.visitors.1.lag"] == "7.0|g"

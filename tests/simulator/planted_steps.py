@@ -38,7 +38,7 @@ _publish_decided = publish.publish_decided
 
 
 @planted((plan, "publish_decided"))
-def leftover_is_not_published_before_planning(app: Any, ledger: Any) -> None:
+def leftover_is_not_published_before_planning(app: Any, ledger: Any, open_session: Any = None) -> None:
     """Leave the previous batch unpublished."""
 
 
@@ -225,7 +225,9 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
 
 
 @planted((batch, "publish_batch"), (run, "publish_batch"))
-def publish_does_not_look_whether_its_batch_is_committed(app: Any, batch_plan: Any, run_id: str) -> None:
+def publish_does_not_look_whether_its_batch_is_committed(
+    app: Any, batch_plan: Any, run_id: str, open_session: Any = None
+) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
     with lease.leased(app, batch_plan.stream, run_id) as ledger:
         _publish_decided(app, ledger)
@@ -233,7 +235,7 @@ def publish_does_not_look_whether_its_batch_is_committed(app: Any, batch_plan: A
 
 
 @planted((publish, "publish_decided"), (plan, "publish_decided"))
-def an_undecided_batch_is_published(app: Any, ledger: Any) -> None:
+def an_undecided_batch_is_published(app: Any, ledger: Any, open_session: Any = None) -> None:
     """The newest that is computed, whether it is committed or not."""
     batch_plan = ledger.open_plan(ledger.stream)
     attempt = _attempt(ledger, batch_plan.stream, batch_plan.seq) if batch_plan is not None else None

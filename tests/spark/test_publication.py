@@ -15,6 +15,7 @@ from tests.conftest import REPOSITORY
 from tests.sinks.kafka.sending import Sending, once
 from tidegate.batch import is_sent_in_shards, publish_batch
 from tidegate.errors import LakeDamaged
+from tidegate.ledger import Plan
 from tidegate.spark.java import find_java, java_home
 from tidegate_dev.broker import KafkaBroker
 
@@ -49,10 +50,16 @@ sys.exit(publish.main(*sys.argv[1:]))
 """
 
 
+def is_in_shards(sending: Sending, plan: Plan) -> bool:
+    attempt = sending.batches.app.ledger.attempt(plan.stream, plan.seq)
+    assert attempt is not None
+    return is_sent_in_shards(sending.batches.app, plan, attempt)
+
+
 def publish(sending: Sending, open_session: Callable[[int], SparkSession]) -> None:
     plan = sending.batches.app.ledger.plan(sending.batches.stream, 1)
     assert plan is not None
-    assert is_sent_in_shards(sending.batches.app, plan)
+    assert is_in_shards(sending, plan)
     publish_batch(sending.batches.app, plan, "test", open_session)
 
 
@@ -87,7 +94,7 @@ def test_small_batch_needs_no_spark(sending: Sending) -> None:
     sending.batch(2, ("a", 1))
     plan = sending.batches.app.ledger.plan(sending.batches.stream, 2)
     assert plan is not None
-    assert not is_sent_in_shards(sending.batches.app, plan)
+    assert not is_in_shards(sending, plan)
     assert sending.sent() == once(*ROWS)
 
 

@@ -116,12 +116,11 @@ def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
                 yield plan
 
 
-def is_sent_in_shards(app: App, plan: Plan) -> bool:
-    """Return whether a computed batch is so large that Spark tasks should send it to some sink."""
-    attempt = app.ledger.attempt(plan.stream, plan.seq)
+def is_sent_in_shards(app: App, plan: Plan, attempt: Attempt) -> bool:
+    """Return whether a batch, as an attempt computed it, is so large that Spark tasks should send it to some
+    sink.
+    """
     pipeline = planned_pipeline(plan)
-    if attempt is None:
-        return False
     emitted = max(kernel.outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.stages)
     if emitted < 2 * SHARD_EMISSIONS:  # most batches: this reads no manifest
         return False

@@ -45,8 +45,8 @@ def run_batch(
     if plan is None:
         return outcome
     progress("compute")
-    compute_batch(app, plan, trigger.run_id, open_session)
-    in_shards = is_sent_in_shards(app, plan)
+    attempt = compute_batch(app, plan, trigger.run_id, open_session)
+    in_shards = is_sent_in_shards(app, plan, attempt)
     if not in_shards:
         end_session()
     progress("validate")
