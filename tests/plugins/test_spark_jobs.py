@@ -21,6 +21,10 @@ pytestmark = pytest.mark.airflow
 
 ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)]}
 SubmitStub = Callable[[int], Path]
+EXIT_CODES = pytest.mark.parametrize(
+    ("exit_code", "outcome"),
+    [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
+)
 
 
 @pytest.fixture
@@ -99,10 +103,7 @@ def test_spark_submit_gets_source_settings_but_no_sinks(
     assert os.environ["TIDEGATE_KAFKA"] == "127.0.0.1:1"
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "outcome"),
-    [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
-)
+@EXIT_CODES
 def test_exit_code_separates_retry_failure_and_waiting(
     batches: Committed, spark_submit: SubmitStub, exit_code: int, outcome: str
 ) -> None:
@@ -202,10 +203,7 @@ def test_published_large_batch_needs_no_spark(large: Committed, spark_submit: Su
     assert not ran.exists()
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "outcome"),
-    [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
-)
+@EXIT_CODES
 def test_publishing_driver_decides_by_exit_code(
     large: Committed, spark_submit: SubmitStub, exit_code: int, outcome: str
 ) -> None:

@@ -151,7 +151,6 @@ class App:
 
         With a Spark session, the shards of a large batch are sent by its tasks; without, by this process.
         """
-
         send = send_here if open_session is None else _sent_by_spark(open_session, pipeline)
         context = SinkContext(
             *(self.settings, self.ledger, stream, self.lake(stream), self.log),

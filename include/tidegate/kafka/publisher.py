@@ -10,10 +10,10 @@ A large batch is cut into shards, which several processes send at the same time:
 2. The sink's record says in how many shards the batch is sent. From now on, and only then, shards send.
 3. When all shards are done, the sink's record says so.
 
-Only who has written the sink's record in step 1 writes the records of shards, and rounds only grow: a process
-that wakes up later finds a later round, and stops. Two processes that send the same round send the same
-messages, under the same transactional ids, so that one fences the other. All batches before are out, and none
-after it begins before step 3, so a key's messages stay in order, whatever the number of shards.
+Only the process that has written the sink's record in step 1 writes the records of shards, and rounds only
+grow: a process that wakes up later finds a later round, and stops. Two processes that send the same round
+send the same messages, under the same transactional ids, so that one fences the other. All batches before are
+out, and none after it begins before step 3, so a key's messages stay in order, whatever the number of shards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DecidedBatch:
         attempt: the name of the attempt that computed it.
         messages: returns the batch's messages from the n-th on.
         shards: the number of shards in which the batch is sent, if nothing of it is sent yet.
-        cut: returns the messages of each of so many shards. A shard has all messages of its keys.
+        cut: takes a number of shards, and returns the messages of each. A shard has all messages of its keys.
         send: sends shards.
     """
 
@@ -93,8 +93,8 @@ class KafkaPublisher:
         last_published: int,
         begun: Callable[[], object] | None = None,
     ) -> int:
-        """Send a batch, or the rest of it. Returns the number of records that it sent; of a batch in shards,
-        that all tries sent.
+        """Send a batch, or the rest of it. Returns the number of records that it sent; for a batch in shards,
+        the number that this try and earlier ones sent.
 
         Args:
             last_published: the newest batch of which, by the ledger, this sink has sent a record; 0 if none.
@@ -212,8 +212,10 @@ class KafkaPublisher:
     ) -> Progress:
         """Put what `find` returns in the place of a record that is not intact, and return the progress.
 
-        Both get the record that is there, after everybody else who could write it was fenced: `is_intact`
-        the publisher, `find` also all shards. In what `find` gets, `sent` has what the shards have sent.
+        Args:
+            is_intact: It gets the sink's record after other publishers of the sink are fenced.
+            find: It gets the same record after all shards are fenced, too; None if the record is missing. For
+                a batch in shards, `sent` is the number of messages that all shards have sent.
 
         Raises ProgressUnreadable, Fenced, OutcomeUnknown, BrokerUnavailable, and what `find` raises.
         """
