@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def arm(fired: Path, *faults: str) -> None:
 
 
 @contextmanager
-def executor_killed(fired: Path, pause: str = PAUSE) -> Iterator[list[bool]]:
+def executor_killed(fired: Path, pause: str) -> Iterator[list[bool]]:
     """A worker stops where `pause` says; its executor is killed. Gives a list that tells so."""
     arm(fired, pause)
     killed: list[bool] = []
@@ -135,6 +135,27 @@ def main(servers: str, folder: str) -> None:
     print(json.dumps(results | {"copies": speculated(events)}))
 
 
+def in_each_way(run: Callable[[str], Any], fired: Path, pause: str, kill: str) -> dict[str, Any]:
+    """Return what `run` returns, undisturbed and for each fault, and which faults there were.
+
+    `run` gets a name, another one each time.
+    """
+    arm(fired)
+    results: dict[str, Any] = {"calm": run("calm")}
+    with executor_killed(fired, pause) as killed:
+        results["lost"] = run("lost")
+    arm(fired, pause)
+    results["speculated"] = run("slow")
+    stood_still = pause in fired.read_text()
+    arm(fired, kill)
+    results["retried"] = run("retried")
+    return results | {
+        "killed": killed,
+        "stood still": stood_still,
+        "worker killed": kill in fired.read_text(),
+    }
+
+
 def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
     """The rows of one batch and its files, of each way to compute it, and which faults there were."""
     for product in range(20):
@@ -155,26 +176,13 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
             "written": sorted(file.path for folder in folders for file in lake.store.listed(folder)),
         }
 
-    results: dict[str, Any] = {"calm": result("calm")}
-    with executor_killed(fired) as killed:
-        results["lost"] = result("lost")
-    arm(fired, PAUSE)
-    results["speculated"] = result("slow")
-    stood_still = PAUSE in fired.read_text()
-    arm(fired, KILL)
-    results["retried"] = result("retried")
-    return results | {
-        "killed": killed,
-        "stood still": stood_still,
-        "worker killed": KILL in fired.read_text(),
-    }
+    return in_each_way(result, fired, PAUSE, KILL)
 
 
 def published(spark: SparkSession, servers: str, home: Path, fired: Path) -> dict[str, Any]:
     """Publish a batch in two shards in each way, and return what consumers see of it."""
     patch = pytest.MonkeyPatch()
     patch.setattr("tidegate.sinks.outbox.SHARD_EMISSIONS", 1)
-    arm(fired)
 
     def publish(name: str) -> list[Any]:
         (home / name).mkdir()
@@ -188,20 +196,7 @@ def published(spark: SparkSession, servers: str, home: Path, fired: Path) -> dic
             time.sleep(3)
         return sorted(sending.sent().items())
 
-    results: dict[str, Any] = {"calm": publish("calm")}
-    with executor_killed(fired, PAUSE_SENDING) as killed:
-        results["lost"] = publish("lost")
-    arm(fired, PAUSE_SENDING)
-    results["speculated"] = publish("slow")
-    stood_still = PAUSE_SENDING in fired.read_text()
-    arm(fired, KILL_SENDING)
-    results["retried"] = publish("retried")
-    faults = {
-        "killed": killed,
-        "stood still": stood_still,
-        "worker killed": KILL_SENDING in fired.read_text(),
-    }
-    return results | faults
+    return in_each_way(publish, fired, PAUSE_SENDING, KILL_SENDING)
 
 
 if __name__ == "__main__":
