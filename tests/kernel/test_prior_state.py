@@ -36,11 +36,17 @@ class Prior:
         ahead = sorted({row["hash"] for row in self._rows if self._after < row["hash"] <= up_to})
         return ahead[self._step - 1] if len(ahead) > self._step else up_to
 
-    def take(self, hashes: np.ndarray, up_to: int) -> pa.RecordBatch:
+    def take(self, hashes: np.ndarray, up_to: int, only_keys: pa.StringArray | None) -> pa.RecordBatch:
+        keys = [None] * len(hashes) if only_keys is None else only_keys.to_pylist()
+        only_key = dict(zip(hashes.tolist(), keys, strict=True))
+
+        def is_requested(row: dict[str, Any]) -> bool:
+            return row["hash"] in only_key and only_key[row["hash"]] in (None, row["key"])
+
         chosen = [
             row
             for row in self._rows
-            if self._after < row["hash"] <= up_to and (row["hash"] in hashes or row["key"] in self._due)
+            if self._after < row["hash"] <= up_to and (is_requested(row) or row["key"] in self._due)
         ]
         self._after = up_to
         return pa.RecordBatch.from_pylist(chosen, SCHEMA)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.storage.files_for_tests import SCHEMA, row, write
 from tidegate.errors import LakeDamaged
 from tidegate.storage import compaction, datafile
+from tidegate.storage import state as state_module
 from tidegate.storage.compaction import (
     MOST_CHANGELOGS,
     FoldRule,
@@ -40,7 +41,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr(datafile, "STATE_GROUP_ROWS", 6)
+    monkeypatch.setattr(state_module, "_GROUPS_AT_ONCE", 2)
     monkeypatch.setattr(compaction, "ROW_GROUP_ROWS", 6)
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 15)
 

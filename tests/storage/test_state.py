@@ -41,7 +41,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr(datafile, "STATE_GROUP_ROWS", 6)
+    monkeypatch.setattr(state_module, "_GROUPS_AT_ONCE", 2)
 
 
 def taken(rows: pa.Table) -> list[tuple[int, int]]:
@@ -102,7 +103,7 @@ def read_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(
         Cursor,
         "_read",
-        lambda self, group, columns: (numbers.append(group.number), original(self, group, columns))[1],
+        lambda self, part, columns: (numbers.extend(part.tolist()), original(self, part, columns))[1],
     )
     return numbers
 
@@ -198,6 +199,40 @@ def test_a_changed_byte_never_changes_what_is_taken(store: Store, tmp_path: Path
         assert state.take(hashes(*range(20))) == unchanged  # a byte that nothing depends on
 
 
+# one entry per key
+
+
+def keys_of(*hashes: int) -> pa.StringArray:
+    return pa.array([f"k{hash_}" for hash_ in hashes])
+
+
+def test_older_files_are_not_searched_for_found_keys(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = write(store, 1, [row(h, 1) for h in range(20)])
+    young = write(store, 2, [row(h, 2) for h in (3, 7, 11)])
+    opened: list[str] = []
+    original = Store.open
+    monkeypatch.setattr(Store, "open", lambda self, path: (opened.append(path), original(self, path))[1])
+    with StateReader(store, [old, young], SCHEMA) as state:
+        assert taken(state.take(hashes(3, 7), 9, keys_of(3, 7))) == [(3, 2), (7, 2)]
+        assert opened == [young.path]
+        assert taken(state.take(hashes(11, 12), 19, keys_of(11, 12))) == [(11, 2), (12, 1)]
+
+
+def test_another_key_of_the_hash_is_found(store: Store) -> None:
+    files = [write(store, 1, [row(5, 1)]), write(store, 2, [row(5, 2) | {"key": "another"}])]
+    for only_key in ("k5", None):
+        with StateReader(store, files, SCHEMA) as state:
+            rows = state.take(hashes(5), 9, pa.array([only_key], pa.string()))
+        assert rows["key"].to_pylist() == ["another", "k5"]
+
+
+def test_timer_of_another_key_still_fires(store: Store) -> None:
+    """Both keys have one hash; the young file has only the key that the batch has."""
+    files = [write(store, 1, [row(5, 1, due_at=0) | {"key": "another"}]), write(store, 2, [row(5, 2)])]
+    with StateReader(store, files, SCHEMA, due_at(0)) as state:
+        assert state.take(hashes(5), 9, keys_of(5))["key"].to_pylist() == ["another", "k5"]
+
+
 # a bounded number of rows at a time
 
 
@@ -253,6 +288,7 @@ def test_scan_gives_newest_rows_in_hash_order(store: Store) -> None:
         parts = list(state.scan())
     assert taken(pa.concat_tables(parts)) == [(h, 2 if h % 7 == 5 else 1) for h in range(40)]
     assert max(part.num_rows for part in parts) <= 12
+    assert len(parts) > 1
 
 
 def test_scan_omits_dead_rows_only_if_asked(store: Store) -> None:
@@ -295,6 +331,12 @@ stored_rows = st.builds(
     st.booleans(),
 )
 histories = st.lists(st.lists(stored_rows, max_size=14), max_size=4)
+
+
+def without_windows(history: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """Return the rows of keys that have one entry each."""
+    nothing = {"window_start": None, "window_end": None}
+    return [list({stored["hash"]: stored | nothing for stored in rows}.values()) for rows in history]
 
 
 class Model:
@@ -356,6 +398,26 @@ def test_lookup_equals_a_look_at_all_rows(
                 before, bound = bound, state.next_bound(cut)
                 asked = hashes(*(hash_ for hash_ in requested if before < hash_ <= bound))
                 rows += map(identified, state.take(asked, bound).to_pylist())
+    assert rows == model.taken(requested | fired)
+
+
+@given(
+    histories.map(without_windows), st.sets(st.integers(-12, 12)), st.integers(-12, 12), st.integers(0, 30)
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_lookup_of_only_keys_equals_all_rows(
+    tmp_path: Path, history: list[list[dict[str, Any]]], requested: set[int], cut: int, latest: int
+) -> None:
+    store = Store(str(tmp_path))
+    model = Model(store, history)
+    fired = {row["hash"] for row in model.rows if row["due_at"] is not None and row["due_at"] <= latest}
+    rows: list[tuple[int, int, int]] = []
+    with StateReader(store, model.files, SCHEMA, due_at(latest)) as state:
+        for asked, up_to in (
+            (hashes(*(hash_ for hash_ in requested if hash_ <= cut)), cut),
+            (hashes(*(hash_ for hash_ in requested if hash_ > cut)), GREATEST_HASH),
+        ):
+            rows += map(identified, state.take(asked, up_to, keys_of(*asked.tolist())).to_pylist())
     assert rows == model.taken(requested | fired)
 
 

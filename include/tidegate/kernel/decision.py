@@ -46,10 +46,16 @@ class PriorState(Protocol):
             up_to: The largest hash that the caller needs now.
         """
 
-    def take(self, hashes: Ints, up_to: int) -> pa.RecordBatch:
+    def take(self, hashes: Ints, up_to: int, only_keys: pa.StringArray | None) -> pa.RecordBatch:
         """Return the newest state rows of entries up to the hash `up_to` that were not taken before, sorted.
 
         They have a hash of `hashes` (sorted, distinct), or a timer that the batch reaches.
+
+        Args:
+            hashes: The hashes of the batch's keys.
+            up_to: The largest hash that is taken now.
+            only_keys: If each key has one entry: the key of each hash, null for a hash that several keys
+                have. Rows of other keys with such a hash are not needed. None: rows of all keys are needed.
         """
 
 
@@ -61,8 +67,8 @@ class _NoState:
     def next_bound(self, up_to: int) -> int:
         return up_to
 
-    def take(self, hashes: Ints, up_to: int) -> pa.RecordBatch:
-        del hashes, up_to
+    def take(self, hashes: Ints, up_to: int, only_keys: pa.StringArray | None) -> pa.RecordBatch:
+        del hashes, up_to, only_keys
         return pa.RecordBatch.from_pylist([], pa.schema([]))
 
 
@@ -124,7 +130,7 @@ def decide(
 
     by = order(stage)
     ordered = (in_order(rows, by) for rows in whole_groups(accepted_rows(), ("hash",)))
-    for rows in with_state(ordered, prior, by, groups(stage)):
+    for rows in with_state(ordered, prior, by, groups(stage), stage.has_one_entry_per_key):
         schema = schema or output_schema(stage, rows.schema)
         if rows.num_rows:
             count_lateness(rows, counts)
@@ -225,7 +231,11 @@ def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def with_state(
-    batches: Iterable[pa.RecordBatch], prior: PriorState, order: Sequence[str], groups: Sequence[str]
+    batches: Iterable[pa.RecordBatch],
+    prior: PriorState,
+    order: Sequence[str],
+    groups: Sequence[str],
+    one_entry_per_key: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows, each group's state before it; also state of groups without rows, as `prior` gives it.
 
@@ -235,6 +245,7 @@ def with_state(
     Args:
         prior: The state, which is read once, from the least hash to the largest.
         order: The columns of `kernel.order`.
+        one_entry_per_key: See `Stage.has_one_entry_per_key`.
     """
     for rows in batches:
         if not rows.num_rows:
@@ -246,16 +257,29 @@ def with_state(
             # one range of hashes at a time, so that memory does not grow with the state
             bound = prior.next_bound(last)
             end = int(np.searchsorted(hashes, bound, side="right"))
-            state = prior.take(np.unique(hashes[start:end]), bound)
-            yield from _merged(state, rows.slice(start, end - start), order, groups)
+            part = rows.slice(start, end - start)
+            requested, first = np.unique(hashes[start:end], return_index=True)
+            only_keys = _only_keys(part.column("key"), first) if one_entry_per_key else None
+            yield from _merged(prior.take(requested, bound, only_keys), part, order, groups)
             start = end
     # state of groups without records: their timers may be due. What was taken is not taken again
     bound = -(2**63) - 1
     while bound < prior.last_hash:
         bound = prior.next_bound(prior.last_hash)
-        state = prior.take(np.empty(0, np.int64), bound)
+        state = prior.take(np.empty(0, np.int64), bound, None)
         if state.num_rows:
             yield state
+
+
+def _only_keys(keys: pa.StringArray, first: Ints) -> pa.StringArray:
+    """Return the key of each hash, null if several keys have it; `first` is the first row of each hash.
+
+    The rows of a hash are sorted by key.
+    """
+    last = np.append(first, len(keys))[1:] - 1
+    first_keys = keys.take(pa.array(first))
+    is_only = pc.equal(first_keys, keys.take(pa.array(last)))
+    return pc.if_else(is_only, first_keys, pa.scalar(None, pa.string()))
 
 
 def _merged(

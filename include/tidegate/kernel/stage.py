@@ -72,6 +72,11 @@ class Stage:
         return self.emit.marks
 
     @property
+    def has_one_entry_per_key(self) -> bool:
+        """Whether the state of a key is one row: it has no windows, and no entry per topic-partition."""
+        return self.window is None and self.bound is None
+
+    @property
     def ignores_repeats(self) -> bool:
         """Whether a record with the value of its key's record before changes nothing but counts."""
         if not (self.reduce.newest_only and self.emit.ignores_repeats):

@@ -256,8 +256,8 @@ class _MemoryState:
     def next_bound(self, up_to: int) -> int:
         return up_to
 
-    def take(self, hashes: RowNumbers, up_to: int) -> pa.RecordBatch:
-        del hashes
+    def take(self, hashes: RowNumbers, up_to: int, only_keys: pa.StringArray | None) -> pa.RecordBatch:
+        del hashes, only_keys
         end = int(np.searchsorted(self._rows.column("hash").to_numpy(), up_to, side="right"))
         taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
         return taken

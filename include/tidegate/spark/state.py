@@ -139,9 +139,11 @@ class StoredState:
         """
         return self._reader.next_bound(up_to)
 
-    def take(self, hashes: npt.NDArray[np.int64], up_to: int) -> pa.RecordBatch:
+    def take(
+        self, hashes: npt.NDArray[np.int64], up_to: int, only_keys: pa.StringArray | None
+    ) -> pa.RecordBatch:
         """Return the newest state rows as the kernel takes them, as `kernel.PriorState` requires.
 
         Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """
-        return to_kernel(self._reader.take(hashes, up_to), self._rows)
+        return to_kernel(self._reader.take(hashes, up_to, only_keys), self._rows)

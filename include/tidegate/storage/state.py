@@ -3,16 +3,17 @@
 State files are sorted by hash. They are read side by side in the order of hashes, along with the batch. A row
 group without one of the batch's hashes, and without a timer that fires, is skipped by its statistics; in the
 other row groups, values are read only if a row is needed. So a pass reads each file once, and memory has at
-most a row group of each file at a time.
+most a few row groups of each file at a time. Where a key has one entry, newer files are searched first: keys
+that changed recently are in small young files, and the large old ones are not read for them.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,20 @@ import pyarrow.parquet as pq
 
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.storage.datafile import data_errors, open_data, stored_schema
-from tidegate.storage.evolution import NO_ALIASES, Aliases, aliases_in, conformed
+from tidegate.storage.evolution import NO_ALIASES, Aliases, aliases_in, batch_of, conformed
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import DUE_AT, HASH, KEY, LIVE, Hashes, entry_columns, newest_rows
 from tidegate.storage.store import Store
 
+Int64s = npt.NDArray[np.int64]
+
 _NO_HASHES: Hashes = np.empty(0, np.int64)
 _BEYOND = GREATEST_HASH + 1
+_NEVER = 2**63 - 1
+_GROUPS_AT_ONCE = 16
+"""Row groups are small, so that few rows are read in vain. Several are read at once, since each read takes
+longer than its rows.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,17 +52,27 @@ class DueRows:
     fires: Callable[[pa.Table], pa.BooleanArray | pa.ChunkedArray]
 
 
-@dataclass
-class _RowGroup:
-    """A row group: the bounds of its hashes, its earliest timer (None: it has none), and what was
-    read of it.
+class _RowGroups(NamedTuple):
+    """The row groups of a file, with an element for each.
+
+    Args:
+        rows: the number of its rows.
+        least, most: the bounds of its hashes.
+        earliest: its earliest timer, epoch ms; without a timer, or if timers do not matter, beyond all times.
     """
 
+    rows: Int64s
+    least: Int64s
+    most: Int64s
+    earliest: Int64s
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """The rows of a row group of which only the first ones were asked for yet."""
+
     number: int
-    least: int
-    most: int
-    earliest: int | None
-    cached: dict[str, Any] = field(default_factory=dict)
+    rows: pa.Table
 
 
 class Cursor:
@@ -66,11 +84,14 @@ class Cursor:
 
     def __init__(self, store: Store, file: DataFile, due: DueRows | None, first_hash: int) -> None:
         assert file.least_hash is not None
+        assert file.most_hash is not None
         self._store, self._file, self._due = store, file, due
+        self._least, self._most = file.least_hash, file.most_hash
         self._open = ExitStack()
         self._parquet: pq.ParquetFile | None = None
-        self._row_groups: deque[_RowGroup] | None = None
         self._next_hash = first_hash
+        self._partial: _Partial | None = None
+        self._fired: dict[int, Hashes] = {}
 
     def close(self) -> None:
         """Close the file. The cursor cannot be used afterwards."""
@@ -78,16 +99,16 @@ class Cursor:
 
     @property
     def next_bound(self) -> int:
-        """The greatest hash of the next row group; a number beyond all hashes if there is none.
+        """The greatest hash of the row groups that `rows` reads next; a number beyond all hashes if there is
+        none.
 
         For a file that is still ahead it is the file's least hash, so that the file is not opened before its
         turn. Raises LakeDamaged, LakeUnavailable.
         """
-        assert self._file.least_hash is not None
-        if self._row_groups is None and self._file.least_hash > self._next_hash:
-            return self._file.least_hash
-        groups = self._groups_up_to(GREATEST_HASH)
-        return next((group.most for group in groups), _BEYOND)
+        if self._parquet is None and self._least > self._next_hash:
+            return self._least
+        numbers = self._numbers(GREATEST_HASH)[:_GROUPS_AT_ONCE]
+        return int(self._groups.most[numbers[-1]]) if len(numbers) else _BEYOND
 
     def fired(self, up_to: int, most: int | None = None) -> Hashes:
         """Return the hashes up to `up_to` of rows whose timer fires, sorted, one for each row.
@@ -97,17 +118,21 @@ class Cursor:
         """
         if self._due is None:
             return _NO_HASHES
-        parts, number = [_NO_HASHES], 0
-        for group in self._groups_up_to(up_to):
-            hashes = self._fired_in(group, self._due)
+        numbers, latest = self._numbers(up_to), self._due.latest
+        if latest is not None and len(numbers):
+            # No timer of the others is due by then, so their rows are not read.
+            numbers = numbers[self._groups.earliest[numbers] <= latest]
+        fired, total = [_NO_HASHES], 0
+        for part in _parts(numbers):
+            hashes = self._fired_in(part, self._due)
             start = np.searchsorted(hashes, self._next_hash)
-            parts.append(hashes[start : np.searchsorted(hashes, up_to, side="right")])
-            number += len(parts[-1])
+            fired.append(hashes[start : np.searchsorted(hashes, up_to, side="right")])
+            total += len(fired[-1])
             # Later row groups have greater hashes: the caller cuts before them, and they need not be read
             # yet.
-            if most is not None and number > most:
+            if most is not None and total > most:
                 break
-        return np.concatenate(parts)
+        return np.concatenate(fired)
 
     def rows(self, hashes: Hashes | None, up_to: int) -> Iterator[pa.Table]:
         """Yield the rows with these hashes (None: all rows) up to `up_to`; a later call begins after it.
@@ -115,94 +140,120 @@ class Cursor:
         The rest of a row group that reaches beyond `up_to` stays in memory for later calls. Raises
         LakeDamaged, LakeUnavailable.
         """
-        for group in list(self._groups_up_to(up_to)) if hashes is None or len(hashes) else ():
-            rows = self._rows_of(group, hashes, up_to)
-            # Read to its end: memory has at most one row group of a file at a time.
-            if group.most <= up_to:
-                group.cached.clear()
-            if rows is not None:
+        for part in _parts(self._numbers(up_to, hashes)):
+            rows = self._rows_of(part, hashes, up_to)
+            if rows.num_rows:
                 yield rows
         self._next_hash = up_to + 1
-        self._close_at_end()
+        self._release()
 
-    def _rows_of(self, group: _RowGroup, hashes: Hashes | None, up_to: int) -> pa.Table | None:
-        least, most = max(group.least, self._next_hash), min(group.most, up_to)
-        if hashes is not None and not _any_between(hashes, least, most):
-            return None
-        stored = self._hashes(group)
-        start, stop = np.searchsorted(stored, least), np.searchsorted(stored, most, side="right")
-        # The hash column decides first; the other columns are read only if a row is needed.
-        mask = None if hashes is None else _is_among(stored[start:stop], hashes)
-        if start == stop or (mask is not None and not mask.any()):
-            return None
-        rows = self._all_rows(group).slice(start, stop - start)
-        return rows if mask is None else rows.filter(pa.array(mask))
+    def _numbers(self, up_to: int, hashes: Hashes | None = None) -> Int64s:
+        """Return the numbers of the row groups that can have a row that is still to be read, up to `up_to`
+        and with one of `hashes`.
+        """
+        if not _any_between(hashes, max(self._least, self._next_hash), min(self._most, up_to)):
+            return _NO_HASHES
+        groups = self._groups
+        numbers = np.arange(
+            np.searchsorted(groups.most, self._next_hash), np.searchsorted(groups.least, up_to, side="right")
+        )
+        if hashes is None:
+            return numbers
+        least = np.maximum(groups.least[numbers], self._next_hash)
+        most = np.minimum(groups.most[numbers], up_to)
+        return numbers[np.searchsorted(hashes, least) < np.searchsorted(hashes, most, side="right")]
 
-    def _groups_up_to(self, up_to: int) -> Iterator[_RowGroup]:
-        """Yield the row groups that still have rows to read and begin at `up_to` or before."""
-        assert self._file.least_hash is not None
-        if self._file.least_hash > up_to:
-            return
-        if self._row_groups is None:
-            self._row_groups = deque(self._read_bounds())
-        while self._row_groups and self._row_groups[0].most < self._next_hash:
-            self._row_groups.popleft()
-        for group in self._row_groups:
-            if group.least > up_to:
-                return
-            yield group
-
-    def _read_bounds(self) -> Iterator[_RowGroup]:
+    @cached_property
+    def _groups(self) -> _RowGroups:
         metadata = self._opened().metadata
         # Row-group metadata counts leaves of nested columns, not columns, so a leaf's number comes from its
         # path.
         leaves = {metadata.schema.column(leaf).path: leaf for leaf in range(metadata.num_columns)}
+        hash_leaf, timer_leaf = leaves[HASH], leaves[DUE_AT] if self._due is not None else None
+        bounds = []
         for number in range(metadata.num_row_groups):
             row_group = metadata.row_group(number)
-            hashes = row_group.column(leaves[HASH]).statistics
-            timers = row_group.column(leaves[DUE_AT]).statistics if self._due is not None else None
+            hashes = row_group.column(hash_leaf).statistics
+            timers = row_group.column(timer_leaf).statistics if timer_leaf is not None else None
             # A row group without any timer has no minimum in its statistics.
-            earliest = timers.min if timers is not None and timers.has_min_max else None
-            yield _RowGroup(number, hashes.min, hashes.max, earliest)
+            earliest = timers.min if timers is not None and timers.has_min_max else _NEVER
+            bounds.append((row_group.num_rows, hashes.min, hashes.max, earliest))
+        return _RowGroups(*np.array(bounds, np.int64).T)
 
-    def _fired_in(self, group: _RowGroup, due: DueRows) -> Hashes:
-        # No timer of this row group is due by then, so its rows are not read.
-        if due.latest is not None and (group.earliest is None or group.earliest > due.latest):
-            return _NO_HASHES
-        if "fired" not in group.cached:
-            timers = self._read(group, [HASH, *due.columns])
+    def _rows_of(self, part: Int64s, hashes: Hashes | None, up_to: int) -> pa.Table:
+        if hashes is None:
+            rows = self._all_rows(part, up_to)
+            stored = rows[HASH].to_numpy()
+            start = np.searchsorted(stored, self._next_hash)
+            return rows.slice(start, np.searchsorted(stored, up_to, side="right") - start)
+        # The hash column decides first; the other columns are read only of row groups with a row that is
+        # needed.
+        stored = self._read(part, [HASH])[HASH].to_numpy()
+        needed = _is_among(stored, hashes) & (stored >= self._next_hash) & (stored <= up_to)
+        sizes = self._groups.rows[part]
+        has_rows = np.logical_or.reduceat(needed, np.cumsum(sizes) - sizes)
+        rows = self._all_rows(part[has_rows], up_to)
+        return rows.filter(pa.array(needed[np.repeat(has_rows, sizes)]))
+
+    def _all_rows(self, part: Int64s, up_to: int) -> pa.Table:
+        rows = self._read(part, None)
+        if len(part) and self._groups.most[part[-1]] > up_to:
+            self._partial = _Partial(int(part[-1]), rows.slice(len(rows) - self._groups.rows[part[-1]]))
+        return rows
+
+    def _fired_in(self, part: Int64s, due: DueRows) -> Hashes:
+        unread = np.array([number for number in part.tolist() if number not in self._fired], np.int64)
+        if len(unread):
+            timers = self._read(unread, [HASH, *due.columns])
             fires = np.asarray(due.fires(timers).to_numpy(zero_copy_only=False), bool)
-            group.cached["fired"] = timers[HASH].to_numpy()[fires]
-        fired: Hashes = group.cached["fired"]
-        return fired
+            begins = np.cumsum(self._groups.rows[unread])[:-1]
+            by_group = zip(
+                *(unread.tolist(), np.split(timers[HASH].to_numpy(), begins), np.split(fires, begins)),
+                strict=True,
+            )
+            self._fired |= {number: hashes[fire] for number, hashes, fire in by_group}
+        return np.concatenate([self._fired[number] for number in part.tolist()])
 
-    def _hashes(self, group: _RowGroup) -> Hashes:
-        if "hashes" not in group.cached:
-            group.cached["hashes"] = self._read(group, [HASH])[HASH].to_numpy()
-        hashes: Hashes = group.cached["hashes"]
-        return hashes
-
-    def _all_rows(self, group: _RowGroup) -> pa.Table:
-        if "rows" not in group.cached:
-            group.cached["rows"] = self._read(group, None)
-        return group.cached["rows"]
-
-    def _read(self, group: _RowGroup, columns: list[str] | None) -> pa.Table:
+    def _read(self, part: Int64s, columns: list[str] | None) -> pa.Table:
+        numbers, tables = part.tolist(), []
+        if self._partial is not None and numbers and numbers[0] == self._partial.number:
+            numbers = numbers[1:]
+            tables = [self._partial.rows if columns is None else self._partial.rows.select(columns)]
         parquet = self._opened()
-        with data_errors(self._store, self._file):
-            return parquet.read_row_group(group.number, columns=columns, use_threads=False)
+        if numbers or not tables:
+            with data_errors(self._store, self._file):
+                tables.append(parquet.read_row_groups(numbers, columns=columns, use_threads=False))
+        return pa.concat_tables(tables)
 
     def _opened(self) -> pq.ParquetFile:
         if self._parquet is None:
             self._parquet = self._open.enter_context(open_data(self._store, self._file))
         return self._parquet
 
-    def _close_at_end(self) -> None:
-        if self._row_groups is not None and not any(True for _ in self._groups_up_to(GREATEST_HASH)):
+    def _release(self) -> None:
+        """Let go of what no later call needs: memory has at most a few row groups of a file at a time."""
+        if self._parquet is None:
+            return
+        most = self._groups.most
+        self._fired = {
+            number: hashes for number, hashes in self._fired.items() if most[number] >= self._next_hash
+        }
+        if self._partial is not None and most[self._partial.number] < self._next_hash:
+            self._partial = None
+        if self._most < self._next_hash:
             self._open.close()
 
 
-def _any_between(hashes: Hashes, least: int, most: int) -> bool:
+def _parts(numbers: Int64s) -> Iterator[Int64s]:
+    """Yield the numbers of the row groups that are read at once."""
+    for start in range(0, len(numbers), _GROUPS_AT_ONCE):
+        yield numbers[start : start + _GROUPS_AT_ONCE]
+
+
+def _any_between(hashes: Hashes | None, least: int, most: int) -> bool:
+    """Return whether a hash of `hashes` (None: all hashes) is within the bounds."""
+    if hashes is None:
+        return least <= most
     place = int(np.searchsorted(hashes, least))
     return place < len(hashes) and bool(hashes[place] <= most)
 
@@ -249,6 +300,7 @@ class StateReader:
     ) -> None:
         aliases_for = aliases_in(files, aliases)
         needed = [file for file in files if file.most_hash is not None and file.most_hash >= first_hash]
+        needed.sort(key=batch_of, reverse=True)
         self._cursors = [Cursor(store, file, due, first_hash) for file in needed]
         self._aliases = [aliases_for(file) for file in needed]
         self._schema = schema
@@ -283,16 +335,28 @@ class StateReader:
         # If the first hash alone has too many, it must be taken whole all the same: an entry is never split.
         return max(int(due_hashes[MOST_DUE_ROWS]) - 1, int(due_hashes[0]))
 
-    def take(self, hashes: Hashes, up_to: int = GREATEST_HASH) -> pa.Table:
+    def take(
+        self, hashes: Hashes, up_to: int = GREATEST_HASH, only_keys: pa.StringArray | None = None
+    ) -> pa.Table:
         """Return the newest rows of entries up to the hash `up_to`, without those that were taken before.
 
         The rows have a hash of `hashes`, which is sorted and distinct, or the hash of a timer that fires;
         they are sorted by entry. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+
+        `only_keys` has for each hash the one key that is needed, of which there is one entry; or null, if
+        more is needed. When a file has a row of that key, older files are not searched for it.
         """
         fired = [cursor.fired(up_to) for cursor in self._cursors]
         # Without timers, the hashes of the batch are sorted and distinct already.
         requested = np.unique(np.concatenate([hashes, *fired])) if any(map(len, fired)) else hashes
-        return self._newest(cursor.rows(requested, up_to) for cursor in self._cursors)
+        if only_keys is None:
+            return self._newest(cursor.rows(requested, up_to) for cursor in self._cursors)
+        # The entries of a timer that fires can have any key.
+        numbers = np.full(len(requested), -1)
+        numbers[np.searchsorted(requested, hashes)] = np.arange(len(hashes))
+        numbers[np.searchsorted(requested, np.concatenate([_NO_HASHES, *fired]))] = -1
+        search = _Search(requested, only_keys.take(pa.array(numbers, mask=numbers < 0)))
+        return self._newest(search.rows_of(cursor, up_to) for cursor in self._cursors)
 
     def scan(self, live_only: bool = False) -> Iterator[pa.Table]:
         """Yield all that was not taken yet, in the order of hashes: the newest row of each entry.
@@ -315,6 +379,26 @@ class StateReader:
             for rows in cursor_rows
         ]
         return newest_rows(pa.concat_tables([self._schema.empty_table(), *tables]), self._entry)
+
+
+class _Search:
+    """The hashes for which files are searched, the newest file first, until the row of its key is found.
+
+    `keys` has for each hash its only key, or null: then each file is searched for it.
+    """
+
+    def __init__(self, hashes: Hashes, keys: pa.StringArray) -> None:
+        self._hashes, self._keys = hashes, keys
+
+    def rows_of(self, cursor: Cursor, up_to: int) -> Iterator[pa.Table]:
+        """Yield a file's rows up to the hash `up_to`. Raises LakeDamaged, LakeUnavailable."""
+        searched = np.ones(len(self._hashes), bool)
+        for rows in cursor.rows(self._hashes, up_to):
+            places = np.searchsorted(self._hashes, rows[HASH].to_numpy())
+            is_found = pc.fill_null(pc.equal(rows[KEY], self._keys.take(pa.array(places))), False)
+            searched[places[is_found.to_numpy()]] = False
+            yield rows
+        self._hashes, self._keys = self._hashes[searched], self._keys.filter(pa.array(searched))
 
 
 def live_rows(
