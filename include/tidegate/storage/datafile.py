@@ -5,6 +5,7 @@ A file that is missing, short or changed raises LakeDamaged.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -35,6 +36,8 @@ PATH = "tidegate.path"
 """The footer's key for the path of its file: so two files never have the same footer, even with the same
 rows.
 """
+_NULL_COLUMNS = "tidegate.null-columns"
+"""The footer's key for the names of the columns that are null in all rows."""
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
@@ -59,6 +62,8 @@ class RowWriter:
         self._writer: pq.ParquetWriter | None = None
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = self._gathered_bytes = self._rows = 0
+        self._columns: list[str] = []
+        self._with_values: set[str] = set()
         self._least: int | None = None
         self._most: int | None = None
         self.file: DataFile | None = None
@@ -79,7 +84,10 @@ class RowWriter:
             if self._sink is not None and self._writer is not None:
                 # All row groups are written: what Arrow writes from now on until it is closed is the footer.
                 self._sink.begin_footer()
-                self._writer.add_key_value_metadata({PATH: self._path})
+                null_columns = [name for name in self._columns if name not in self._with_values]
+                self._writer.add_key_value_metadata(
+                    {PATH: self._path, _NULL_COLUMNS: json.dumps(null_columns)}
+                )
             self._open.close()
         if self._sink is not None:
             written, footer = self._sink.written, self._sink.footer
@@ -125,6 +133,8 @@ class RowWriter:
         most_rows = STATE_GROUP_ROWS if self._kind == "state" else max(table.num_rows, 1)
         self._writer.write_table(table, row_group_size=most_rows)
         self._rows += table.num_rows
+        self._columns = table.column_names
+        self._with_values |= {name for name in table.column_names if table[name].null_count < len(table)}
         if HASH in table.column_names:
             least, most = pc.min_max(table[HASH]).as_py().values()
             self._least = least if self._least is None else min(self._least, least)
@@ -178,6 +188,12 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
                 stream, metadata=metadata, page_checksum_verification=True, pre_buffer=store.is_remote
             )
         yield parquet
+
+
+def columns_with_values(parquet: pq.ParquetFile) -> list[str]:
+    """Return the columns of a file of `RowWriter` that are not null in all rows."""
+    null_columns = json.loads(parquet.metadata.metadata[_NULL_COLUMNS.encode()])
+    return [name for name in parquet.schema_arrow.names if name not in null_columns]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
-from tidegate.storage.datafile import data_errors, open_data, stored_schema
+from tidegate.storage.datafile import columns_with_values, data_errors, open_data, stored_schema
 from tidegate.storage.evolution import NO_ALIASES, Aliases, aliases_in, batch_of, conformed
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import DUE_AT, HASH, KEY, LIVE, Hashes, entry_columns, newest_rows
@@ -192,11 +192,19 @@ class Cursor:
         needed = _is_among(stored, hashes) & (stored >= self._next_hash) & (stored <= up_to)
         sizes = self._groups.rows[part]
         has_rows = np.logical_or.reduceat(needed, np.cumsum(sizes) - sizes)
-        rows = self._all_rows(part[has_rows], up_to)
-        return rows.filter(pa.array(needed[np.repeat(has_rows, sizes)]))
+        is_read = np.repeat(has_rows, sizes)
+        rows = self._all_rows(part[has_rows], up_to, stored[is_read])
+        return rows.filter(pa.array(needed[is_read]))
 
-    def _all_rows(self, part: Int64s, up_to: int) -> pa.Table:
-        rows = self._read(part, None)
+    def _all_rows(self, part: Int64s, up_to: int, hashes: Hashes | None = None) -> pa.Table:
+        """Return the columns of some row groups that have values. `hashes` are theirs, if they were read
+        already.
+        """
+        if hashes is None:
+            rows = self._read(part, self._columns)
+        else:
+            others = [name for name in self._columns if name != HASH]
+            rows = self._read(part, others).append_column(HASH, pa.array(hashes))
         if len(part) and self._groups.most[part[-1]] > up_to:
             self._partial = _Partial(int(part[-1]), rows.slice(len(rows) - self._groups.rows[part[-1]]))
         return rows
@@ -214,11 +222,21 @@ class Cursor:
             self._fired |= {number: hashes[fire] for number, hashes, fire in by_group}
         return np.concatenate([self._fired[number] for number in part.tolist()])
 
-    def _read(self, part: Int64s, columns: list[str] | None) -> pa.Table:
+    @cached_property
+    def _columns(self) -> list[str]:
+        """The columns that have a value in any row: a third of the time of reading is for the others."""
+        return columns_with_values(self._opened())
+
+    def _read(self, part: Int64s, columns: list[str]) -> pa.Table:
         numbers, tables = part.tolist(), []
-        if self._partial is not None and numbers and numbers[0] == self._partial.number:
+        partial = self._partial
+        if (
+            partial is not None
+            and numbers[:1] == [partial.number]
+            and {*columns} <= {*partial.rows.column_names}
+        ):
             numbers = numbers[1:]
-            tables = [self._partial.rows if columns is None else self._partial.rows.select(columns)]
+            tables = [partial.rows.select(columns)]
         parquet = self._opened()
         if numbers or not tables:
             with data_errors(self._store, self._file):
