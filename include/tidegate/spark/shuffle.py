@@ -30,7 +30,7 @@ Place = tuple[str, int]
 """A topic-partition."""
 Times = Mapping[Place, int]
 """Topic-partition -> stream time, epoch ms."""
-_RECORDS_AT_MOST, _RECORDS_PER_CORE, _STATE_BYTES = 500_000, 10_000, 256_000_000
+_RECORDS_AT_MOST, _RECORDS_PER_CORE, _STATE_BYTES = 500_000, 10_000, 1_000_000_000
 _HALF = 2**31
 """Slots are computed from a hash's upper 32 bits, so that no product exceeds 64 bits."""
 

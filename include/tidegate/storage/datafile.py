@@ -238,7 +238,8 @@ def stored_schema(store: Store, files: Sequence[DataFile], aliases: Aliases = NO
     `aliases` declare. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     aliases_for = aliases_in(files, aliases)
-    schemas = zip(_schemas(store, files), map(aliases_for, files), strict=True)
+    samples = one_file_of_each(files)
+    schemas = zip(_schemas(store, samples), map(aliases_for, samples), strict=True)
     return merged_schema(renamed_schema(schema, aliases) for schema, aliases in schemas)
 
 
@@ -248,7 +249,12 @@ def written_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:
 
     Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
-    return merged_schema(_schemas(store, files))
+    return merged_schema(_schemas(store, one_file_of_each(files)))
+
+
+def one_file_of_each(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return a file of each attempt and snapshot: all of its files of a stage have the same columns."""
+    return list({(file.stage, file.path.rpartition("/")[0]): file for file in files}.values())
 
 
 def _schemas(store: Store, files: Sequence[DataFile]) -> Iterator[pa.Schema]:

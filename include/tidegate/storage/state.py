@@ -74,6 +74,10 @@ class _Partial:
     number: int
     rows: pa.Table
 
+    def has(self, columns: Sequence[str]) -> bool:
+        """Return whether it has all of these columns."""
+        return {*columns} <= {*self.rows.column_names}
+
 
 class Cursor:
     """The rows of a file from the hash `first_hash` on. Only `rows` moves the cursor; `fired` looks ahead.
@@ -230,11 +234,7 @@ class Cursor:
     def _read(self, part: Int64s, columns: list[str]) -> pa.Table:
         numbers, tables = part.tolist(), []
         partial = self._partial
-        if (
-            partial is not None
-            and numbers[:1] == [partial.number]
-            and {*columns} <= {*partial.rows.column_names}
-        ):
+        if partial is not None and numbers[:1] == [partial.number] and partial.has(columns):
             numbers = numbers[1:]
             tables = [partial.rows.select(columns)]
         parquet = self._opened()

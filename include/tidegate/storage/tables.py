@@ -170,9 +170,7 @@ class SharedTable:
 
     def _requested(self, change: TableChange) -> Schema:
         """Return the columns of the added files, under the names in the files. Raises SchemaChanged."""
-        # the files of a folder have one schema: one file of each is enough
-        samples = {file.path.rpartition("/")[0]: file for file in change.added}
-        return Schema.from_arrow(written_schema(self.store, list(samples.values())))
+        return Schema.from_arrow(written_schema(self.store, change.added))
 
     def _widen(self, table: DeltaTable, columns: Schema) -> None:
         """Give columns wider types with a log entry of our own, since delta-rs cannot change a type (decision
