@@ -34,7 +34,7 @@ def test_slot_ranges_cover_all_hashes(number: int) -> None:
         pytest.param(10_000, 8, 0, 1, id="a small batch is one task"),
         pytest.param(30_000, 2, 0, 2, id="a larger one is work for each core"),
         pytest.param(1_600_000, 2, 0, 4, id="a large one has to fit in memory"),
-        pytest.param(10_000, 2, 1_400_000_000, 6, id="a small one on a large state reads it side by side"),
+        pytest.param(10_000, 2, 5_400_000_000, 6, id="a small one on a large state reads it side by side"),
     ],
 )
 def test_slots_follow_the_records_and_state(records: int, cores: int, state_bytes: int, number: int) -> None:

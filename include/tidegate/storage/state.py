@@ -260,6 +260,7 @@ class Cursor:
             self._partial = None
         if self._most < self._next_hash:
             self._open.close()
+            self._parquet = None  # its metadata takes megabytes
 
 
 def _parts(numbers: Int64s) -> Iterator[Int64s]:
