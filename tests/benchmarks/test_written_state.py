@@ -20,9 +20,11 @@ from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH
 from tidegate.spark.shuffle import HashRange
 from tidegate.spark.state import StateFiles, stored_schema, to_stored
 from tidegate.storage.datafile import ROW_GROUP_ROWS
+from tidegate.storage.layout import snapshot_name
 from tidegate.storage.state import StateReader
 from tidegate.storage.store import Store
 
+FOLDER = f"stage/{snapshot_name(1)}"
 KEYS = 2 * ROW_GROUP_ROWS + 1
 STRATEGY = STRATEGIES["change, exact"]
 STAGE = STRATEGY.stage(1)
@@ -53,7 +55,7 @@ def test_keys_are_those_of_the_events() -> None:
 
 def test_every_product_has_a_row_sorted_by_hash(row: pa.Table, tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    files = write_state(store, "state", "stage", row, KEYS, partitions=2)
+    files = write_state(store, FOLDER, "stage", row, KEYS, partitions=2)
     with StateReader(store, files, row.schema) as reader:
         state = pa.concat_tables(reader.scan())
     assert sorted(state["key"].to_pylist()) == sorted(key(product) for product in range(KEYS))
@@ -63,7 +65,7 @@ def test_every_product_has_a_row_sorted_by_hash(row: pa.Table, tmp_path: Path) -
 
 def test_batch_on_a_written_state_emits_differences(row: pa.Table, tmp_path: Path) -> None:
     store, load = Store(str(tmp_path)), Load(events=5_000, keys=KEYS)
-    files = write_state(store, "state", "stage", row, KEYS, load.partitions)
+    files = write_state(store, FOLDER, "stage", row, KEYS, load.partitions)
     records = _records(load)
     state = StateFiles(store, tuple(files), row.schema, records[0].schema, by_place=False)
     with state.open(HashRange(LEAST_HASH, GREATEST_HASH), None) as prior:
