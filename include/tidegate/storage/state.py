@@ -207,8 +207,8 @@ class Cursor:
         if hashes is None:
             rows = self._read(part, self._columns)
         else:
-            others = [name for name in self._columns if name != HASH]
-            rows = self._read(part, others).append_column(HASH, pa.array(hashes))
+            columns = [name for name in self._columns if name != HASH]
+            rows = self._read(part, columns).append_column(HASH, pa.array(hashes))
         if len(part) and self._groups.most[part[-1]] > up_to:
             self._partial = _Partial(int(part[-1]), rows.slice(len(rows) - self._groups.rows[part[-1]]))
         return rows
