@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
@@ -129,7 +130,8 @@ def decide(
             yield rows
 
     by = order(stage)
-    ordered = (in_order(rows, by) for rows in whole_groups(accepted_rows(), ("hash",)))
+    # `map` keeps no reference to rows that it has passed on, as a generator would while they are decided
+    ordered = map(partial(in_order, by=by), whole_groups(accepted_rows(), ("hash",)))
     for rows in with_state(ordered, prior, by, groups(stage), stage.has_one_entry_per_key):
         schema = schema or output_schema(stage, rows.schema)
         if rows.num_rows:

@@ -234,12 +234,19 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
             pending.append(batch)
             continue
         complete = [*pending, batch.slice(0, cut)] if cut else pending
-        if complete:
-            yield concatenated(complete)
         pending = [batch.slice(cut)]
         rows, size = pending[0].num_rows, _bytes(pending[0])
+        if complete:
+            yield _joined_and_released(complete)
     if pending:
-        yield concatenated(pending)
+        yield _joined_and_released(pending)
+
+
+def _joined_and_released(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of all batches in one. The list is empty then, so that their memory is free."""
+    joined = concatenated(batches)
+    batches.clear()
+    return joined
 
 
 def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

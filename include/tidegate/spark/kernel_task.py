@@ -139,7 +139,7 @@ class KernelTask:
         """
         forwarding = self.output.forwarding
         bypass = Bypass(forwarding.schema)
-        decidable = (complete(part, self.rows) for part in bypass.without(rows))
+        decidable = map(Completion(self.rows), bypass.without(rows))
         for decided in kernel.decide(self.logic, decidable, batch, prior):
             if decided.num_rows:
                 yield from put(self._ranked(decided) if forwarding.emissions else decided)
@@ -191,21 +191,40 @@ def forwarded_reports(
     return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)
 
 
-def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows from the shuffle with all columns of the kernel's input."""
-    present = rows.schema.names
+class Completion:
+    """Gives rows from the shuffle all columns of the kernel's input, `schema`.
 
-    def column(field: pa.Field) -> pa.Array:
-        if field.name in present:
-            return rows.column(field.name)
-        if field.name == "turn":
-            # A record of the source has its turn by its offset.
-            return rows.column("offset")
-        if field.name in _CONSTANTS:
-            return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), rows.num_rows)
-        return pa.nulls(rows.num_rows, field.type)
+    Example: `Completion(schema)(rows)` has a column `kind`, which is the same in all rows.
+    """
 
-    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._same: dict[str, pa.Array] = {}
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with all columns."""
+        present = rows.schema.names
+
+        def column(field: pa.Field) -> pa.Array:
+            if field.name in present:
+                return rows.column(field.name)
+            if field.name == "turn":
+                # A record of the source has its turn by its offset.
+                return rows.column("offset")
+            return self._repeated(field, rows.num_rows)
+
+        return pa.RecordBatch.from_arrays([column(field) for field in self._schema], schema=self._schema)
+
+    def _repeated(self, field: pa.Field, number: int) -> pa.Array:
+        """Return the constant value of a column, or null, `number` times.
+
+        Batches share one array: half of the columns are such, and all rows of a large group are in memory.
+        """
+        array = self._same.get(field.name)
+        if array is None or len(array) < number:
+            array = pa.repeat(pa.scalar(_CONSTANTS.get(field.name), field.type), number)
+            self._same[field.name] = array
+        return array.slice(0, number)
 
 
 class Bypass:
