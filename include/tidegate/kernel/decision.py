@@ -33,6 +33,7 @@ from tidegate.kernel.strategies import at_once
 from tidegate.kernel.unusable import pass_through, without_unreadable
 
 _WHOLE_BATCH = Batch()
+_MANY_ROWS = 1_000_000
 
 
 class PriorState(Protocol):
@@ -135,6 +136,9 @@ def decide(
     for rows in with_state(ordered, prior, by, groups(stage), stage.has_one_entry_per_key):
         schema = schema or output_schema(stage, rows.schema)
         if rows.num_rows:
+            if rows.num_rows >= _MANY_ROWS:
+                # Arrow keeps what was joined and sorted on the way; NumPy's columns take as much again.
+                pa.default_memory_pool().release_unused()
             count_lateness(rows, counts)
             yield from _decide_groups(stage, batch, schema, rows, counts)
         while quarantined:
