@@ -352,6 +352,17 @@ class RecordFailed(Permanent):
 
     resolved_by_edit = True
 
+    @classmethod
+    def with_command(cls, what: str, fix: str, topic: str, partition: int, offset: int) -> RecordFailed:
+        """Return the error of an expression, with the record that it fails on and the command that shows
+        it.
+        """
+        return cls(
+            f"{what} (the record {topic}[{partition}] offset {offset})",
+            f"{fix} To see the record: kafka-console-consumer.sh --topic {topic} --partition {partition} "
+            f"--offset {offset} --max-messages 1.",
+        )
+
 
 class UserFunctionFailed(Permanent):
     """A function that the pipeline file names raised an error, or returned neither true nor false."""

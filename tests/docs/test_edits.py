@@ -78,6 +78,7 @@ CASES: dict[str, list[str]] = {
     ],
     "`select` of `collect` with `max_bytes`: other fields": ["the fields of events whose bytes are counted"],
     "`reduce`, an aggregate added, changed": ["reduce", "an aggregate more", "an aggregate's argument"],
+    "`filter` of the source or a stage": ["the source's filter", "a stage's filter"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
     "`unchanged`": ["what is as it was"],

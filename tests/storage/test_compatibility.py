@@ -83,6 +83,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     ),
     "which rows go into quarantine": (refusing("price"), refusing("name")),
     "the source's connection": (made(CHANGE), made(CHANGE, **source(connection="shop"))),
+    "the source's filter": (made(CHANGE), made(CHANGE, **source(filter="price > 1"))),
     "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
     "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),
     "a column less that is not used": (
@@ -103,6 +104,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(emit(CHANGE, columns=["price"], equal={"within": {"price": "1%"}}, heartbeat="1h")),
     ),
     "no heartbeat": (made(emit(CHANGE, heartbeat="1h")), made(CHANGE)),
+    "a stage's filter": (made(CHANGE), made({**CHANGE, "filter": "price > 1"})),
     "where": (made(CHANGE), made({**CHANGE, "where": "price > 1"})),
     "what becomes of records that cannot be used": (
         made(CHANGE),

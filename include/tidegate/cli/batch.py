@@ -77,6 +77,7 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
 
 _FATES = {
     "used": "used",
+    "removed": "removed by filter",
     "quarantined": "quarantined",
     "deduplicated": "deduplicated",
     "expired-window-record-drop": "late, and dropped",

@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.errors import RecordFailed
+from tidegate.expressions import RowUnfit
 from tidegate.formats.decoded import Decoded, Decoder, Reason, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.records import (
     EMPTY,
     INPUT,
     PART,
+    REMOVED,
     SOURCE_HEADER,
     Header,
     RecordLayout,
@@ -69,6 +72,8 @@ class FrameDecoder:
         __reason     why the record is quarantined, or null; the source's columns are null then
         __input      the whole record, if it is quarantined or `keeps_input` is set
         __empty      whether there was nothing to explode
+        __removed    whether the source's filter removes the row, if there is one; a row in quarantine is not
+                     removed
         __sequence   a text that sorts like the changes of a key, if the layout has a sequence; null of a
                      tombstone without one
 
@@ -86,11 +91,14 @@ class FrameDecoder:
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
         self._key_parts = _watched(_key_decoder(layout))
         self._own_key_columns = _watched(_own_key_decoder(layout))
+        removed = [] if layout.filter is None else [pa.field(REMOVED, pa.bool_())]
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
-        self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
+        self.schema = pa.schema([*_INTERNAL, *removed, *sequence, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of the records: one batch, or several if a column is exploded.
+
+        Raises RecordFailed if the source's filter has no result for a record.
 
         Args:
             records: Consumed or replayed records of one topic-partition.
@@ -186,7 +194,8 @@ class FrameDecoder:
     def _judged(self, rows: pa.RecordBatch, records: Records) -> pa.RecordBatch:
         """Return rows of `schema`, with a reason for each row that cannot be used."""
         key, timestamp = self._key(rows), self._timestamp(rows)
-        reason = self._reason(rows, key, timestamp)
+        removed = self._removed(rows, records)
+        reason = self._reason(rows, key, timestamp, removed)
         usable = reason.is_null()
         topic, partition = (
             pa.repeat(pa.scalar(value, type_), rows.num_rows)
@@ -206,6 +215,7 @@ class FrameDecoder:
             "__reason": reason,
             "__input": self._input(rows, records, reason),
             EMPTY: pc.and_(usable, rows.column(EMPTY)),
+            REMOVED: pc.and_(usable, removed),
         }
         filled = pc.and_not(usable, rows.column("__tombstone"))
         if filled.false_count:
@@ -213,6 +223,27 @@ class FrameDecoder:
             # null where a row is unusable: a value that was partly read must not be used by mistake
             columns |= {name: columns[name].take(usable_rows) for name in self._layout.row_columns.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+    def _removed(self, rows: pa.RecordBatch, records: Records) -> pa.BooleanArray:
+        """Return which rows the source's filter removes: those for which it is not true. Deletions and
+        unreadable records stay.
+        """
+        condition = self._layout.filter
+        if condition is None:
+            return pa.repeat(False, rows.num_rows)
+        stays = pc.or_(
+            rows.column("__tombstone"), pc.or_(rows.column("__malformed").is_valid(), rows.column(EMPTY))
+        )
+        tested = rows.filter(pc.invert(stays))
+        names = self._layout.row_columns.names
+        columns = pa.StructArray.from_arrays([tested.column(name) for name in names], names)
+        try:
+            passes = pc.fill_null(condition.of_rows(columns, pa.bool_()), False)
+        except RowUnfit as unfit:
+            offset = tested.column("__offset")[unfit.row].as_py()
+            place = (records.topic, records.partition, offset)
+            raise RecordFailed.with_command(unfit.what, unfit.fix, *place) from None
+        return pc.replace_with_mask(pa.repeat(False, rows.num_rows), pc.invert(stays), pc.invert(passes))
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
         """Return the record's own key, or that of the columns; the own key of a null value in the same
@@ -243,11 +274,19 @@ class FrameDecoder:
             declared = _milliseconds(declared)
         return pc.if_else(rows.column("__tombstone"), recorded, declared)
 
-    def _reason(self, rows: pa.RecordBatch, key: pa.StringArray, timestamp: pa.Int64Array) -> pa.StringArray:
-        """Return why a row cannot be used; the first of several reasons counts."""
-        filled = pc.invert(
-            rows.column(EMPTY)
-        )  # a row without an element has no key and no time, which is no fault
+    def _reason(
+        self,
+        rows: pa.RecordBatch,
+        key: pa.StringArray,
+        timestamp: pa.Int64Array,
+        removed: pa.BooleanArray,
+    ) -> pa.StringArray:
+        """Return why a row cannot be used; the first of several reasons counts.
+
+        A removed row needs neither key nor sequence nor time, and neither does one without an element. A time
+        that it has must be believed all the same, since it advances the time of its partition.
+        """
+        filled = pc.invert(pc.or_(rows.column(EMPTY), removed))
         keyless = pc.and_(key.is_null(), filled)
         of_columns = bool(self._layout.key)
         latest = np.iinfo(np.int64).max if self._believed_until_ms is None else self._believed_until_ms
@@ -267,7 +306,7 @@ class FrameDecoder:
                 has_no_sequence = pc.and_not(
                     has_no_sequence, rows.column("__null_value")
                 )  # Debezium sends it right behind the deletion, which has the sequence
-            cases.append((has_no_sequence, Reason.NO_SEQUENCE))
+            cases.append((pc.and_not(has_no_sequence, removed), Reason.NO_SEQUENCE))
         reason = rows.column("__malformed")
         for applies, text in cases:
             if applies.true_count:

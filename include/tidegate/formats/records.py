@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidegate.expressions import Expression
 from tidegate.formats.csv import RFC_4180, Csv
 from tidegate.formats.schemas import SourceSchemas
 from tidegate.kernel.rows import places_among
@@ -43,7 +44,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Headers as quarantine stores them."""
 _PACKER = msgspec.msgpack.Encoder()
 _UNPACKER = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
-PART, EMPTY = "__part", "__empty"
+PART, EMPTY, REMOVED = "__part", "__empty", "__removed"
 _MOST_BYTES = 64 * 1024 * 1024
 """The bytes of rows in one piece. Each row counts as its whole record, since that is what a row copies at
 most.
@@ -108,6 +109,7 @@ class RecordLayout:
         key_format: The format of the record's own key; `text` has no columns.
         key_columns: The columns that are read from the record's own key.
         key_schemas: The schemas of the record's own key.
+        filter: The condition that removes records for which it is not true; None: no record is removed.
     """
 
     format: str
@@ -124,6 +126,7 @@ class RecordLayout:
     key_format: str = "text"
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
+    filter: Expression | None = None
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of an exploded list, and those of the
     record's own key.

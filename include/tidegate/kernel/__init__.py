@@ -15,6 +15,7 @@ from tidegate.kernel.ordering import ranked
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.reduce.collect import Collect
 from tidegate.kernel.reduce.latest import Latest
+from tidegate.kernel.removed import without_removed
 from tidegate.kernel.rows import (
     BY_KEY,
     BY_PARTITION,
@@ -25,6 +26,7 @@ from tidegate.kernel.rows import (
     RANK,
     RECORD,
     REFUSED,
+    REMOVED,
     STATE,
     TRACE,
     input_schema,
@@ -55,6 +57,7 @@ __all__ = [
     "RANK",
     "RECORD",
     "REFUSED",
+    "REMOVED",
     "STATE",
     "TRACE",
     "STRATEGIES",
@@ -105,4 +108,5 @@ __all__ = [
     "output_schema",
     "ranked",
     "running_totals",
+    "without_removed",
 ]

@@ -16,13 +16,13 @@ class Counts(Counter[str]):
     """Metric -> number. `include` keeps the larger of metrics that end in `-max`, the smaller of those in
     `-min`.
 
-    `used + quarantined + deduplicated + expired-window-record-drop` is the number of input records.
+    `used + removed + quarantined + deduplicated + expired-window-record-drop` is the number of input records.
     """
 
     @property
     def accounted(self) -> int:
         """The number of records with a fate."""
-        fates = ("used", "quarantined", "deduplicated", "expired-window-record-drop")
+        fates = ("used", "removed", "quarantined", "deduplicated", "expired-window-record-drop")
         return sum(self[name] for name in fates)
 
     def include(self, other: Mapping[str, int]) -> None:

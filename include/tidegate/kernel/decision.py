@@ -17,6 +17,7 @@ from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.loop import Loop
 from tidegate.kernel.ordering import changes, group_ends, in_order, merge_partitions, whole_groups
+from tidegate.kernel.removed import traces_of_removed, without_removed
 from tidegate.kernel.rows import (
     BY_KEY,
     BY_PARTITION,
@@ -111,7 +112,8 @@ def decide(
         stage = replace(stage, deduplicate="none")
     counts = Counts()
     schema: pa.Schema | None = None
-    quarantined: list[pa.RecordBatch] = []
+    undecided: list[pa.RecordBatch] = []
+    """The rows of records that are not decided: those in quarantine, and traces of removed ones."""
 
     def accepted_rows() -> Iterator[pa.RecordBatch]:
         nonlocal schema
@@ -120,12 +122,15 @@ def decide(
             # usually there is none, and then nothing is filtered or copied
             if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
                 unusable = pc.equal(rows.column("kind"), QUARANTINED)
-                quarantined.append(pass_through(schema, rows.filter(unusable), counts))
+                undecided.append(pass_through(schema, rows.filter(unusable), counts))
                 rows = rows.filter(pc.invert(unusable))
+            rows, removed = without_removed(rows, counts)
+            if removed is not None and batch.trace:
+                undecided.append(traces_of_removed(schema, removed))
             rows, unreadable = without_unreadable(stage, rows)
             if unreadable is not None:
-                quarantined.append(pass_through(schema, unreadable, counts))
-            if quarantined:
+                undecided.append(pass_through(schema, unreadable, counts))
+            if undecided:
                 # an empty batch lets the loop below yield them now: whole records may be wide
                 yield rows.slice(0, 0)
             yield rows
@@ -141,9 +146,9 @@ def decide(
                 pa.default_memory_pool().release_unused()
             count_lateness(rows, counts)
             yield from _decide_groups(stage, batch, schema, rows, counts)
-        while quarantined:
-            yield quarantined.pop()
-    yield from quarantined
+        while undecided:
+            yield undecided.pop()
+    yield from undecided
     if schema is not None:
         yield fill(schema, COUNTS, {"counts": pa.array([counts.to_json()])}, 1)
 

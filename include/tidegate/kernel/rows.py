@@ -3,10 +3,10 @@
 Into the kernel come rows in the order of their hashes:
 
 =================  ==============  ================================================================
-kind               int8            STATE, RECORD, or QUARANTINED (passed through)
+kind               int8            STATE, RECORD, QUARANTINED (passed through), or REMOVED (by a `filter`)
 hash               int64           the same for all rows that are decided together: of the key, or, where a
                                    buffer is bounded, of the topic-partition
-key                string          the canonical key; null only when quarantined
+key                string          the canonical key; null only when quarantined or removed
 updated_seq        int64           state rows: the batch that wrote them; the newest of an entry counts
 topic              string          position of the record; of a state row: the record that last changed it
 partition          int32
@@ -65,7 +65,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
+STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED = range(8)
 
 
 FIRST, TIMER, LAST = -2, -1, 2**63 - 1

@@ -21,6 +21,7 @@ QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp", 
 
 FATES = (
     "used",
+    "removed",
     "quarantined",
     "deduplicated",
     "expired-window-record-drop",

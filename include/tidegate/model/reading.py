@@ -25,6 +25,7 @@ class Reading:
 
     Args:
         values: column -> its expression; empty: Spark computes them.
+        filter: the condition that removes records; None: there is none.
         where: the condition on a record's own value; None: there is none.
         compared: the columns by which a record repeats the one of its key before it; then it is dropped.
             None: no record is dropped.
@@ -32,6 +33,7 @@ class Reading:
     """
 
     values: Mapping[str, Expression] = field(default_factory=dict)
+    filter: Expression | None = None
     where: Expression | None = None
     compared: tuple[str, ...] | None = None
     obstacle: str = ""
@@ -67,7 +69,7 @@ def reading_of(pipeline: Pipeline) -> Reading:
         return Reading(obstacle=obstacle)
     ignores = kernel_stage(pipeline, stage).ignores_repeats
     compared = stage.emit.compared if ignores else None
-    return Reading(dict(stage.expressions), stage.record_condition, compared)
+    return Reading(dict(stage.expressions), stage.filter_condition, stage.record_condition, compared)
 
 
 def _obstacle(pipeline: Pipeline, stage: Stage) -> str:
@@ -77,6 +79,8 @@ def _obstacle(pipeline: Pipeline, stage: Stage) -> str:
     if isinstance(pipeline.source.deduplicate, DeduplicateColumns) or pipeline.source.sequence is not None:
         return "a filter of the source comes before them"
     only_in_spark = [sql for name, sql in stage.values.items() if name not in stage.expressions]
+    if stage.filter is not None and stage.filter_condition is None:
+        only_in_spark.append(stage.filter)
     if stage.where_of_record is not None and stage.record_condition is None:
         only_in_spark.append(stage.where_of_record)
     return f"`{only_in_spark[0]}` is not among the expressions of a condition" if only_in_spark else ""

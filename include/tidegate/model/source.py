@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions import Expression
 from tidegate.formats.csv import Csv
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
@@ -30,6 +31,7 @@ from tidegate.model.columns import (
     parse_columns,
     parse_type,
 )
+from tidegate.model.condition import compiled_expression, read_condition
 from tidegate.model.connection import Connection
 from tidegate.model.keys import (
     Deduplicate,
@@ -180,6 +182,18 @@ def _check_timestamp(name: str, info: Info) -> str:
     return name
 
 
+def _check_filter(text: str, info: Info) -> str:
+    """Check the condition that is tested where a record is decoded, before its key and its time are."""
+    columns = scope_of(info).columns
+    read_condition(text, columns)
+    if columns is not None and compiled_expression(text, columns) is None:
+        raise mistake(
+            "the source cannot test this on whole columns of records",
+            "Write it into the first stage's `filter`, where Spark tests it.",
+        )
+    return text
+
+
 def _note_connection(name: str | None, info: Info) -> str | None:
     scope_of(info).connection = name
     return name
@@ -305,6 +319,10 @@ class Source(Model):
         default=None,
         description="The schema registry of keys in Avro or Protobuf. Null: the registry of the values.",
     )
+    filter: Annotated[str, AfterValidator(_check_filter)] | None = Field(
+        default=None,
+        description="A condition on the columns: other records are counted, and are not processed further.",
+    )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_check_key)], ...] | None,
         BeforeValidator(require_filled),
@@ -331,13 +349,21 @@ class Source(Model):
         description="Where the first batch begins: `earliest`, `latest`, a time with a zone, or epoch ms.",
     )
 
+    _condition: Expression | None = PrivateAttr(default=None)
     _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
     _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
 
     @model_validator(mode="after")
     def _keep_schema(self, info: Info) -> Source:
+        if self.filter is not None:
+            self._condition = compiled_expression(self.filter, scope_of(info).columns)
         self._schemas = SourceSchemas(scope_of(info).reader)
         return self
+
+    @property
+    def condition(self) -> Expression | None:
+        """The expression of `filter`; None if there is none."""
+        return self._condition
 
     @property
     def schemas(self) -> SourceSchemas:

@@ -176,6 +176,15 @@ def _possible_keys(scope: Scope) -> ColumnTypes | None:
 def _over_record(text: str, scope: Scope) -> str:
     stage, keys = scope.stage, _possible_keys(scope)
     types = None if stage.emitted is None or keys is None else {**keys, **stage.emitted}
+    return _checked_condition(text, types)
+
+
+def _check_filter(text: str, info: Info) -> str:
+    return _checked_condition(text, scope_of(info).stage.columns)
+
+
+def _checked_condition(text: str, types: ColumnTypes | None) -> str:
+    """Return the text of a condition that Spark can test. Raises a mistake otherwise."""
     if faults := check_expression(text, types):
         raise as_mistake(faults)
     type_ = expression_type(text, types)
@@ -216,6 +225,10 @@ class Stage(Model):
         description="For a later stage: other key columns, from the emissions or the key of the stage "
         "before.",
     )
+    filter: Annotated[str, AfterValidator(_check_filter)] | None = Field(
+        default=None,
+        description="A condition: only records that fulfil it, and deletions, reach the state.",
+    )
     window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
         default=None, description="State is kept per key and window. Null: per key."
     )
@@ -248,6 +261,7 @@ class Stage(Model):
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
     _expressions: dict[str, Expression] = PrivateAttr(default={})
+    _filter_condition: Expression | None = PrivateAttr(default=None)
     _record_condition: Expression | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
@@ -301,6 +315,8 @@ class Stage(Model):
         self._expressions = {
             name: expression for name, expression in computed.items() if expression is not None
         }
+        if self.filter is not None:
+            self._filter_condition = compiled_expression(self.filter, stage.columns)
         if self.where_of_record is not None and stage.keys is not None and stage.emitted is not None:
             self._record_condition = compiled_expression(
                 self.where_of_record, {**stage.keys, **stage.emitted}
@@ -339,6 +355,11 @@ class Stage(Model):
         stage.
         """
         return self._expressions
+
+    @property
+    def filter_condition(self) -> Expression | None:
+        """The expression of `filter`; None if there is none, or only Spark can compute it."""
+        return self._filter_condition
 
     @property
     def record_condition(self) -> Expression | None:

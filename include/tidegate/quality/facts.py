@@ -45,6 +45,7 @@ class BatchCounts:
         used: Records that a stage used.
         quarantined: Records in quarantine.
         deduplicated: Records that were dropped as duplicates.
+        removed: Records that a filter removed.
         late: Records that were too late for each of their windows.
         emitted: Emissions of the stage.
         outgoing: Those emissions that sinks get.
@@ -59,11 +60,12 @@ class BatchCounts:
     emitted: int
     outgoing: int
     explodes: bool = False
+    removed: int = 0
 
     @property
     def accounted(self) -> int:
         """The number of records that have a fate."""
-        return self.used + self.quarantined + self.deduplicated + self.late
+        return self.used + self.removed + self.quarantined + self.deduplicated + self.late
 
     def share(self, records: int) -> float:
         """Return `records` divided by all that were read: 0 if nothing was read, more than 1 for many
@@ -93,6 +95,7 @@ def batch_counts(
         emitted=int(emitted.get("emitted", 0)),
         outgoing=kernel.outgoing(emitted),
         explodes=explodes,
+        removed=int(whole.get("removed", 0)),
     )
 
 

@@ -144,7 +144,7 @@ class StreamTimes:
 
     def advance(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Return the time before each row. Rows of one topic-partition are in order."""
-        timestamps, usable = rows.column("timestamp"), pc.equal(rows.column("kind"), kernel.RECORD)
+        timestamps, usable = rows.column("timestamp"), pc.not_equal(rows.column("kind"), kernel.QUARANTINED)
         before = np.empty(rows.num_rows, np.int64)
         for place, numbers in _by_place(rows):
             own = pa.array(numbers)

@@ -89,6 +89,7 @@ def against_expectation(case: Case, outcome: Outcome) -> list[str]:
     counted = {
         "quarantined": (expect.quarantined, "quarantined"),
         "deduplicated": (expect.deduplicated, "deduplicated"),
+        "removed": (expect.removed, "removed"),
         "suppressed": (expect.suppressed, "idempotent-update-skip"),
         "refused": (expect.refused, "refused"),
         "late_dropped": (expect.late_dropped, "late-record-drop"),

@@ -146,6 +146,7 @@ class Computation:
         self._keeps_time = keeps_time(self._passes)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
+        self._shows_removed = False
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
         """Compute all passes, and return the reports of their tasks."""
@@ -221,6 +222,7 @@ class Computation:
                 starts.get((slice_.range.topic, slice_.range.partition), -1) if self._keeps_time else None,
                 self._slots.number,
                 rows,
+                self._shows_removed,
             )
             for slice_ in records.slices(self._keeps_time, cores)
         ]
@@ -239,7 +241,10 @@ class Computation:
         reading, names = self._reading, tuple(layout.row_columns.names)
         values = {name: (value, arrow_type(parse_type(value.type))) for name, value in reading.values.items()}
         by_place = first.logic.bound is not None
-        return SourceRows(names, values, reading.where, reading.compared, self._shape(first), by_place)
+        return SourceRows(
+            *(names, values, reading.filter, reading.where, reading.compared, self._shape(first), by_place),
+            self._shows_removed,
+        )
 
     def _reads_source(self, pass_: KernelPass) -> bool:
         """Return whether a pass reads records of the source: the first stage, and the filters before it."""

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.formats.records import REMOVED
 from tidegate.formats.registry import formats
 from tidegate.garbage import not_collected
 from tidegate.kafka.records import Slice
@@ -80,6 +81,8 @@ class SliceReader:
         start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
         slots: the number of tasks of the first stage.
         rows: makes rows of the first stage; None: Spark does, of the decoded records.
+        shows_removed: records that the source's filter removes stay, as a trace needs them; otherwise they
+            are only counted.
     """
 
     slice: RecordSlice
@@ -87,6 +90,7 @@ class SliceReader:
     start_time: int | None
     slots: int
     rows: SourceRows | None = None
+    shows_removed: bool = False
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with report_worker_errors():
@@ -113,8 +117,16 @@ class SliceReader:
                 tally.add_records(block)
                 for rows in decoder.decode(block):
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
-                    yield rows, tally.before
+                    yield self._present(rows, tally)
                 gc.collect(0)  # what is left of a block is little
+
+    def _present(self, rows: pa.RecordBatch, tally: _Tally) -> tuple[pa.RecordBatch, pa.Int64Array | None]:
+        """Return the rows that the source's filter does not remove, and the stream time before each."""
+        if self.shows_removed or REMOVED not in rows.schema.names or not rows.column(REMOVED).true_count:
+            return rows, tally.before
+        tally.dropped["removed"] += rows.column(REMOVED).true_count
+        present = pc.invert(rows.column(REMOVED))
+        return rows.filter(present), None if tally.before is None else tally.before.filter(present)
 
 
 @dataclass(frozen=True)
@@ -158,7 +170,7 @@ class _Tally:
         self.before: pa.Int64Array | None = None
         """The stream time before each row of the last rows; None: time is not kept."""
         self.dropped = Counts()
-        """What became of the records that were dropped as repetitions."""
+        """What became of the records that are not rows: repetitions, and those that a filter removes."""
 
     def add_records(self, block: Records) -> None:
         """Count records of Kafka."""
@@ -204,6 +216,8 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
     null = pa.repeat(False, rows.num_rows)
     for name in columns:
         null = pc.or_(null, rows.column(name).is_null())
+    if REMOVED in rows.schema.names:
+        null = pc.and_not(null, rows.column(REMOVED))
     own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
     return pc.sum(pc.and_(own, pc.invert(rows.column("__empty")))).as_py() or 0
 

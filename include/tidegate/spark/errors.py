@@ -333,16 +333,7 @@ def with_record(
         return error  # such as a broker that does not answer now: the batch has failed for another reason
     if place is None:
         return error
-    return record_failed(error.what, EXPRESSION_FIX, *place)
-
-
-def record_failed(what: str, fix: str, topic: str, partition: int, offset: int) -> RecordFailed:
-    """Return the error of an expression, with the record that it fails on and the command that shows it."""
-    return RecordFailed(
-        f"{what} (the record {topic}[{partition}] offset {offset})",
-        f"{fix} To see the record: kafka-console-consumer.sh --topic {topic} --partition {partition} "
-        f"--offset {offset} --max-messages 1.",
-    )
+    return RecordFailed.with_command(error.what, EXPRESSION_FIX, *place)
 
 
 def _first_failing(source: KafkaSource, fails: Callable[[KafkaSource], bool]) -> tuple[str, int, int] | None:

@@ -103,6 +103,7 @@ class Explanation(Computation):
         key: str,
     ) -> None:
         super().__init__(spark, plan, pipeline, lake, before)
+        self._shows_removed = True
         self._key = key
         if stage is not None:
             names = [pass_.name for pass_ in self._passes]

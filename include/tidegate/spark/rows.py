@@ -16,12 +16,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidegate import formats, kernel
 from tidegate.formats import EMISSION
+from tidegate.formats.records import REMOVED
 from tidegate.model.conversions import guarded
 from tidegate.spark.semantics import require_functions_of_records
 from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.spark.source import spark_types
 from tidegate.spark.source_rows import Shape
-from tidegate.spark.steps import KernelPass, KeyTypes, canonical_key, key_columns, to_json
+from tidegate.spark.steps import KernelPass, KeyTypes, canonical_key, is_removed, key_columns, to_json
 
 INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
 """`formats.INPUT` in Spark's types."""
@@ -47,6 +48,14 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
     bypasses = "__bypasses" in internals
     valued = used & ~F.col("__tombstone")
+    removed = is_removed(frame)
+    if pass_.filter:
+        require_functions_of_records(frame, [pass_.filter], pipeline)
+        passes = F.coalesce(F.when(valued & ~removed, F.expr(guarded(pass_.filter))), F.lit(False))
+        frame = frame.withColumn(REMOVED, removed | (valued & ~passes))
+        removed = F.col(REMOVED)
+    if not pass_.is_filter:
+        valued &= ~removed
     if bypasses:
         # A deletion that goes around the pass has a value, too: its whole record.
         valued |= F.col("__bypasses")
@@ -56,8 +65,9 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
         require_functions_of_records(selected, [where], pipeline)
     value = F.struct(*[F.col(f"`{name}`") for name in pass_.values])
     rows = selected.select(
-        F.when(F.col("__reason").isNull(), kernel.RECORD)
-        .otherwise(kernel.QUARANTINED)
+        F.when(F.col("__reason").isNotNull(), kernel.QUARANTINED)
+        .when(removed, kernel.REMOVED)
+        .otherwise(kernel.RECORD)
         .cast("byte")
         .alias("kind"),
         _hash(logic, internals).alias("hash"),

@@ -16,10 +16,10 @@ from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.expressions import Expression, RowUnfit
 from tidegate.formats import INPUT
+from tidegate.formats.records import REMOVED
 from tidegate.kernel.keys import key_hashes
 from tidegate.kernel.repeats import Repeats
 from tidegate.kernel.rows import mask, places_among
-from tidegate.spark.errors import record_failed
 from tidegate.spark.shuffle import REPORT, SLOT, in_schema
 
 _MOST_ROWS, _MOST_BYTES = 250_000, 32 * 1024 * 1024
@@ -48,18 +48,23 @@ class SourceRows:
     Args:
         columns: the columns of decoded records, which expressions may name.
         values: column -> its expression and type.
+        filter: the condition that removes records for which it is not true; None: there is none.
         where: the condition on a record's own value; None: there is none.
         compared: the columns by which records repeat each other; None: none is dropped.
         shape: the optional columns of rows.
         by_place: whether rows are decided together by topic-partition, and not by key.
+        shows_removed: removed records are rows of kind REMOVED, as a trace needs them; otherwise they are
+            only counted.
     """
 
     columns: tuple[str, ...]
     values: Mapping[str, tuple[Expression, pa.DataType]]
+    filter: Expression | None
     where: Expression | None
     compared: tuple[str, ...] | None
     shape: Shape
     by_place: bool
+    shows_removed: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -94,11 +99,13 @@ class SourceRows:
             decoded = decoded.filter(pc.invert(empty))
         usable = decoded.column("__reason").is_null()
         tombstone = decoded.column("__tombstone")
-        valued = pc.and_not(usable, tombstone)
+        removed = self._removed(decoded, pc.and_not(usable, tombstone))
+        valued = pc.and_not(pc.and_not(usable, tombstone), removed)
         value, passes = self._computed(decoded, valued)
-        kinds = pc.if_else(
-            usable, pa.scalar(kernel.RECORD, pa.int8()), pa.scalar(kernel.QUARANTINED, pa.int8())
+        record, quarantined, of_filter = (
+            pa.scalar(kind, pa.int8()) for kind in (kernel.RECORD, kernel.QUARANTINED, kernel.REMOVED)
         )
+        kinds = pc.if_else(usable, pc.if_else(removed, of_filter, record), quarantined)
         key = decoded.column("__key")
         columns = {
             "kind": kinds,
@@ -113,6 +120,24 @@ class SourceRows:
             if f"__{name}" in decoded.schema.names:
                 columns[name] = decoded.column(f"__{name}")
         return in_schema(columns, self.schema, decoded.num_rows)
+
+    def _removed(self, decoded: pa.RecordBatch, valued: pa.BooleanArray) -> pa.BooleanArray:
+        """Return which records the source's filter, or that of the stage, removes. Only values are tested:
+        deletions stay.
+        """
+        removed = pa.repeat(False, decoded.num_rows)
+        if REMOVED in decoded.schema.names:
+            removed = decoded.column(REMOVED)
+            valued = pc.and_not(valued, removed)
+        if self.filter is None:
+            return removed
+        tested = decoded.filter(valued)
+        columns = {name: tested.column(name) for name in self.columns}
+        try:
+            passes = _columns({"": (self.filter, pa.bool_())}, columns)[""]
+        except RowUnfit as unfit:
+            raise _failed(tested, unfit) from None
+        return pc.replace_with_mask(removed, valued, pc.invert(pc.fill_null(passes, False)))
 
     def _computed(
         self, decoded: pa.RecordBatch, valued: pa.BooleanArray
@@ -152,13 +177,19 @@ class SourceRows:
             decoded: rows of `FrameDecoder` in order, and the stream time before each of them.
             counts: get what became of the dropped records.
         """
-        batches = (self.of_records(rows, time) for rows, time in decoded)
+        batches = (self._present(self.of_records(rows, time), counts) for rows, time in decoded)
         if self.compared is None:
             yield from batches
             return
         repeats = Repeats(self.compared, counts)
         for rows in _gathered(batches):
             yield repeats.without(rows)
+
+    def _present(self, rows: pa.RecordBatch, counts: kernel.Counts) -> pa.RecordBatch:
+        if self.shows_removed:
+            return rows
+        rows, _ = kernel.without_removed(rows, counts)
+        return rows
 
 
 def _columns(
@@ -186,4 +217,4 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _failed(rows: pa.RecordBatch, unfit: RowUnfit) -> RecordFailed:
     place = (rows.column(f"__{name}")[unfit.row].as_py() for name in ("topic", "partition", "offset"))
-    return record_failed(unfit.what, unfit.fix, *place)
+    return RecordFailed.with_command(unfit.what, unfit.fix, *place)

@@ -23,6 +23,7 @@ from tidegate import kernel
 from tidegate.errors import CountMismatch, PipelineInvalid, Problem
 from tidegate.expressions.types import INTEGERS, Type
 from tidegate.formats import Csv, RecordLayout, SequenceParts
+from tidegate.formats.records import REMOVED
 from tidegate.model.arrow import arrow_schema
 from tidegate.model.columns import parse_type
 from tidegate.model.kernel_stages import (
@@ -51,7 +52,7 @@ from tidegate.storage.manifest import DataFile
 _SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 KeyTypes = Mapping[str, DataType]
 """The columns of a key, in order; empty if the key is the record's own."""
-_SOURCE_COUNTS = ("quarantined", "deduplicated", "expired-window-record-drop")
+_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop")
 _JSON = {"ignoreNullFields": "false"} | {
     # without a format Spark cuts what it writes to milliseconds: two times would be one
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -70,6 +71,7 @@ class KernelPass:
 
     Args:
         values: column -> the expression of its value, in Spark SQL.
+        filter: a condition in Spark SQL on a record; others do not reach the state. None: all records do.
         where: a condition in Spark SQL on a value that is the record's own; None: all records.
         key: the columns that regroup its input; None: it keeps the key.
         stage: the stage of the pipeline; None for a filter before the stages.
@@ -79,6 +81,7 @@ class KernelPass:
     name: str
     logic: kernel.Stage
     values: Mapping[str, str]
+    filter: str | None = None
     where: str | None = None
     key: tuple[str, ...] | None = None
     stage: Stage | None = None
@@ -112,6 +115,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
             stage.name,
             kernel_stage(pipeline, stage),
             stage.values,
+            stage.filter,
             stage.where_of_record,
             stage.key,
             stage,
@@ -150,9 +154,14 @@ def source_keys(pipeline: Pipeline) -> KeyTypes:
     return {name: columns[name].dataType for name in pipeline.source.key or ()}
 
 
-def _bypasses(columns: Sequence[str]) -> Column:
+def is_removed(frame: DataFrame) -> Column:
+    """Return whether the source's filter removes a record; False without a filter, and in reports."""
+    return F.coalesce(F.col(REMOVED), F.lit(False)) if REMOVED in frame.columns else F.lit(False)
+
+
+def _bypasses(frame: DataFrame, columns: Sequence[str]) -> Column:
     """Return whether nothing can repeat a record: it is a deletion, or has a null in `columns`."""
-    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
+    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns)) & ~is_removed(frame)
     return F.col(REPORT).isNull() & (F.col("__tombstone") | (F.col("__reason").isNull() & null))
 
 
@@ -174,7 +183,7 @@ def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
     keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
     return (
-        frame.withColumn("__bypasses", _bypasses(columns))
+        frame.withColumn("__bypasses", _bypasses(frame, columns))
         .withColumn("__packed", _record(frame))
         .withColumn("__key", F.when(keyed & ~F.col("__bypasses"), key))
         .drop("__hash")
@@ -203,6 +212,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.key_format,
         arrow_schema(source.key_columns),
         source.key_schemas,
+        source.condition,
     )
 
 
@@ -344,7 +354,7 @@ def _require_equal(pass_: KernelPass, input_rows: int, counts: kernel.Counts) ->
     if input_rows != counts.accounted:
         raise CountMismatch(
             f"{input_rows} records came into {pass_.name}, but {counts.accounted} are accounted for "
-            f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
-            f"deduplicated + {counts['expired-window-record-drop']} too late)",
+            f"({counts['used']} used + {counts['removed']} removed + {counts['quarantined']} quarantined + "
+            f"{counts['deduplicated']} deduplicated + {counts['expired-window-record-drop']} too late)",
             "Run again; if it stays, please report it with the pipeline file.",
         )

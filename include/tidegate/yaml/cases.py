@@ -59,6 +59,7 @@ _GRAMMAR = Grammar(
         "expect.late_dropped": "late_dropped: 1",
         "expect.deduplicated": "deduplicated: 1",
         "expect.quarantined": "quarantined: 1",
+        "expect.removed": "removed: 1",
         "expect.suppressed": "suppressed: 1",
         "expect.refused": "refused: 1",
         "expect.error": "error: BufferFull",
@@ -173,6 +174,7 @@ class Expectation(Model):
     late_dropped: Count = None
     deduplicated: Count = None
     quarantined: Count = None
+    removed: Count = None
     suppressed: Count = None
     refused: Count = None
     error: str | None = None

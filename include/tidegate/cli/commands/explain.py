@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # The fates and reasons that do not come from a strategy, in words.
 _WHY = {
+    "removed": "dropped: `filter` does not let it reach the state",
     "filtered": "not emitted: `where` does not let it through",
     "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
     "held": "not emitted yet: held back",
@@ -153,7 +154,7 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
             "position": "/".join(map(str, event.source)),
             "timestamp": event.timestamp,
             "value": event.value,
-            "was known": _known_entries(event) if event.what == "record" else "",
+            "was known": _known_entries(event) if event.what == "record" and event.fate != "removed" else "",
             "decision": event.fate,
             "which means": _meaning(event.fate) or _OTHERWISE.get(event.what, ""),
         }
