@@ -9,12 +9,15 @@ from typing import Any
 
 import yaml
 from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
+from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
 from tidegate.model.columns import parse_columns
 from tidegate.yaml.grammar import EXAMPLES
 
 SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
 TYPES = (*SCALARS, *SCALARS, "timestamp", "smallint", "array<int>", "struct<a:int,b:string>")
 _NUMERIC = ("int", "bigint", "double", "smallint")
+_TAKEN = {"numbers": (*_NUMERIC, "decimal(10,2)", "decimal(38,10)"), "booleans": ("boolean",)}
+"""What an aggregate takes -> the types of such columns."""
 
 
 class Texts:
@@ -123,13 +126,13 @@ class Texts:
         )
 
     def _aggregate(self) -> str:
-        function = self.dice.choice(
-            ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
-        )
+        function = self.dice.choice(tuple(FUNCTIONS))
         if function == "count" and self.dice.random() < 0.6:
             return "count(*)"
-        types = (*_NUMERIC, "decimal(10,2)", "decimal(38,10)") if function in ("sum", "avg") else SCALARS
-        return f"{function}(`{self._of_types(self.before, *types)}`)"
+        types = _TAKEN.get(FUNCTIONS[function].takes, SCALARS)
+        column = f"`{self._of_types(self.before, *types)}`"
+        call = f"count(distinct {column})" if function == DISTINCT else f"{function}({column})"
+        return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
 
     def _condition(self, columns: Mapping[str, str]) -> str:
         name = self._column(columns)

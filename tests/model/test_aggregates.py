@@ -9,6 +9,7 @@ import pytest
 from tests.model.files import COLLECT, COUNT, LATEST, made, refused
 from tidegate.kernel import Aggregate, Aggregates, Latest
 from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.model.reduce import NAMES
 from tidegate.model.stage import Stage
 
 
@@ -21,12 +22,52 @@ def test_count_of_records_has_no_argument() -> None:
     assert stage("COUNT ( * )").values == {"x": "1"}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", NAMES)
 def test_an_aggregate_is_of_one_expression(function: str) -> None:
-    parsed = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
-    aggregate = Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)")
-    assert parsed.reduce == Aggregates((aggregate,))
-    assert parsed.values == {"x": "if(ok, (id + 1), null)"}
+    argument = "(id > (1))" if FUNCTIONS[function].takes == "booleans" else "if(ok, (id + 1), null)"
+    parsed = stage(f" {function.upper()} ({argument}) ")
+    assert parsed.reduce == Aggregates((Aggregate(name="x", function=function, argument=argument),))
+    assert parsed.values == {"x": argument}
+
+
+def test_distinct_values_are_counted() -> None:
+    parsed = stage("count(DISTINCT upper(name))")
+    assert parsed.reduce == Aggregates((Aggregate("x", "count_distinct", "upper(name)"),))
+    assert parsed.reduce.description == ["x: count(distinct upper(name))"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("count(*) filter (where ok)", "case when (ok) then 1 end"),
+        ("sum(id) FILTER (WHERE id > (2))", "case when (id > (2)) then id end"),
+        ("count(distinct id) filter (where ok or id > 1)", "case when (ok or id > 1) then id end"),
+    ],
+)
+def test_filter_leaves_null_where_it_is_not_true(text: str, value: str) -> None:
+    assert stage(text).values == {"x": value}
+
+
+RESULTS = {
+    "count(*)": "bigint",
+    "count(distinct name)": "bigint",
+    "sum(id)": "bigint",
+    "sum(cents)": "decimal(20,2)",
+    "avg(cents)": "decimal(14,6)",
+    "avg(id)": "double",
+    "variance(cents)": "double",
+    "stddev(id)": "double",
+    "bool_and(ok)": "boolean",
+    "max(name)": "string",
+    "collect_set(id)": "array<bigint>",
+}
+
+
+@pytest.mark.parametrize("text", RESULTS)
+def test_result_has_the_type_of_spark(text: str) -> None:
+    """A later stage can name it, with that type."""
+    later = made({"reduce": {"x": text}}, {"select": {"y": "x"}}).stages[1]
+    assert later.types == {"y": RESULTS[text]}
 
 
 def test_aggregates_keep_their_order() -> None:
@@ -56,7 +97,8 @@ def test_function_arguments_are_no_aggregate_arguments() -> None:
 
 REFUSED = [
     ("cnt(*)", "`cnt` is not an aggregate", "Did you mean `count`?"),
-    ("stddev(id)", "`stddev` is not an aggregate", "Write `count(*)`, or one of"),
+    ("mode(id)", "`mode` is not an aggregate", "Write `count(*)`, or one of"),
+    ("count_distinct(id)", "`count_distinct` is not an aggregate", "Write `count(*)`, or one of"),
     ("id", "it is not an aggregate", "`sum(quantity)`"),
     ("", "the expression is empty", "Write"),
     ("sum", "it is not an aggregate", "Write"),
@@ -65,9 +107,14 @@ REFUSED = [
     ("(sum(id))", "it is not an aggregate", "Write"),
     ("sum()", "`sum()` has no argument", "Write"),
     ("sum(*)", "`sum(*)` has no argument", "Write `sum(quantity)`."),
-    ("count(distinct id)", "`distinct` is not used here", "Use `collect_set(x)`"),
-    ("sum(DISTINCT id)", "`distinct` is not used here", "Use `collect_set(x)`"),
-    ("sum(id) filter (where ok)", "`filter` is not used here", "sum(if(condition, x, null))"),
+    ("sum(DISTINCT id)", "`distinct` is not used here", "Use `count(distinct x)`"),
+    ("sum(id) filter (ok)", "`filter` has no condition", "filter (where x > 0)"),
+    ("sum(id) filter", "`filter` has no condition", "filter (where x > 0)"),
+    ("sum(id) filter (where ok) + 1", "there is more behind `filter`", "filter (where x > 0)"),
+    ("sum(id) filter (where id + 1)", "the condition of `filter` is bigint", "filter (where x > 0)"),
+    ("sum(id) filter (where idd > 1)", "`idd` does not exist", "Did you mean `id`?"),
+    ("bool_and(id)", "`bool_and` takes true or false, not bigint", "Write a condition"),
+    ("variance(name)", "`variance` takes numbers, not string", "cast"),
     ("sum(id) over (partition by name)", "`over` is not used here", "per `window:`"),
     ("sum(id) + 1", "there is `+` behind the aggregate", "later stage"),
     ("sum(id), sum(id)", "there is `,` behind the aggregate", "Write one aggregate"),

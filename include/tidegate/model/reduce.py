@@ -9,27 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic import ValidationInfo as Info
 
 from tidegate import kernel
-from tidegate.expressions.types import (
-    ANY,
-    BIGINT,
-    DOUBLE,
-    INTEGERS,
-    ColumnTypes,
-    Type,
-    Typed,
-    decimal,
-    digits,
-    group,
-)
+from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, group
 from tidegate.kernel import Aggregate, Aggregates
-from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
 from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.model import lexis, names
+from tidegate.model.arrow import arrow_type, type_of
 from tidegate.model.condition import expression_type
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, listed, mistake, shown
 from tidegate.model.options import Reader, read_as
@@ -39,12 +30,14 @@ from tidegate.model.sql import check_expression
 WORDS: Mapping[str, kernel.Reduce] = {reduce.word: reduce for reduce in (Latest(), Collect())}
 """The word in a file -> the reduce; aggregates have names in place of a word."""
 
-_EXAMPLE = f"Write `count(*)`, or one of {listed(FUNCTIONS)} of one expression: `sum(quantity)`."
+NAMES = tuple(name for name in FUNCTIONS if name != DISTINCT)
+"""The names of aggregate functions in a file."""
+_EXAMPLE = f"Write `count(*)`, or one of {listed(NAMES)} of one expression: `sum(quantity)`."
 _REFUSED = {
     "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`."),
-    "filter": Fault("`filter` is not used here", "Write `sum(if(condition, x, null))`: nulls are ignored."),
 }
-_DISTINCT = Fault("`distinct` is not used here", "Use `collect_set(x)`, which keeps each value once.")
+_DISTINCT = Fault("`distinct` is not used here", "Use `count(distinct x)`, or `collect_set(x)`.")
+_FILTER = "Write `sum(x) filter (where x > 0)`."
 
 
 def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, str | None], list[Fault]]:
@@ -57,15 +50,44 @@ def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, 
         return ("", None), faults
     function = words[0].text.lower()
     end = _closing(words)
-    if function not in FUNCTIONS or end is None:
+    if function not in NAMES or end is None:
         return ("", None), [_unshaped(words, function)]
-    faults += [_after(words[end + 1 :])] if end + 1 < len(words) else []
+    condition, behind = _filter(text, words[end + 1 :], columns)
     inside = words[2:end]
     if [word.text for word in inside] == ["*"]:
-        return (function, None), faults + _count_only(function)
-    argument = text[words[1].end : words[end].start].strip()
-    faults += _argument_faults(inside, argument, function, columns)
+        counted = None if condition is None else f"case when {condition} then 1 end"
+        return (function, counted), faults + behind + _count_only(function)
+    begin = words[1].end
+    if function == "count" and len(inside) > 1 and inside[0].says("distinct"):
+        function, begin, inside = DISTINCT, inside[0].end, inside[1:]
+    argument = text[begin : words[end].start].strip()
+    faults += behind + _argument_faults(inside, argument, function, columns)
+    if condition is not None:
+        argument = f"case when {condition} then {argument} end"
     return (function, argument), faults
+
+
+def _filter(
+    text: str, words: list[lexis.Word], columns: ColumnTypes | None
+) -> tuple[str | None, list[Fault]]:
+    """Return the condition of `filter (where …)` behind an aggregate, or None; and the faults of what is
+    there.
+    """
+    if not words:
+        return None, []
+    if not words[0].says("filter"):
+        return None, [_after(words)]
+    if len(words) < 5 or not (words[1].says("(") and words[2].says("where")):
+        return None, [Fault("`filter` has no condition", _FILTER)]
+    if _closing(words) != len(words) - 1:
+        return None, [Fault("there is more behind `filter`", _FILTER)]
+    condition = text[words[2].end : words[-1].start].strip()
+    if faults := check_expression(condition, columns):
+        return None, faults
+    type_ = expression_type(condition, columns)
+    if type_ is not None and type_.kind not in ("boolean", ANY.kind):
+        return None, [Fault(f"the condition of `filter` is {type_.text}, neither true nor false", _FILTER)]
+    return f"({condition})", []
 
 
 def _closing(words: list[lexis.Word]) -> int | None:
@@ -82,8 +104,8 @@ def _closing(words: list[lexis.Word]) -> int | None:
 
 
 def _unshaped(words: list[lexis.Word], function: str) -> Fault:
-    if len(words) > 1 and words[1].says("(") and function not in FUNCTIONS:
-        fix = did_you_mean(function, FUNCTIONS, _EXAMPLE)
+    if len(words) > 1 and words[1].says("(") and function not in NAMES:
+        fix = did_you_mean(function, NAMES, _EXAMPLE)
         return Fault(f"`{function}` is not an aggregate that can be used", fix)
     return Fault("it is not an aggregate", _EXAMPLE)
 
@@ -122,6 +144,9 @@ def _argument_faults(
     if takes == "numbers" and group(type_) not in ("number", None):
         fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
         return [Fault(f"`{function}` takes numbers, not {type_ and type_.text}", fix)]
+    if takes == "booleans" and group(type_) not in ("boolean", None):
+        fix = f"Write a condition: `{function}(quantity > 0)`."
+        return [Fault(f"`{function}` takes true or false, not {type_ and type_.text}", fix)]
     if takes == "single values" and group(type_) == "nested":
         return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
@@ -133,23 +158,14 @@ def result_type(function: str, argument: str | None, columns: ColumnTypes | None
     Example: `result_type("count", None, {})` is `BIGINT`.
     """
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
-    if function == "count":
-        return BIGINT
     if function.startswith("collect_"):
         element = type_ or ANY
         return Type(f"array<{element.text}>", "array", parts=(element,))
-    if type_ is None or function in ("min", "max", "first", "last"):
+    if function in ("count", DISTINCT):
+        return BIGINT
+    if type_ is None or not type_.is_known:
         return type_
-    if type_.kind == "decimal":
-        # Spark adds ten digits to the decimals of a sum, four digits and four places to those of an average.
-        size, scale = digits(Typed(("column",), type_))
-        return (
-            decimal(min(38, size + 10), scale)
-            if function == "sum"
-            else decimal(min(38, size + 4), min(38, scale + 4))
-        )
-    # As in Spark: sums of integers of any width are bigint.
-    return BIGINT if function == "sum" and type_.kind in INTEGERS else DOUBLE
+    return type_of(FUNCTIONS[function].result_type(pa.field(function, arrow_type(type_))))
 
 
 # as it is read

@@ -94,9 +94,13 @@ def settings_of(
 
 
 def _aggregates(reduce: Mapping[str, str]) -> tuple[Aggregate, ...]:
-    parsed = {name: re.fullmatch(r"(\w+)\((\*|\w+)\)", text) for name, text in reduce.items()}
+    parsed = {name: re.fullmatch(r"(\w+)\((distinct )?(\*|\w+)\)", text) for name, text in reduce.items()}
     assert all(parsed.values()), f"not all aggregates of a column or *: {reduce}"
-    return tuple(Aggregate(name, call[1], call[2]) for name, call in parsed.items() if call)
+    return tuple(
+        Aggregate(name, f"{call[1]} distinct" if call[2] else call[1], call[3])
+        for name, call in parsed.items()
+        if call
+    )
 
 
 def _window(window: Mapping[str, str] | None) -> WindowSettings | None:

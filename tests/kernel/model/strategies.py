@@ -37,6 +37,7 @@ AGGREGATES = {
     "tail": "last(s)",
     "all": "collect_list(s)",
     "kinds": "collect_set(x)",
+    "different": "count(distinct x)",
 }
 WINDOWS: list[dict[str, str] | None] = [
     None,

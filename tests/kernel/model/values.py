@@ -98,6 +98,7 @@ _AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "last": lambda values: values[-1] if values else None,
     "collect_list": list,
     "collect_set": _distinct,
+    "count distinct": lambda values: len(_distinct(values)),
 }
 
 

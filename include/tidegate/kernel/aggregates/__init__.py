@@ -24,11 +24,17 @@ from tidegate.kernel.json_text import encoder
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.rows import Mask
 
-_FILES = ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
+_FILES = (
+    *("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set"),
+    *("bool_and", "bool_or", "count_distinct", "stddev", "variance"),
+)
 """A file contains the function of its name."""
 
 FUNCTIONS: dict[str, Function] = {name: import_module(f"{__name__}.{name}").FUNCTION for name in _FILES}
 """Name in a pipeline file -> function."""
+
+DISTINCT = "count_distinct"
+"""The function that a file has as `count(distinct x)`."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Aggregate:
     @property
     def text(self) -> str:
         """The aggregate as a file has it, such as `sum(quantity)`."""
+        if self.function == DISTINCT:
+            return f"count(distinct {self.argument})"
         return f"{self.function}({self.argument or '*'})"
 
 

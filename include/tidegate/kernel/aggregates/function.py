@@ -77,7 +77,7 @@ class Function:
     dump: Callable[[Any], Any] = same
     load: Callable[[Any], Any] = same
     fits: Callable[[pa.Field], Callable[[Any], bool] | None] = _unlimited
-    takes: Literal["anything", "numbers", "single values"] = "anything"
+    takes: Literal["anything", "numbers", "booleans", "single values"] = "anything"
     columns: ColumnRule | None = None
 
     @property
@@ -129,6 +129,20 @@ def null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.A
         has_argument: Per row, whether it has an argument that is not null.
     """
     return pa.array(result, mask=running_sum(has_argument.astype(np.int64), keys) == 0)
+
+
+def running_boolean(pick: np.ufunc, null: bool, name: str, keys: Keys) -> pa.Array:
+    """Return the arguments of each key so far, combined; null before its first argument.
+
+    Args:
+        pick: `np.logical_and` or `np.logical_or`.
+        null: The value that stands for a null argument.
+        name: The aggregate, and with it its record column.
+    """
+    values, has_argument = arguments(name, keys, lambda column: mask(pc.fill_null(column, null)))
+    return null_until_argument(
+        accumulated(pick, np.where(has_argument, values, null), keys), has_argument, keys
+    )
 
 
 def running_extreme(pick: np.ufunc, null: int, name: str, keys: Keys) -> pa.Array:
