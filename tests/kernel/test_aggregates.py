@@ -46,7 +46,7 @@ def test_merge_gives_what_all_records_give(function: str, data: st.DataObject) -
 
 
 @given(st.lists(st.booleans(), min_size=1))
-def test_booleans_are_combined(values: list[bool]) -> None:
+def test_all_or_any_argument_is_true(values: list[bool]) -> None:
     assert (result("bool_and", values), result("bool_or", values)) == (all(values), any(values))
 
 

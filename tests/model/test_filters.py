@@ -62,9 +62,9 @@ def test_source_filter_outside_the_set_is_refused(text: str, message: str) -> No
     [("missing > 1", "the column `missing` does not exist"), ("price + 1", "the condition is double")],
 )
 def test_stage_filter_needs_a_condition_on_columns(text: str, message: str) -> None:
-    ((field, found),) = mistakes({**LATEST, "filter": text})
+    ((field, mistake),) = mistakes({**LATEST, "filter": text})
     assert field == "stages.0.filter"
-    assert found.startswith(message)
+    assert mistake.startswith(message)
 
 
 def test_later_filter_sees_emissions_and_key() -> None:

@@ -49,23 +49,21 @@ def test_aggregates_equal_those_of_spark(spark: SparkSession, tmp_path: Path, ba
     played, size = Played(spark, pipeline, tmp_path), len(records) // batches
     for start in range(0, len(records), size):
         played.batch(records[start : start + size])
-    got = played.emissions()["k"][-1]["value"]
+    emitted = played.emissions()["k"][-1]["value"]
     rows = spark.createDataFrame([(row,) for row in ROWS], "json string")
-    rows.selectExpr(f"from_json(json, '{COLUMNS}') AS row").selectExpr("row.*").createOrReplaceTempView(
-        "given"
-    )
-    (expected,) = spark.sql(f"SELECT {', '.join(CALLS)} FROM given").collect()
+    parsed = rows.selectExpr(f"from_json(json, '{COLUMNS}') AS row").selectExpr("row.*")
+    (expected,) = parsed.selectExpr(*CALLS).collect()
     differing = {
-        call: (got[name], wanted)
-        for (name, call), wanted in zip(reduce.items(), expected, strict=True)
-        if not _equal(comparable(got[name]), comparable(wanted))
+        call: (emitted[name], of_spark)
+        for (name, call), of_spark in zip(reduce.items(), expected, strict=True)
+        if not _equal(comparable(emitted[name]), comparable(of_spark))
         # "any value" in Spark: the first and the last of a key are by the order of the log here
         and not call.startswith(("first(", "last("))
     }
     assert not differing
 
 
-def _equal(got: Any, wanted: Any) -> bool:
-    if isinstance(wanted, float) and isinstance(got, float):
-        return math.isclose(got, wanted, rel_tol=1e-12)
-    return bool(got == wanted)
+def _equal(emitted: Any, of_spark: Any) -> bool:
+    if isinstance(emitted, float) and isinstance(of_spark, float):
+        return math.isclose(emitted, of_spark, rel_tol=1e-12)
+    return bool(emitted == of_spark)
