@@ -95,12 +95,20 @@ def everything() -> dict[str, Any]:
     deduplicate = {"columns": ["name", "id"], "keep": "1h"}
     buffer = {"max_records": 5, "max_bytes": 50, "when_full": "spill"}
     return written(
-        {**COUNT, "window": {"hopping": "1h", "every": "30m", "grace": "1m"}, "where": "n < window_end"},
+        {
+            **COUNT,
+            "filter": "ok",
+            "window": {"hopping": "1h", "every": "30m", "grace": "1m"},
+            "where": "n < window_end",
+        },
         {"key": ["n"], "select": {"m": "n * 2"}, "emit": {"on": "change", "equal": {"within": {"m": "1%"}}}},
-        {"emit": {"on": "change", "columns": ["m"], "equal": {"sql": "old.m = new.m"}, "heartbeat": "1h"}},
+        {
+            "filter": "m > 1",
+            "emit": {"on": "change", "columns": ["m"], "equal": {"sql": "old.m = new.m"}, "heartbeat": "1h"},
+        },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
         {"reduce": "collect", "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s"}},
-        source={"explode": "tags", "deduplicate": deduplicate, "timestamp": "at"},
+        source={"explode": "tags", "filter": "price > 1", "deduplicate": deduplicate, "timestamp": "at"},
         lookup=[{"table": "stores/current", "on": ["key", "name"], "columns": ["region"]}],
         sinks=[{"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"}],
     )
