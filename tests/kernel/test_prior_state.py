@@ -95,6 +95,19 @@ def test_separate_state_equals_state_among_rows(
     assert decisions(beside) == decisions(among)
 
 
+def test_two_keys_of_one_hash_find_their_state() -> None:
+    """The second key's value is the one that it has; without its state it would be new."""
+    rows = [
+        record_row(Record(key, {"a": 1.0, "b": None}, 0, number, number)) | {"hash": COLLIDING[key]}
+        for number, key in enumerate("bc")
+    ]
+    stage = kernel.Stage(kernel.Latest(), kernel.Change(("a", "b")))
+    prior = Prior([state_row("c", 1.0, COLLIDING["c"])], set(), 1)
+    decided, counts = decisions(kernel.decide(stage, sorted_batches(rows, 4), prior=prior))
+    assert [key for kind, key, *_ in decided if kind == kernel.EMISSION] == ["b"]
+    assert counts["idempotent-update-skip"] == 1
+
+
 @given(st.sets(st.sampled_from(KEYS)), st.integers(1, 3))
 def test_state_without_records_comes_where_its_timer_fires(due: set[str], step: int) -> None:
     state = [state_row(key, 1.0, COLLIDING[key]) for key in KEYS]

@@ -98,6 +98,14 @@ def test_later_stage_removes_emissions_before_its_state(spark: SparkSession, tmp
     assert (computed.counts["s1"]["removed"], computed.counts[""]["removed"]) == (2, 0)
 
 
+def test_removed_emission_advances_time_of_later_stages(spark: SparkSession) -> None:
+    """The second stage's window closes by an emission that its filter removes."""
+    later = {**STAGES["window"], "reduce": {"most": "max(total)"}, "filter": "total < 9"}
+    records = [record("a", 1, 3, 0), record("a", 8, 30, 1)]
+    outcome = CaseRun(spark, made(STAGES["update"], later), records).run_all()[0]
+    assert [(key, rows[0].value) for key, rows in outcome.by_key().items()] == [("a", {"most": 1})]
+
+
 def test_source_filter_comes_before_repetitions(spark: SparkSession, tmp_path: Path) -> None:
     """A removed record is not the first one of its value."""
     deduplicate = {"columns": ["k"], "keep": "1h"}
