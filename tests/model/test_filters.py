@@ -46,7 +46,7 @@ def test_source_filter_sees_the_exploded_element() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hex(n) = 'a'", "a condition cannot call `hex`"),
+        ("hex(n) = 'a'", "a condition cannot call `hex`. Write it into the first stage's `filter`"),
         ("missing > 1", "the column `missing` does not exist"),
         ("n + 1", "the condition is int"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -31,7 +32,7 @@ from tidegate.model.columns import (
     parse_columns,
     parse_type,
 )
-from tidegate.model.condition import compiled_expression, read_condition
+from tidegate.model.condition import OFFER, compiled_expression, parse_condition
 from tidegate.model.connection import Connection
 from tidegate.model.keys import (
     Deduplicate,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 else:  # a Literal of the registry's names, so that mistakes and the JSON Schema list them
     SourceFormat = Literal[names_of_formats()]
     SourceKeyFormat = Literal[_KEY_FORMATS]
+_IN_SPARK = "Write it into the first stage's `filter`, where Spark tests it."
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
@@ -185,12 +187,11 @@ def _check_timestamp(name: str, info: Info) -> str:
 def _check_filter(text: str, info: Info) -> str:
     """Check the condition that is tested where a record is decoded, before its key and its time are."""
     columns = scope_of(info).columns
-    read_condition(text, columns)
+    _, faults = parse_condition(text, columns)
+    if faults:
+        raise as_mistake([replace(fault, fix=_IN_SPARK) if fault.fix == OFFER else fault for fault in faults])
     if columns is not None and compiled_expression(text, columns) is None:
-        raise mistake(
-            "the source cannot test this on whole columns of records",
-            "Write it into the first stage's `filter`, where Spark tests it.",
-        )
+        raise mistake("the source cannot test this on whole columns of records", _IN_SPARK)
     return text
 
 
