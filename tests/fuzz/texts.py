@@ -131,7 +131,8 @@ class Texts:
             return "count(*)"
         types = _TAKEN.get(FUNCTIONS[function].takes, SCALARS)
         column = f"`{self._of_types(self.before, *types)}`"
-        call = f"count(distinct {column})" if function == DISTINCT else f"{function}({column})"
+        first = f"`{self._of_types(self.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
+        call = f"count(distinct {column})" if function == DISTINCT else f"{function}({first}{column})"
         return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
 
     def _condition(self, columns: Mapping[str, str]) -> str:

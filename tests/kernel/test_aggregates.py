@@ -37,12 +37,33 @@ def result(function: str, values: Sequence[Any]) -> Any:
 @pytest.mark.parametrize("function", FUNCTIONS)
 @given(data=st.data())
 def test_merge_gives_what_all_records_give(function: str, data: st.DataObject) -> None:
-    values = data.draw(st.lists(ARGUMENTS[FUNCTIONS[function].takes], max_size=8))
+    drawn = ARGUMENTS[FUNCTIONS[function].takes]
+    if FUNCTIONS[function].chooses:
+        drawn = st.fixed_dictionaries({"value": st.none() | st.integers(0, 9), "by": st.none() | drawn})
+    values = data.draw(st.lists(drawn, max_size=8))
     cut = data.draw(st.integers(0, len(values)))
     rule = FUNCTIONS[function]
     merged = rule.finish(rule.merge(folded(function, values[:cut]), folded(function, values[cut:])))
     whole = result(function, values)
     assert merged == (pytest.approx(whole, rel=1e-9, abs=1e-6) if isinstance(whole, float) else whole)
+
+
+def chosen(function: str, *pairs: tuple[Any, Any]) -> Any:
+    return result(function, [{"value": value, "by": by} for value, by in pairs])
+
+
+def test_record_is_chosen_by_its_second_expression() -> None:
+    pairs = [("a", 2), ("b", None), ("c", 5), ("d", 2), ("e", 5)]
+    assert (chosen("min_by", *pairs), chosen("max_by", *pairs)) == ("a", "c")
+
+
+def test_chosen_record_may_have_a_null() -> None:
+    assert (chosen("min_by", ("a", 2), (None, 1)), chosen("max_by", (None, None))) == (None, None)
+
+
+def test_nan_is_larger_than_every_number() -> None:
+    pairs = [("a", math.nan), ("b", 1.0), ("c", math.nan), ("d", math.inf)]
+    assert (chosen("min_by", *pairs), chosen("max_by", *pairs)) == ("b", "a")
 
 
 @given(st.lists(st.booleans(), min_size=1))

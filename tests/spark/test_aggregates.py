@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.played import Played
+from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.model.reduce import NAMES
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline
@@ -27,7 +28,13 @@ ROWS = [
 ]
 COLUMNS = "i int, x double, d decimal(10,2), b boolean, s string"
 ARGUMENTS = {"bool_and": "b", "bool_or": "b", "sum": "ixd", "avg": "ixd", "variance": "ixd", "stddev": "ixd"}
-CALLS = [f"{name}({column})" for name in NAMES for column in ARGUMENTS.get(name, "ixdbs")]
+CALLS = [
+    f"{name}({column})"
+    for name in NAMES
+    for column in ARGUMENTS.get(name, "ixdbs")
+    if not FUNCTIONS[name].chooses
+]
+CALLS += ["min_by(s, x)", "max_by(i, x)", "min_by(d, b)", "max_by(x, x) filter (where b)"]
 CALLS += ["count(*)", "count(distinct i)", "count(distinct s)", "sum(i) filter (where b)"]
 CALLS += ["count(*) filter (where x > 1)", "bool_or(i > 4)"]
 

@@ -157,8 +157,8 @@ def test_any_condition_is_accepted_or_refused(text: str, value: Any) -> None:
 
 @given(st.text() | st.lists(st.sampled_from(_AGGREGATES), max_size=9).map("".join))
 def test_any_aggregate_is_accepted_or_refused(text: str) -> None:
-    (function, _), faults = parse_aggregate(text, {"quantity": None, "x": None})
-    assert bool(function) or bool(faults)
+    call, faults = parse_aggregate(text, {"quantity": None, "x": None})
+    assert bool(call.function) or bool(faults)
     assert all(fault.message and fault.fix for fault in faults)
 
 

@@ -295,7 +295,7 @@ def _conversions(words: Sequence[lexis.Word]) -> Iterator[_Conversion]:
         last = close - 1
         if word.says("cast", "try_cast") and words[last].says(*TIMESTAMPS) and words[last - 1].says("as"):
             last -= 2
-        elif not word.says(*CONVERSIONS) or lexis.has_comma(words[at + 2 : close]):
+        elif not word.says(*CONVERSIONS) or lexis.comma_in(words[at + 2 : close]) is not None:
             continue
         operand = range(words[at + 2].start, words[last].end)
         tries = word.text.lower().startswith("try_")

@@ -190,14 +190,15 @@ def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
     return names, faults
 
 
-def has_comma(words: Iterable[Word]) -> bool:
-    """Return whether the words have a comma outside of brackets: then a call has several arguments.
+def comma_in(words: Iterable[Word]) -> int | None:
+    """Return the position of the first comma outside of brackets, between two arguments of a call; None if
+    there is none.
 
-    Example: it is True for the words of `a, b`, and False for those of `f(a, b)`.
+    Example: it is 1 for the words of `a, b`, and None for those of `f(a, b)`.
     """
     depth = 0
-    for word in words:
+    for at, word in enumerate(words):
         depth += word.says("(", "[") - word.says(")", "]")
         if depth == 0 and word.says(","):
-            return True
-    return False
+            return at
+    return None

@@ -7,7 +7,7 @@ did not log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -38,33 +38,60 @@ _REFUSED = {
 }
 _DISTINCT = Fault("`distinct` is not used here", "Use `count(distinct x)`, or `collect_set(x)`.")
 _FILTER = "Write `sum(x) filter (where x > 0)`."
+_BY = "Write `min_by(price, at)`, which is the price with the least `at`."
 
 
-def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[tuple[str, str | None], list[Fault]]:
-    """Parse an aggregate. Returns (function, argument), and all faults; the argument of `count(*)` is None.
+class Call(NamedTuple):
+    """An aggregate as it is written: the function and its arguments; `count(*)` has none.
 
-    Example: `parse_aggregate("sum(quantity)", columns)` returns `(("sum", "quantity"), [])`.
+    Example: `min_by(price, at)` is `Call("min_by", "price", "at")`.
+    """
+
+    function: str
+    argument: str | None = None
+    by: str | None = None
+
+    def filtered(self, condition: str | None) -> Call:
+        """Return the aggregate of those records for which a condition is true."""
+        if condition is None:
+            return self
+        if self.by is not None:
+            return self._replace(by=f"case when {condition} then {self.by} end")
+        return self._replace(argument=f"case when {condition} then {self.argument or 1} end")
+
+
+def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[Call, list[Fault]]:
+    """Parse an aggregate. Returns it, and all faults.
+
+    Example: `parse_aggregate("sum(quantity)", columns)` returns `(Call("sum", "quantity"), [])`.
     """
     words, faults = lexis.split(text)
     if not words:
-        return ("", None), faults
+        return Call(""), faults
     function = words[0].text.lower()
     end = _closing(words)
     if function not in NAMES or end is None:
-        return ("", None), [_unshaped(words, function)]
+        return Call(""), [_unshaped(words, function)]
     condition, behind = _filter(text, words[end + 1 :], columns)
     inside = words[2:end]
     if [word.text for word in inside] == ["*"]:
-        counted = None if condition is None else f"case when {condition} then 1 end"
-        return (function, counted), faults + behind + _count_only(function)
-    begin = words[1].end
+        return Call(function).filtered(condition), faults + behind + _count_only(function)
+    begin, stop, by = words[1].end, words[end].start, None
     if function == "count" and len(inside) > 1 and inside[0].says("distinct"):
         function, begin, inside = DISTINCT, inside[0].end, inside[1:]
-    argument = text[begin : words[end].start].strip()
-    faults += behind + _argument_faults(inside, argument, function, columns)
-    if condition is not None:
-        argument = f"case when {condition} then {argument} end"
-    return (function, argument), faults
+    if FUNCTIONS[function].chooses:
+        comma = lexis.comma_in(inside)
+        if comma is None:
+            return Call(function), [*faults, *behind, Fault(f"`{function}` takes two expressions", _BY)]
+        by = text[inside[comma].end : stop].strip()
+        faults += _argument_faults(inside[comma + 1 :], by, function, columns)
+        stop, inside = inside[comma].start, inside[:comma]
+    argument = text[begin:stop].strip()
+    if by is None:
+        faults += behind + _argument_faults(inside, argument, function, columns)
+    else:
+        faults += behind + check_expression(argument, columns)
+    return Call(function, argument, by).filtered(condition), faults
 
 
 def _filter(
@@ -134,7 +161,7 @@ def _argument_faults(
     # A single word may be a column with that name.
     if len(inside) > 1 and inside[0].says("distinct", "all"):
         return [_DISTINCT]
-    if lexis.has_comma(inside):
+    if lexis.comma_in(inside) is not None:
         return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
     # An expression over one record, as in `select`: Spark computes it before the shuffle.
     if faults := check_expression(argument, columns):
@@ -152,18 +179,19 @@ def _argument_faults(
     return []
 
 
-def result_type(function: str, argument: str | None, columns: ColumnTypes | None) -> Type | None:
+def result_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | None:
     """Return the type of an aggregate's result; None if only Spark can tell it.
 
-    Example: `result_type("count", None, {})` is `BIGINT`.
+    Example: that of `Aggregate("n", "count")` is `BIGINT`.
     """
+    function, argument = aggregate.function, aggregate.argument
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
     if function.startswith("collect_"):
         element = type_ or ANY
         return Type(f"array<{element.text}>", "array", parts=(element,))
     if function in ("count", DISTINCT):
         return BIGINT
-    if type_ is None or not type_.is_known:
+    if type_ is None or not type_.is_known or FUNCTIONS[function].chooses:
         return type_
     return type_of(FUNCTIONS[function].result_type(pa.field(function, arrow_type(type_))))
 
@@ -207,12 +235,9 @@ def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
         raise mistake(f"`{taken[0]}` is a key column, but is also an aggregate", fix)
     aggregates = []
     for name, text in written.items():
-        (function, argument), _ = parse_aggregate(text, stage.columns)
-        aggregates.append(Aggregate(name, function, argument))
-    stage.emitted = {
-        aggregate.name: result_type(aggregate.function, aggregate.argument, stage.columns)
-        for aggregate in aggregates
-    }
+        call, _ = parse_aggregate(text, stage.columns)
+        aggregates.append(Aggregate(name, *call))
+    stage.emitted = {aggregate.name: result_type(aggregate, stage.columns) for aggregate in aggregates}
     return Aggregates(tuple(aggregates))
 
 

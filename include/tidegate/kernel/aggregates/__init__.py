@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import RecordFailed
-from tidegate.kernel.aggregates.function import ColumnRule, Function
+from tidegate.kernel.aggregates.function import BY, CHOSEN, ColumnRule, Function
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.reduce import Reduce
@@ -26,7 +26,7 @@ from tidegate.kernel.rows import Mask
 
 _FILES = (
     *("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set"),
-    *("bool_and", "bool_or", "count_distinct", "stddev", "variance"),
+    *("bool_and", "bool_or", "count_distinct", "max_by", "min_by", "stddev", "variance"),
 )
 """A file contains the function of its name."""
 
@@ -41,19 +41,30 @@ DISTINCT = "count_distinct"
 class Aggregate:
     """An aggregate function over the record column of the same name.
 
-    `argument` is the expression that Spark computes per record for that column; None for `count(*)`.
+    `argument` is the expression that is computed per record for that column; None for `count(*)`. `by` is the
+    one by which the function chooses among the records, if it does.
     """
 
     name: str
     function: str
     argument: str | None = None
+    by: str | None = None
 
     @property
     def text(self) -> str:
         """The aggregate as a file has it, such as `sum(quantity)`."""
         if self.function == DISTINCT:
             return f"count(distinct {self.argument})"
-        return f"{self.function}({self.argument or '*'})"
+        by = "" if self.by is None else f", {self.by}"
+        return f"{self.function}({self.argument or '*'}{by})"
+
+    @property
+    def computed(self) -> str:
+        """The SQL of the record column."""
+        if self.by is not None:
+            return f"named_struct('{CHOSEN}', {self.argument}, '{BY}', {self.by})"
+        # `count(*)` has no argument; it counts any value that is not null.
+        return self.argument or "1"
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,7 @@ class Aggregates(Reduce):
 
     def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
         """Return the argument of each aggregate."""
-        # `count(*)` has no argument; it counts any value that is not null.
-        return {aggregate.name: aggregate.argument or "1" for aggregate in self}
+        return {aggregate.name: aggregate.computed for aggregate in self}
 
     def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
         """Return the types of the aggregate's accumulator and result."""

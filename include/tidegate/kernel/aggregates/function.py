@@ -64,7 +64,8 @@ class Function:
         dump: Returns the accumulator in the form that Arrow takes.
         load: Returns the accumulator from the form that Arrow gives.
         fits: Returns a test whether an accumulator and its result fit into their types; None if all do.
-        takes: The arguments that a file may give it.
+        takes: The arguments that a file may give it; of a function that chooses, its second one.
+        chooses: Whether it chooses one record's argument by another expression; see `chosen_by`.
         columns: The rule on whole columns; None: it goes record by record.
     """
 
@@ -79,6 +80,7 @@ class Function:
     fits: Callable[[pa.Field], Callable[[Any], bool] | None] = _unlimited
     takes: Literal["anything", "numbers", "booleans", "single values"] = "anything"
     columns: ColumnRule | None = None
+    chooses: bool = False
 
     @property
     def is_accumulator_result(self) -> bool:
@@ -93,6 +95,37 @@ def either(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     Example: `either(max)(1, 2)` is 2, `either(max)(1, None)` is 1.
     """
     return lambda older, newer: older if newer is None else pick(older, newer)
+
+
+CHOSEN, BY = "value", "by"
+"""The fields of the argument of a function that chooses."""
+
+
+def chosen_by(pick: Callable[[Any, Any], Any]) -> Function:
+    """Return a function of two expressions: the first one of the record whose second one `pick` picks. Of
+    several such records, the first counts; a record without a second value does not.
+    """
+
+    def fold(accumulator: Any, argument: Any) -> Any:
+        by = argument[BY]
+        if by is None:
+            return accumulator
+        if accumulator is None:
+            return argument
+        before = accumulator[BY]
+        # only NaN differs from itself
+        is_same = before == by or (before != before and by != by)
+        return argument if not is_same and pick(before, by) is by else accumulator
+
+    def finish(accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator[CHOSEN]
+
+    def result_type(argument: pa.Field) -> pa.DataType:
+        return argument.type.field(CHOSEN).type
+
+    return Function(
+        *(fold, either(fold), same_type, result_type), finish=finish, takes="single values", chooses=True
+    )
 
 
 def arguments(name: str, keys: Keys, number: Callable[[pa.Array], Numbers]) -> tuple[Numbers, Mask]:

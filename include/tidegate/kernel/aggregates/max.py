@@ -11,7 +11,7 @@ from tidegate.kernel.aggregates.function import ColumnRule, Function, either, ru
 from tidegate.kernel.columns import Keys
 
 
-def _larger(accumulator: Any, value: Any) -> Any:
+def larger(accumulator: Any, value: Any) -> Any:
     # only NaN differs from itself; once it is the largest, it stays
     if accumulator is None or value != value:
         return value
@@ -24,8 +24,8 @@ def _running(name: str, keys: Keys) -> pa.Array:
 
 
 FUNCTION = Function(
-    _larger,
-    either(_larger),
+    larger,
+    either(larger),
     same_type,
     same_type,
     takes="single values",

@@ -11,7 +11,7 @@ from tidegate.kernel.aggregates.function import ColumnRule, Function, either, ru
 from tidegate.kernel.columns import Keys
 
 
-def _smaller(accumulator: Any, value: Any) -> Any:
+def smaller(accumulator: Any, value: Any) -> Any:
     # NaN, which differs from itself, is the largest: any value replaces it
     if accumulator is None or accumulator != accumulator:
         return value
@@ -24,8 +24,8 @@ def _running(name: str, keys: Keys) -> pa.Array:
 
 
 FUNCTION = Function(
-    _smaller,
-    either(_smaller),
+    smaller,
+    either(smaller),
     same_type,
     same_type,
     takes="single values",
