@@ -13,6 +13,7 @@ import pyarrow as pa
 from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
+from tidegate.kernel.aggregates import DISTINCT
 from tidegate.kernel.json_text import encoder
 from tidegate.model.kernel_stages import value_schema
 from tidegate.model.pipeline import Pipeline
@@ -30,6 +31,7 @@ _OF_EMIT = {
 }
 _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")
 _SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
+_NOT_MODELLED = ("variance", "stddev", "min_by", "max_by")
 _MANY = 100
 _COLUMN = re.compile(r"`(\w+)`")
 _CONDITION = re.compile(r"`(\w+)` (is not null|is null|> 1)|true")
@@ -54,6 +56,7 @@ def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[Ca
     """Return what the model makes of the uncut input. `written` is the pipeline file. Raises NotCovered."""
     source = pipeline.source
     _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
+    _require(source.filter is None, "a filter")
     stages = [_Stage(pipeline, number, part) for number, part in enumerate(written["stages"])]
     batches = _batches(pipeline, inputs)
     instants = [record.timestamp for batch in batches for record in batch.records]
@@ -108,6 +111,9 @@ class _Stage:
         aggregate = self.stage.reduce.by_name[name]
         if aggregate.function == "count" and aggregate.argument is None:
             return "count(*)"
+        _require(aggregate.function not in _NOT_MODELLED, "an aggregate")
+        if aggregate.function == DISTINCT:
+            return f"count(distinct {_column(aggregate.argument)})"
         type_ = self.stage.types.get(name)
         input_types = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}
         _require(type_ in input_types.get(aggregate.function, (type_,)), "an aggregate of this type")

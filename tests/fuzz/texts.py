@@ -82,6 +82,8 @@ class Texts:
             return self._aggregate()
         if path == "stages.*.where":
             return self._condition(self.emitted)
+        if path in ("source.filter", "stages.*.filter"):
+            return self._condition(self.columns if path.startswith("source") else self.before)
         if path == "stages.*.emit.equal.sql":
             name = self._column(self.emitted)
             return self.dice.choice(
@@ -130,14 +132,16 @@ class Texts:
         if function == "count" and self.dice.random() < 0.6:
             return "count(*)"
         types = _TAKEN.get(FUNCTIONS[function].takes, SCALARS)
+        if not {*types, "any"} & {*self.before.values()}:
+            return "count(*)"
         column = f"`{self._of_types(self.before, *types)}`"
         first = f"`{self._of_types(self.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
         call = f"count(distinct {column})" if function == DISTINCT else f"{function}({first}{column})"
         return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
 
     def _condition(self, columns: Mapping[str, str]) -> str:
-        name = self._column(columns)
-        return self.dice.choice((f"`{name}` is not null", f"`{name}` is null", f"`{name}` > 1", "true"))
+        name, number = self._column(columns), self._of_types(columns, *_NUMERIC)
+        return self.dice.choice((f"`{name}` is not null", f"`{name}` is null", f"`{number}` > 1", "true"))
 
 
 def _example(path: str) -> str:

@@ -98,6 +98,8 @@ _AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "last": lambda values: values[-1] if values else None,
     "collect_list": list,
     "collect_set": _distinct,
+    "bool_and": lambda values: all(values) if values else None,
+    "bool_or": lambda values: any(values) if values else None,
     "count distinct": lambda values: len(_distinct(values)),
 }
 
