@@ -60,7 +60,7 @@ class Settings:
     def bounded(self) -> bool:
         """Quote: `spill` goes on on disk (so it emits what an unbounded buffer does)."""
         buffer: Mapping[str, Any] = self.emit.get("buffer", {"when_full": "spill"})
-        return bool(buffer["when_full"] != "spill")
+        return bool(buffer.get("when_full", "emit_early") != "spill")
 
 
 def milliseconds(text: str) -> int:

@@ -458,7 +458,7 @@ class Model:
         """
         buffer = self.settings.emit["buffer"]
         while over_bound(self.settings, self._waiting(home)):
-            if buffer["when_full"] == "shut_down":
+            if buffer.get("when_full") == "shut_down":
                 raise BufferFull(f"the buffer of {home} holds more than {buffer}")
             oldest = min(self._waiting(home), key=lambda entry: (entry.due, entry.key, entry.start))
             self.counts["buffer-evict"] += 1
