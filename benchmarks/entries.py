@@ -39,19 +39,19 @@ _HOURS = Load(5_000_000, 100_000, span_ms=7 * 3_600_000, late_ms=20 * 60_000)
 _POSITIONS = Load(5_000_000, 2_500)
 
 ENTRIES = {
-    "1m": Entry(measure_cold, Load(1_000_000, 100_000)),
+    "1m": Entry(measure_cold, Load(1_000_000, 100_000), bound=1.0),
     "3m": Entry(measure_cold, _BACKLOG, bound=0.85),
     "10m": Entry(measure_cold, Load(10_000_000, 1_000_000), bound=1.0),
     "30m": Entry(measure_cold, Load(30_000_000, 1_000_000), bound=0.85),
-    "warm": Entry(measure_warm, _BACKLOG, bound=0.9),
+    "warm": Entry(measure_warm, _BACKLOG, bound=0.45),
     "8-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=8)),
-    "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32)),
-    "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0)),
+    "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32), bound=1.0),
+    "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0), bound=1.0),
     "wide": Entry(measure_cold, Load(3_000_000, 100_000, value_bytes=1_000)),
     "threshold": Entry(partial(measure_cold, job=BATCHES), _VISITS, bound=0.9),
     "window": Entry(partial(measure_cold, job=WINDOWS), _HOURS, bound=0.8),
     "update": Entry(partial(measure_cold, job=SUMS), _FIVE_MILLION, bound=1.0),
-    "rate-limit": Entry(partial(measure_cold, job=RATE_LIMIT), _POSITIONS),
+    "rate-limit": Entry(partial(measure_cold, job=RATE_LIMIT), _POSITIONS, bound=0.7),
     # the bound is for the better of the two, hence for both
     "spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _BACKLOG, bound=0.6),
     "spark-merge": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING_BY_MERGE), _BACKLOG, bound=0.6),
