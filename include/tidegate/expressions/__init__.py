@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import ConditionFailed
 from tidegate.expressions.columns import column_of, typed_column
@@ -97,6 +98,20 @@ class Expression:
         """
         column = typed_column(self.tree, rows, type_)
         return self._row_by_row(rows, type_) if column is None else column
+
+    def rejected(self, rows: pa.RecordBatch, tested: pa.BooleanArray) -> pa.BooleanArray:
+        """Return which of the tested rows do not fulfil the expression, a condition; False for the others.
+
+        Raises RowUnfit if there is no result for a tested row.
+        """
+        try:
+            fulfilled = self.of_rows(rows.filter(tested).to_struct_array(), pa.bool_())
+        except RowUnfit as unfit:
+            row = int(pc.indices_nonzero(tested)[unfit.row].as_py())
+            raise RowUnfit(row, unfit.what, unfit.fix) from None
+        return pc.replace_with_mask(
+            pa.repeat(False, rows.num_rows), tested, pc.invert(pc.fill_null(fulfilled, False))
+        )
 
     def _row_by_row(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
         compute = compiled(self.tree)

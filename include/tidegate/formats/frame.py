@@ -234,16 +234,11 @@ class FrameDecoder:
         stays = pc.or_(
             rows.column("__tombstone"), pc.or_(rows.column("__malformed").is_valid(), rows.column(EMPTY))
         )
-        tested = rows.filter(pc.invert(stays))
-        names = self._layout.row_columns.names
-        columns = pa.StructArray.from_arrays([tested.column(name) for name in names], names)
         try:
-            passes = pc.fill_null(condition.of_rows(columns, pa.bool_()), False)
+            return condition.rejected(rows.select(self._layout.row_columns.names), pc.invert(stays))
         except RowUnfit as unfit:
-            offset = tested.column("__offset")[unfit.row].as_py()
-            place = (records.topic, records.partition, offset)
+            place = (records.topic, records.partition, rows.column("__offset")[unfit.row].as_py())
             raise RecordFailed.with_command(unfit.what, unfit.fix, *place) from None
-        return pc.replace_with_mask(pa.repeat(False, rows.num_rows), pc.invert(stays), pc.invert(passes))
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
         """Return the record's own key, or that of the columns; the own key of a null value in the same

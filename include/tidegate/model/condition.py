@@ -20,7 +20,7 @@ from sqlglot import exp
 from tidegate.expressions import Condition, Expression, Tree
 from tidegate.expressions.columns import typed_column
 from tidegate.expressions.rows import like_pattern
-from tidegate.expressions.types import NULL, ColumnTypes, Type, Typed
+from tidegate.expressions.types import ANY, NULL, ColumnTypes, Type, Typed
 from tidegate.expressions.typing import typed_expression
 from tidegate.model import lexis
 from tidegate.model.arrow import arrow_type
@@ -151,6 +151,15 @@ def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
     """
     expression = read_expression(text, columns)
     return None if expression is None or expression.type == NULL else expression.type
+
+
+def type_of_no_condition(text: str, columns: ColumnTypes | None) -> Type | None:
+    """Return the type of an expression that is neither true nor false; None if it can be a condition.
+
+    Example: `type_of_no_condition("quantity + 1", {"quantity": INT})` is `INT`.
+    """
+    type_ = expression_type(text, columns)
+    return None if type_ is None or type_.kind in ("boolean", ANY.kind) else type_
 
 
 def compiled_expression(text: str, columns: ColumnTypes | None) -> Expression | None:

@@ -21,7 +21,7 @@ from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.model import lexis, names
 from tidegate.model.arrow import arrow_type, type_of
-from tidegate.model.condition import expression_type
+from tidegate.model.condition import expression_type, type_of_no_condition
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, listed, mistake, shown
 from tidegate.model.options import Reader, read_as
 from tidegate.model.scope import StoredAs, scope_of
@@ -111,8 +111,7 @@ def _filter(
     condition = text[words[2].end : words[-1].start].strip()
     if faults := check_expression(condition, columns):
         return None, faults
-    type_ = expression_type(condition, columns)
-    if type_ is not None and type_.kind not in ("boolean", ANY.kind):
+    if type_ := type_of_no_condition(condition, columns):
         return None, [Fault(f"the condition of `filter` is {type_.text}, neither true nor false", _FILTER)]
     return f"({condition})", []
 

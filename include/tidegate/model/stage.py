@@ -16,7 +16,12 @@ from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model import lexis, names
 from tidegate.model.columns import ColumnAliases, check_aliases
-from tidegate.model.condition import compiled_expression, expression_type, read_condition
+from tidegate.model.condition import (
+    compiled_expression,
+    expression_type,
+    read_condition,
+    type_of_no_condition,
+)
 from tidegate.model.keys import check_key
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.options import Emit, Window, fitting
@@ -187,8 +192,7 @@ def _checked_condition(text: str, types: ColumnTypes | None) -> str:
     """Return the text of a condition that Spark can test. Raises a mistake otherwise."""
     if faults := check_expression(text, types):
         raise as_mistake(faults)
-    type_ = expression_type(text, types)
-    if type_ is not None and type_.kind not in ("boolean", ANY.kind):
+    if type_ := type_of_no_condition(text, types):
         raise mistake(
             f"the condition is {type_.text}, neither true nor false", "Write a comparison, such as `n > 0`."
         )

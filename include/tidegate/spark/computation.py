@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +124,9 @@ class Computation:
     record is dropped.
     """
 
+    _shows_removed: ClassVar[bool] = False
+    """Whether records that a filter removes stay among the rows."""
+
     def __init__(
         self,
         spark: SparkSession,
@@ -146,7 +150,6 @@ class Computation:
         self._keeps_time = keeps_time(self._passes)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
-        self._shows_removed = False
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
         """Compute all passes, and return the reports of their tasks."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,6 +92,8 @@ def explain_batch(
 class Explanation(Computation):
     """A computation that reports its decisions about one key, and writes nothing."""
 
+    _shows_removed: ClassVar[bool] = True
+
     def __init__(
         self,
         spark: SparkSession,
@@ -103,7 +105,6 @@ class Explanation(Computation):
         key: str,
     ) -> None:
         super().__init__(spark, plan, pipeline, lake, before)
-        self._shows_removed = True
         self._key = key
         if stage is not None:
             names = [pass_.name for pass_ in self._passes]

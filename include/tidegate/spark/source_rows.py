@@ -131,13 +131,10 @@ class SourceRows:
             valued = pc.and_not(valued, removed)
         if self.filter is None:
             return removed
-        tested = decoded.filter(valued)
-        columns = {name: tested.column(name) for name in self.columns}
         try:
-            passes = _columns({"": (self.filter, pa.bool_())}, columns)[""]
+            return pc.or_(removed, self.filter.rejected(decoded.select(list(self.columns)), valued))
         except RowUnfit as unfit:
-            raise _failed(tested, unfit) from None
-        return pc.replace_with_mask(removed, valued, pc.invert(pc.fill_null(passes, False)))
+            raise _failed(decoded, unfit) from None
 
     def _computed(
         self, decoded: pa.RecordBatch, valued: pa.BooleanArray

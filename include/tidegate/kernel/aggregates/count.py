@@ -8,17 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.aggregates.function import ColumnRule, Function, running_sum
+from tidegate.kernel.aggregates.function import ColumnRule, Function, int64, running_sum
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.rows import ints, mask
 
 
 def _count(accumulator: int, _: Any) -> int:
     return accumulator + 1
-
-
-def _int64(_: pa.Field) -> pa.DataType:
-    return pa.int64()
 
 
 def _running_count(name: str, keys: Keys) -> pa.Array:
@@ -30,8 +26,8 @@ def _running_count(name: str, keys: Keys) -> pa.Array:
 FUNCTION = Function(
     _count,
     lambda a, b: a + b,
-    _int64,
-    _int64,
+    int64,
+    int64,
     start=int,
     columns=ColumnRule(lambda type_: True, _running_count),
 )

@@ -31,6 +31,11 @@ def same_type(argument: pa.Field) -> pa.DataType:
     return argument.type
 
 
+def int64(_: pa.Field) -> pa.DataType:
+    """Return the type of counts, whatever the argument is."""
+    return pa.int64()
+
+
 def _unlimited(argument: pa.Field) -> None:
     return None
 
@@ -164,18 +169,20 @@ def null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.A
     return pa.array(result, mask=running_sum(has_argument.astype(np.int64), keys) == 0)
 
 
-def running_boolean(pick: np.ufunc, null: bool, name: str, keys: Keys) -> pa.Array:
-    """Return the arguments of each key so far, combined; null before its first argument.
+def booleans(neutral: bool) -> Function:
+    """Return a function that combines booleans: `and` if True is neutral, `or` if False is."""
+    pick = np.logical_and if neutral else np.logical_or
 
-    Args:
-        pick: `np.logical_and` or `np.logical_or`.
-        null: The value that stands for a null argument.
-        name: The aggregate, and with it its record column.
-    """
-    values, has_argument = arguments(name, keys, lambda column: mask(pc.fill_null(column, null)))
-    return null_until_argument(
-        accumulated(pick, np.where(has_argument, values, null), keys), has_argument, keys
-    )
+    def fold(accumulator: Any, value: bool) -> Any:
+        return value if accumulator is None or accumulator is neutral else accumulator
+
+    def running(name: str, keys: Keys) -> pa.Array:
+        values, has_argument = arguments(name, keys, lambda column: mask(pc.fill_null(column, neutral)))
+        combined = accumulated(pick, np.where(has_argument, values, neutral), keys)
+        return null_until_argument(combined, has_argument, keys)
+
+    rule = ColumnRule(pa.types.is_boolean, running)
+    return Function(fold, either(fold), same_type, same_type, takes="booleans", columns=rule)
 
 
 def running_extreme(pick: np.ufunc, null: int, name: str, keys: Keys) -> pa.Array:
