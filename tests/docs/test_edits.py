@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.storage.test_compatibility import COMPATIBLE, INCOMPATIBLE
+from tidegate.expressions.arrow import arrow_type
 from tidegate.kernel.equality import widens
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import SCALARS, parse_type
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "edits.md"

@@ -12,11 +12,11 @@ import pytest
 
 from tests.expressions import test_type_pairs_in_spark as in_spark
 from tests.expressions.conditions import COLUMNS, RandomCondition, random_row
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.columns import column_of
 from tidegate.expressions.rows import Tree, compiled
 from tidegate.expressions.types import ColumnTypes
 from tidegate.expressions.values import Unfit
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import parse_columns, parse_type
 from tidegate.model.condition import read_expression
 

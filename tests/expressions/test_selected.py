@@ -12,10 +12,10 @@ import pytest
 
 from tests.expressions import test_type_pairs_in_spark as in_spark
 from tidegate.expressions import Expression, RowUnfit
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.rows import compiled
 from tidegate.expressions.types import BIGINT, INT, ColumnTypes
 from tidegate.expressions.values import Unfit
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import parse_type
 from tidegate.model.condition import compiled_expression, read_expression
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.expressions.arrow import type_of
 from tidegate.formats.json.schema import json_schema_columns, parse_json_schema
 from tidegate.formats.schemas import SchemaFault
-from tidegate.model.arrow import type_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 TEXT = {"type": "string"}

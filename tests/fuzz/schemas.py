@@ -24,10 +24,10 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 
+from tidegate.expressions.arrow import type_of
 from tidegate.formats.avro.schema import avro_columns, parse_avro
 from tidegate.formats.json.schema import json_schema_columns, parse_json_schema
 from tidegate.formats.protobuf.schema import proto_columns, proto_schema
-from tidegate.model.arrow import type_of
 
 NAMES = ("id", "n", "price", "name", "at", "flag", "items")
 """The names of the columns of drawn pipelines."""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate import kernel
+from tidegate.expressions.arrow import type_of
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.gate import NULL_TESTS, TESTS, refusal, without_refused
-from tidegate.model.arrow import type_of
 from tidegate.model.row_expectations import suite_rows, with_column_types
 
 UTC = timezone.utc

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate import kernel
+from tidegate.expressions.arrow import arrow_type
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import parse_type
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline

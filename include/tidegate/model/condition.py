@@ -18,12 +18,12 @@ from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
 from tidegate.expressions import Condition, Expression, Tree
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.columns import typed_column
 from tidegate.expressions.rows import like_pattern
 from tidegate.expressions.types import ANY, NULL, ColumnTypes, Type, Typed
 from tidegate.expressions.typing import typed_expression
 from tidegate.model import lexis
-from tidegate.model.arrow import arrow_type
 from tidegate.model.mistakes import Fault, as_mistake
 from tidegate.model.sql import check_expression, parse, path_of
 

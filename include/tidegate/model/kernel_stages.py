@@ -11,11 +11,11 @@ import pyarrow as pa
 from tidegate import kernel
 from tidegate.errors import ConditionFailed
 from tidegate.expressions import Condition
+from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.expressions.types import ANY, ColumnTypes, Type, Unfitting
 from tidegate.expressions.typing import typed_condition
 from tidegate.formats.debezium import envelope_columns
 from tidegate.formats.schemas import Payload
-from tidegate.model.arrow import arrow_type, type_of
 from tidegate.model.columns import parse_type
 from tidegate.model.keys import DeduplicateColumns
 from tidegate.model.pipeline import Pipeline

@@ -14,13 +14,13 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic import ValidationInfo as Info
 
 from tidegate import kernel
+from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, group
 from tidegate.kernel import Aggregate, Aggregates
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
 from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.model import lexis, names
-from tidegate.model.arrow import arrow_type, type_of
 from tidegate.model.condition import expression_type, type_of_no_condition
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, listed, mistake, shown
 from tidegate.model.options import Reader, read_as

@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.arrow import type_of
 from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import PinnedSchema, SchemaFault
 from tidegate.model import names
-from tidegate.model.arrow import arrow_schema, type_of
+from tidegate.model.arrow import arrow_schema
 from tidegate.model.columns import Column
 from tidegate.model.connection import Connection
 from tidegate.model.mistakes import did_you_mean, listed, mistake

@@ -19,11 +19,11 @@ from pydantic import (
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Expression
+from tidegate.expressions.arrow import type_of
 from tidegate.formats.csv import Csv
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.model import names
-from tidegate.model.arrow import type_of
 from tidegate.model.columns import (
     Column,
     ColumnAliases,

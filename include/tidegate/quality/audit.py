@@ -225,7 +225,7 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
 
 def _declared_type(text: str | None) -> pa.DataType:
     # imported here, since the process that evaluates suites imports this module, and never needs the grammar
-    from tidegate.model.arrow import arrow_type
+    from tidegate.expressions.arrow import arrow_type
     from tidegate.model.columns import BadType, parse_type
 
     try:

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.expressions.arrow import type_of
 from tidegate.kernel import RowExpectation
 from tidegate.kernel.gate import NULL_TESTS
-from tidegate.model.arrow import type_of
 from tidegate.model.row_expectations import exact_expectation
 from tidegate.quality.splitting import COUNTS, SAMPLES, UNUSED
 

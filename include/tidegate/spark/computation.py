@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import RecordFailed
+from tidegate.expressions.arrow import arrow_type
 from tidegate.formats import RecordLayout
 from tidegate.ledger.records import Plan
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import parse_type
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of

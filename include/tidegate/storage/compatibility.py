@@ -21,11 +21,11 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from tidegate import kernel
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import ANY, INTEGERS, Type
 from tidegate.kernel import Aggregate
 from tidegate.kernel.equality import fits, keeps_text
 from tidegate.model import lexis
-from tidegate.model.arrow import arrow_type
 from tidegate.model.columns import BadType, parse_type
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.keys import DeduplicateColumns

@@ -13,12 +13,12 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_validator
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import Type
 from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
 from tidegate.model import names
-from tidegate.model.arrow import arrow_type
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import listed, mistake
 from tidegate.model.schemas import (

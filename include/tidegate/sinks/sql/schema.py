@@ -32,8 +32,8 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
+from tidegate.expressions.arrow import type_of
 from tidegate.kernel.equality import widens
-from tidegate.model.arrow import type_of
 from tidegate.sinks.sql.layout import Layout, Part, Target
 from tidegate.storage.schema import KEY, SOURCE
 

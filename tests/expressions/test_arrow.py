@@ -6,7 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.model.arrow import arrow_schema, arrow_type, type_of
+from tidegate.expressions.arrow import arrow_type, type_of
+from tidegate.model.arrow import arrow_schema
 from tidegate.model.columns import SCALARS, parse_columns, parse_type
 
 decimals = st.integers(1, 38).flatmap(
