@@ -47,7 +47,7 @@ ENTRIES = {
     "8-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=8)),
     "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32), bound=1.0),
     "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0), bound=1.0),
-    "wide": Entry(measure_cold, Load(3_000_000, 100_000, value_bytes=1_000)),
+    "wide": Entry(measure_cold, Load(3_000_000, 100_000, value_bytes=1_000), bound=1.0),
     "threshold": Entry(partial(measure_cold, job=BATCHES), _VISITS, bound=0.9),
     "window": Entry(partial(measure_cold, job=WINDOWS), _HOURS, bound=0.8),
     "update": Entry(partial(measure_cold, job=SUMS), _FIVE_MILLION, bound=1.0),
