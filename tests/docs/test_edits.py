@@ -88,6 +88,8 @@ CASES: dict[str, list[str]] = {
         "whether a hash is of the timestamp, too",
     ],
     "`heartbeat`": ["no heartbeat"],
+    "`at_most_every`: added, longer or shorter": ["changes that wait", "changes that wait for longer"],
+    "`at_most_every`: removed": ["no change waits any more"],
     "a wider type of a column of which `state: hash` is made": [
         *("a longer whole number of which only hashes are kept", "a hash's column with other digits")
     ],

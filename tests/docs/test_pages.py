@@ -77,9 +77,9 @@ def test_every_emit_strategy_of_the_page_exists() -> None:
 
 def test_every_change_option_of_the_page_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
-    starts = ("columns: [price]", "ignore:", "equal:", "state:", "heartbeat:")
+    starts = ("columns: [price]", "ignore:", "equal:", "state:", "heartbeat:", "at_most_every:")
     options = [option for start in starts for option in _written(start)]
-    assert len(options) == 9
+    assert len(options) == 10
     for option in options:
         _parse(f"{{name: out, emit: {{on: change, {option}}}}}")
 

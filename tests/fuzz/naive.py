@@ -26,7 +26,19 @@ Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 
 _OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where"}
 _OF_EMIT = {
-    *("on", "clock", "every", "after", "count", "since", "heartbeat", "state", "timestamp", "buffer"),
+    *(
+        "on",
+        "clock",
+        "every",
+        "after",
+        "count",
+        "since",
+        "heartbeat",
+        "at_most_every",
+        "state",
+        "timestamp",
+        "buffer",
+    ),
     *("columns", "ignore", "equal"),
 }
 _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")

@@ -112,7 +112,7 @@ RUNS: dict[str, Any] = {"emits": ["change"], "clocks": ["run"]}
 def test_the_kernel_repeats_what_the_model_repeats(
     case: Case, batches: list[Batch], arrow_rows: int, sparing: bool
 ) -> None:
-    case.stage["emit"].setdefault("heartbeat", "10ms")
+    case.stage["emit"].setdefault("heartbeat", case.stage["emit"].get("at_most_every", "10ms"))
     case.stage["emit"].pop("state", None)
     kernel, model = Kernel(case, arrow_rows, sparing), case.model()
     assert not filled(model, batches)
@@ -125,7 +125,7 @@ def test_the_kernel_repeats_what_the_model_repeats(
 def test_heartbeats_do_not_depend_on_interval_splits(
     case: Case, log: Sequence[list[Record]], clock: int, data: st.DataObject
 ) -> None:
-    case.stage["emit"].setdefault("heartbeat", "10ms")
+    case.stage["emit"].setdefault("heartbeat", case.stage["emit"].get("at_most_every", "10ms"))
     case.stage["emit"].pop("state", None)
     whole = [Batch(tuple(itertools.chain(*log)), clock)]
     *first, last = data.draw(cut(log))

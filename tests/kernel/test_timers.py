@@ -19,7 +19,8 @@ def row(**columns: Any) -> dict[str, Any]:
 
 
 def lowered(stage: kernel.Stage, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-    schema = pa.schema([pa.field("key", pa.string()), *POSITION, *ENTRY])
+    emitted = pa.field("emitted", pa.struct([("n", pa.int64())]))
+    schema = pa.schema([pa.field("key", pa.string()), *POSITION, *ENTRY, emitted])
     table = lower_entries(stage, pa.Table.from_pylist(list(rows), schema=schema), {("t", 0): RIGHT}, NOW)
     return [
         tuple(entry[name] for name in ("key", "since", "flushed_at", "due_at")) for entry in table.to_pylist()
@@ -41,6 +42,16 @@ def test_last_flush_waits_from_the_lowered_clock() -> None:
     assert lowered(kernel.Stage(kernel.Collect(), emit), *rows) == [
         ("k", 800, RIGHT, RIGHT + 60),
         ("idle", None, RIGHT, None),
+    ]
+
+
+def test_interval_between_changes_is_over_in_time() -> None:
+    stage = kernel.Stage(kernel.Latest(), kernel.Change(at_most_every_ms=60, clock="run"))
+    times = {"flushed_at": 5_000, "due_at": 5_060}
+    rows = row(emitted={"n": 1}, since=5_010, **times), row(key="deleted", pending=0, **times)
+    assert lowered(stage, *rows) == [
+        ("k", 5_010, RIGHT, RIGHT + 60),
+        ("deleted", None, RIGHT, RIGHT + 60),
     ]
 
 

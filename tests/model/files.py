@@ -104,7 +104,14 @@ def everything() -> dict[str, Any]:
         {"key": ["n"], "select": {"m": "n * 2"}, "emit": {"on": "change", "equal": {"within": {"m": "1%"}}}},
         {
             "filter": "m > 1",
-            "emit": {"on": "change", "columns": ["m"], "equal": {"sql": "old.m = new.m"}, "heartbeat": "1h"},
+            "emit": {
+                "on": "change",
+                "columns": ["m"],
+                "equal": {"sql": "old.m = new.m"},
+                "heartbeat": "1h",
+                "at_most_every": "30s",
+                "clock": "stream",
+            },
         },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
         {"reduce": "collect", "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s"}},

@@ -92,11 +92,11 @@ def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
         assert made(stage(on, {**LATEST, **HOUR})).stages[0].timed
 
 
-OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "buffer", "after")
-OPTIONS += ("count", "max_bytes", "since", "every")
+OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every", "buffer")
+OPTIONS += ("after", "count", "max_bytes", "since", "every")
 OPTIONS_BY_EMIT: dict[str, tuple[str, ...]] = {
     "update": (),
-    "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat"),
+    "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every"),
     "window_close": ("buffer",),
     "time_limit": ("after", "buffer"),
     "threshold": ("count", "max_bytes", "after", "since"),
@@ -135,6 +135,17 @@ def test_change_compares_aggregates_too() -> None:
 
 def test_heartbeat_is_a_duration() -> None:
     assert change(heartbeat="1h").heartbeat_ms == 3_600_000
+
+
+def test_changes_that_wait_run_by_the_clock() -> None:
+    assert [change(**options).clock for options in ({}, {"at_most_every": "30s"})] == ["stream", "run"]
+    assert change(at_most_every="30s", clock="stream").clock == "stream"
+    assert change(at_most_every="30s").at_most_every_ms == change(at_most_every="30s").longest_hold_ms(None)
+
+
+def test_stage_with_changes_that_wait_is_timed() -> None:
+    timed = [made(stage("change", LATEST, **emit)).stages[0].timed for emit in ({}, {"at_most_every": "30s"})]
+    assert timed == [False, True]
 
 
 def test_only_the_run_clock_triggers_a_heartbeat() -> None:
@@ -248,6 +259,9 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
     ({"heartbeat": 5}, "heartbeat", "5 is not a duration"),
     ({"heartbeat": "0s"}, "heartbeat", "has no length"),
     ({"heartbeat": "1h", "state": "hash", "clock": "run"}, "clock", "if the state has only its hash"),
+    ({"at_most_every": "0s"}, "at_most_every", "has no length"),
+    ({"at_most_every": "30s", "state": "hash"}, "at_most_every", "cannot wait"),
+    ({"at_most_every": "30s", "heartbeat": "29s"}, "at_most_every", "more often than `at_most_every`"),
     ({"heartbeat_ms": 5}, "heartbeat_ms", "unknown field `heartbeat_ms`"),
 ]
 

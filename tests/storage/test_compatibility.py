@@ -104,6 +104,11 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(emit(CHANGE, columns=["price"], equal={"within": {"price": "1%"}}, heartbeat="1h")),
     ),
     "no heartbeat": (made(emit(CHANGE, heartbeat="1h")), made(CHANGE)),
+    "changes that wait": (made(CHANGE), made(emit(CHANGE, at_most_every="30s"))),
+    "changes that wait for longer": (
+        made(emit(CHANGE, at_most_every="30s")),
+        made(emit(CHANGE, at_most_every="1m")),
+    ),
     "a stage's filter": (made(CHANGE), made({**CHANGE, "filter": "price > 1"})),
     "where": (made(CHANGE), made({**CHANGE, "where": "price > 1"})),
     "what becomes of records that cannot be used": (
@@ -350,6 +355,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(bounded(max_records=5)),
         made(bounded(when_full="spill")),
         ["stages.s0.emit.buffer"],
+    ),
+    "no change waits any more": (
+        made(emit(CHANGE, at_most_every="30s", clock="stream")),
+        made(CHANGE),
+        ["stages.s0.emit.at_most_every"],
     ),
     "a timer more": (made(THRESHOLD), made(emit(THRESHOLD, after="1h")), ["stages.s0.emit.after"]),
     "from the run's clock to stream time": (

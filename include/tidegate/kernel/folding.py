@@ -52,6 +52,8 @@ class Folding:
         self._final = stage.emit.is_final
         self._late_after = stage.emit.late_after_ms
         self._counts_bytes = stage.emit.max_text_bytes is not None
+        self._spaces_emissions = stage.emit.spaces_emissions
+        self._remembers_flush = stage.emit.remembers_flush
 
     def used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Apply a record that must be usable."""
@@ -144,20 +146,26 @@ class Folding:
         is_candidate = passes and refusal is None
         reason = self._emit.on_record(entry, output, newest, self.gate.same) if is_candidate else None
         fate = reason or (self._emit.suppressed if is_candidate else "refused" if passes else "filtered")
+        waiting = entry.pending
         # a record that `change` suppresses writes no state: a batch costs what it changes
-        if reason is not None or not self._forgets_suppressed:
+        if reason is not None or not self._forgets_suppressed or (waiting and is_candidate):
             self._advance(entry, row, accumulator, timestamp)
-        if reason is not None:
+            # it replaces the value that waits, whether it is emitted itself or not
+            self._counts["intermediate-result-suppression"] += bool(waiting)
+            entry.empty()
+        if reason is not None and self._spaces_emissions and now < self._emit.not_before(entry):
+            entry.pending, entry.since = waiting + 1, now
+            fate = "held"
+        elif reason is not None:
             self._send(entry, output, now, reason)
-            if self._emit.repeats_by_clock:
-                entry.flushed_at = None if output is None else now
-                self.timers.set(entry, now)
         elif not passes:
             self._counts["filtered"] += 1
         elif refusal is not None:
             self.outcome.refuse(entry, row, output, newest, refusal)
         elif fate == "suppressed" and output is not None:
             self._counts["idempotent-update-skip"] += 1
+        if (fate == reason and self._remembers_flush) or bool(waiting) != bool(entry.pending):
+            self.timers.set(entry, now)
         if self.entries.expire and (entry.due == NEVER or (self._emit.expires and reason is not None)):
             self.timers.set(entry, now)
         return fate
@@ -252,11 +260,13 @@ class Folding:
             self._counts["filtered"] += 1
         elif (refusal := self.gate.refusal(entry, output)) is not None:
             self.outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
+        elif reason in self._emit.only_if_changed and not self._differs(entry, output):
+            self._counts["idempotent-update-skip"] += 1
         elif output is not None or entry.emitted is not None:
             self._send(entry, output, at, reason)
         if self._empties:
             self._empty(entry)
-        if self._emit.remembers_flush:
+        if self._remembers_flush:
             entry.flushed_at = at
         self.entries.empty(entry)
         self.entries.touch(entry)
@@ -276,7 +286,7 @@ class Folding:
     def flush_apart(self, entry: Entry, reason: str, at: int) -> None:
         """Flush when no record at hand is the cause: an error names the entry and the reason instead."""
         try:
-            if self._emit.repeats_by_clock:
+            if self._emit.repeats_by_clock and not entry.pending:
                 self._repeat(entry, reason, at)
             else:
                 self._flush(entry, reason, at)
@@ -284,6 +294,11 @@ class Folding:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
             raise type(error)(what, error.fix) from error
+
+    def forget_emission(self, entry: Entry) -> None:
+        """Forget when the entry emitted last: the time in which it emits nothing again is over."""
+        entry.flushed_at = None
+        self.entries.touch(entry)
 
     def _make_room(self, entry: Entry, now: int) -> None:
         """Emit what has no room beside a record. If that fails, the record is not to blame."""
@@ -298,8 +313,18 @@ class Folding:
         if self._retracts:
             hashed = self.gate.hashed
             entry.emitted = self.gate.remembered(output, entry.timestamp) if hashed else output
+        if self._remembers_flush:
+            # only for a least time between emissions, a deleted key is remembered
+            entry.flushed_at = at if output is not None or self._spaces_emissions else None
         if self._empties:
             self._empty(entry)
+
+    def _differs(self, entry: Entry, output: Any) -> bool:
+        """Return whether an output differs from the last emitted one."""
+        if output is None or entry.emitted is None:
+            return output is not entry.emitted
+        last = entry.emitted_timestamp or 0
+        return self.gate.same is None or not self.gate.same(entry.emitted, output, last, entry.timestamp)
 
     @staticmethod
     def _empty(entry: Entry) -> None:

@@ -152,17 +152,19 @@ class Loop:
             self._timers.set(entry, due)
             return
         reason = self._emit.on_time(entry, due)
-        if reason is not None and self._emit.holds:
+        if reason is not None and entry.pending:
             overtime = time - due
             self._counts["suppression-overtime-count"] += 1
             self._counts["suppression-overtime-sum"] += overtime
             self._counts.include({"suppression-overtime-min": overtime})
         if reason is not None:
             self._folding.flush_apart(entry, reason, due)
-        if reason is None or entry.close <= due:
+        if entry.close <= due or (reason is None and self._emit.expires):
             self._entries.remove(entry)
-        else:
-            self._timers.set(entry, due)
+            return
+        if reason is None:
+            self._folding.forget_emission(entry)
+        self._timers.set(entry, due)
 
     def _relieve(self, buffer: Buffer, now: int) -> None:
         """Emit early what a full buffer cannot hold: first what would be emitted first anyway."""
@@ -204,7 +206,7 @@ class Loop:
 
     def _store(self, entry: Entry) -> None:
         counts = self._counts
-        if self._emit.holds and entry.pending and self._measures_at_end:
+        if entry.pending and self._measures_at_end:
             # measured once per batch; only `max_bytes` needs it with each record
             entry.bytes = self._values.size(entry.accumulator)
         if not self._stage.keeps_values:

@@ -219,7 +219,7 @@ class Entries:
         if entry.emitted_timestamp is None and entry.emitted is not None:
             # rows of the column rule for an exact `change`: they are written only with an emission
             entry.emitted_timestamp = entry.timestamp
-        if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
+        if self._stage.emit.remembers_flush:
             entry.flushed_at = stored["flushed_at"][row]
         entry.stored_live = stored["live"][row]
         self._restore_fence(entry, row)

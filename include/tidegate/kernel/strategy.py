@@ -105,6 +105,8 @@ class Emit(HasOptions):
     """The reasons of its emissions, and the fates of its records -> their meaning, for people."""
     timer_reason: ClassVar[str] = ""
     """The reason of emissions when the timer fires."""
+    only_if_changed: ClassVar[frozenset[str]] = frozenset()
+    """The reasons of a value that waited which is emitted only if it differs from the last emitted one."""
     sample: ClassVar[Sample | None] = None
     """What `tidegate init` offers; None: nothing."""
     clock: Clock = "stream"
@@ -134,7 +136,7 @@ class Emit(HasOptions):
 
     @property
     def remembers_flush(self) -> bool:
-        """Whether the next flush depends on the time of the last one, for which an emptied entry is kept."""
+        """Whether an entry remembers when it was emitted last, since the next time depends on it."""
         return False
 
     @property
@@ -148,9 +150,18 @@ class Emit(HasOptions):
         return False
 
     @property
+    def spaces_emissions(self) -> bool:
+        """Whether there is a least time between two emissions of an entry, in which values wait."""
+        return False
+
+    def not_before(self, entry: Entry) -> int:
+        """Return the time before which the entry emits nothing, in epoch ms; -1: it may emit at any time."""
+        return -1
+
+    @property
     def sets_timers(self) -> bool:
         """Whether entries without a window have timers."""
-        return self.holds or self.expires or self.repeats_by_clock
+        return self.holds or self.expires or self.repeats_by_clock or self.spaces_emissions
 
     @property
     def late_after_ms(self) -> int | None:
@@ -259,9 +270,7 @@ class Emit(HasOptions):
 
     @property
     def ignores_repeats(self) -> bool:
-        """Whether a record with the value of its key's record before changes nothing, under `reduce: latest`
-        without a window.
-        """
+        """Whether a `latest` record without a window that repeats the record before it changes nothing."""
         return False
 
     # on whole columns

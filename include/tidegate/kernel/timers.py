@@ -129,8 +129,10 @@ def lower_entries(
     for name in names:
         values = zip(rows[name].to_pylist(), place_times, strict=True)
         rows = _with(rows, name, [_lower(value, time, now_ms) for value, time in values])
-    entries = zip(rows.select(_ENTRY).to_pylist(), place_times, strict=True)
-    return _with(rows, _AT, [_due_at(stage, entry, time) for entry, time in entries])
+    entries = zip(
+        rows.select(_ENTRY).to_pylist(), rows["emitted"].is_valid().to_pylist(), place_times, strict=True
+    )
+    return _with(rows, _AT, [_due_at(stage, *entry) for entry in entries])
 
 
 def _names_by_clock(stage: Stage) -> list[str]:
@@ -138,7 +140,7 @@ def _names_by_clock(stage: Stage) -> list[str]:
     if stage.clock != "run":
         return []
     names = [_SINCE] if stage.emit.waits_from_arrival else []
-    if stage.emit.remembers_flush or stage.emit.repeats_by_clock:
+    if stage.emit.remembers_flush:
         names.append(_FLUSHED)
     return [*names, _EMITTED] if stage.emit.repeats_by_clock else names
 
@@ -147,7 +149,7 @@ def _lower(value: int | None, time: int, now_ms: int) -> int | None:
     return time if value is not None and value > now_ms else value
 
 
-def _due_at(stage: Stage, row: Mapping[str, Any], time: int) -> int | None:
+def _due_at(stage: Stage, row: Mapping[str, Any], has_emitted: bool, time: int) -> int | None:
     """Return when the entry's timer fires now; None: it has none."""
     if row[_AT] is None:
         return None
@@ -157,7 +159,7 @@ def _due_at(stage: Stage, row: Mapping[str, Any], time: int) -> int | None:
     entry = Entry(row["key"], span, close, row=0)
     entry.pending, entry.since = row["pending"] or 0, row[_SINCE]
     entry.flushed_at = row[_FLUSHED]
-    entry.emitted = row[_FLUSHED]  # only its presence counts, and a flushed value was emitted
+    entry.emitted = has_emitted or None  # only its presence counts
     Timers(stage.emit, stage.window).set(entry, time)
     return None if entry.due == NEVER else entry.due
 

@@ -75,7 +75,7 @@ class Model:
 
         In the order of timers; what has none comes last.
         """
-        if self.settings.on not in BUFFERING:
+        if self.settings.on not in BUFFERING and not self.settings.duration("at_most_every"):
             return
         waiting = [entry for entry in self._entries if entry.pending]
         for entry in sorted(waiting, key=lambda entry: (entry.due is None, entry.due or 0, entry.start)):
@@ -93,6 +93,8 @@ class Model:
     def _is_live(self, entry: Entry) -> bool:
         if entry.window is not None or entry.pending:
             return True  # an entry whose window is over has been removed
+        if self._between(entry):
+            return True
         if entry.folded and fold(self.settings, entry.folded) is not None:
             return True
         if self.settings.emit.get("since") == "last_flush" and entry.last_flush is not None:
@@ -177,6 +179,10 @@ class Model:
             at, _, _, closing, entry = min(due, key=lambda timer: timer[:4])
             if closing:
                 self._close(entry, at)
+            elif self.settings.on == "change" and entry.pending:
+                self._flush(entry, "at_most_every", at)
+            elif self.settings.on == "change" and entry.emitted is None:
+                entry.last_out = None
             elif self.settings.on == "change":
                 self._beat(entry, at)
             else:
@@ -186,14 +192,23 @@ class Model:
         timers = [] if entry.due is None else [(entry.due, False)]
         if self.settings.window and entry.window and not entry.expired:
             timers.append((closes_at(self.settings.window, entry.window), True))
+        if not entry.pending and (end := self._between(entry)):
+            # a deleted key is only remembered until it may emit again
+            timers += [(end, False)] if all(end < at for at, _ in timers) else []
         heartbeat = self.settings.duration("heartbeat")
-        if self.settings.clock == "run" and heartbeat and entry.emitted is not None:
+        if self.settings.clock == "run" and heartbeat and not entry.pending and entry.emitted is not None:
             # Quote: under `clock: run` the value is also emitted by the clock, without a record, each time
             # that much has passed
             assert entry.last_out is not None
             beat = entry.last_out + heartbeat
             timers += [(beat, False)] if all(beat < at for at, _ in timers) else []
         return timers
+
+    def _between(self, entry: Entry) -> int | None:
+        """Return when a key that emitted a deletion last may emit again; None for other keys."""
+        wait = self.settings.duration("at_most_every")
+        is_deleted = entry.emitted is None and entry.last_out is not None
+        return entry.last_out + wait if wait and is_deleted and entry.last_out is not None else None
 
     def _beat(self, entry: Entry, at: int) -> None:
         """The value once more, if it may go out as it is now."""
@@ -214,7 +229,7 @@ class Model:
         elif self.settings.on == "threshold" and entry.pending:
             self._flush(entry, "window_close", at)
             return
-        elif entry.pending and self.settings.on in BUFFERING:
+        elif entry.pending and self.settings.on in (*BUFFERING, "change"):
             return
         self._remove(entry)
 
@@ -406,6 +421,28 @@ class Model:
     def _send_change(self, entry: Entry, step: Step) -> bool:
         """Quote: the value differs from the last *emitted* one"""
         value, timestamp = fold(self.settings, entry.folded), self.out.timestamp(entry)
+        waited = bool(entry.pending)
+        self.counts["intermediate-result-suppression"] += waited
+        wait, before = self.settings.duration("at_most_every"), entry.pending
+        entry.pending, entry.due = 0, None
+        opens = entry.last_out + wait if wait and entry.last_out is not None else -1
+        if self._would_change(entry) and step.now < opens:
+            # Quote: the stage emits the last change at the end of the interval
+            entry.pending, entry.due = before + 1, opens
+            return True
+        return self._send_at_once(entry, step, value, timestamp, opens) or waited
+
+    def _would_change(self, entry: Entry) -> bool:
+        """Whether the value differs from the last emitted one, and may go out."""
+        value, timestamp = fold(self.settings, entry.folded), self.out.timestamp(entry)
+        if value is None:
+            return entry.emitted is not None
+        if not self.out.passes(value, entry.window) or not self.out.is_expected(value):
+            return False
+        times = (entry.emitted_timestamp, timestamp)
+        return entry.emitted is None or not equivalent(self.settings, entry.emitted, value, times)
+
+    def _send_at_once(self, entry: Entry, step: Step, value: Any, timestamp: int, opens: int) -> bool:
         if value is None or entry.emitted is None:
             return self.out.send(entry, self._reason(entry), step.now)
         if not self.out.passes(value, entry.window):
@@ -419,7 +456,8 @@ class Model:
         if not equivalent(self.settings, entry.emitted, value, (entry.emitted_timestamp, timestamp)):
             return self.out.send(entry, "changed", step.now)
         heartbeat = self.settings.duration("heartbeat")
-        if heartbeat is not None and step.record.timestamp - entry.emitted_timestamp >= heartbeat:
+        overdue = heartbeat is not None and step.record.timestamp - entry.emitted_timestamp >= heartbeat
+        if overdue and step.record.timestamp >= opens:
             # Quote: a record with an unchanged value goes out all the same when its timestamp is at least
             # that much after the last emission's
             return self.out.send(entry, "heartbeat", step.now)

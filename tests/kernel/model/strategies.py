@@ -51,6 +51,7 @@ WINDOWS: list[dict[str, str] | None] = [
 EMITS = list(STRATEGIES)
 """All that the registry has: a strategy without a rule in the model fails."""
 HEARTBEATS = ["1ms", "10ms", "20ms"]
+AT_MOST_EVERY = ["4ms", "10ms", "25ms"]
 PARITY = "tests.kernel.model.equivalences:same_parity"
 
 
@@ -190,6 +191,11 @@ def _change(draw: Draw, stage: dict[str, Any], conditions: dict[str, Condition])
             options[draw(st.sampled_from(["columns", "ignore"]))] = [draw(st.sampled_from(names))]
     if draw(st.booleans()):
         options["heartbeat"] = draw(st.sampled_from(HEARTBEATS))
+    if draw(st.sampled_from([True, False, False])):
+        options["at_most_every"] = draw(st.sampled_from(AT_MOST_EVERY))
+        options.pop("state", None)  # a hash cannot be emitted later
+        if int(options.get("heartbeat", "25ms")[:-2]) < int(options["at_most_every"][:-2]):
+            del options["heartbeat"]
     return options
 
 

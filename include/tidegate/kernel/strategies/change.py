@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -44,6 +44,18 @@ def _has_the_value(clock: str, options: Mapping[str, Any]) -> None:
     if by_clock and options.get("state") == "hash":
         fix = "Use `state: value`, or `clock: stream`, whose heartbeats come with records."
         raise BadOption("the clock cannot repeat a value if the state has only its hash", fix)
+
+
+def _fits_between(at_most_every_ms: int | None, options: Mapping[str, Any]) -> None:
+    if at_most_every_ms is None:
+        return
+    if options.get("state") == "hash":
+        fix = "Use `state: value`: the last change waits in the state."
+        raise BadOption("a change cannot wait for the end of `at_most_every` as a hash", fix)
+    heartbeat_ms = options.get("heartbeat_ms")
+    if heartbeat_ms is not None and heartbeat_ms < at_most_every_ms:
+        fix = "Use a `heartbeat` that is at least as long, or leave it out."
+        raise BadOption("the heartbeat would emit more often than `at_most_every` allows", fix)
 
 
 def _sample_emissions(first: Mapping[str, Any], last: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -90,17 +102,26 @@ class Change(Emit):
         default=None,
         written="heartbeat",
     )
-    clock: Clock = option(CLOCK, "clock: stream", default="stream", check=_has_the_value)
+    at_most_every_ms: Duration | None = option(
+        "The first change is emitted at once, and the last change of so long a time at its end.",
+        "at_most_every: 30s",
+        default=None,
+        written="at_most_every",
+        check=_fits_between,
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="stream", check=_has_the_value, computed=True)
     on: ClassVar[str] = "change"
     when: ClassVar[str] = "With a record that changes the value."
     reasons: ClassVar[Mapping[str, str]] = {
         **FIRST_SEEN,
         "heartbeat": "unchanged, but the last emission was a heartbeat ago",
         "suppressed": "not emitted: the same as what last went out",
+        "at_most_every": "the last change of an interval, at its end",
     }
     timer_reason: ClassVar[str] = "heartbeat"
     forgets_suppressed: ClassVar[bool] = True
     is_change: ClassVar[bool] = True
+    only_if_changed: ClassVar[frozenset[str]] = frozenset({"at_most_every"})
     sample: ClassVar[Sample] = Sample(
         """\
     {select}
@@ -114,6 +135,14 @@ class Change(Emit):
         suppresses=True,
     )
 
+    @classmethod
+    def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Return the options. A change that waits has a timer, so `at_most_every` makes `run` the default of
+        `clock`.
+        """
+        by_default = "clock" not in given and options["at_most_every_ms"] is not None
+        return {**options, "clock": "run"} if by_default else options
+
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Return `new`, `changed` or `deleted` if the value differs from the last emitted one; `heartbeat` if
         that was emitted long enough ago; else None.
@@ -125,7 +154,24 @@ class Change(Emit):
         if same is not None and not same(entry.emitted, now, last, timestamp):
             return "changed"
         overdue = self.heartbeat_ms is not None and timestamp - last >= self.heartbeat_ms
-        return self.timer_reason if overdue else None
+        # an unchanged value does not wait for the end of an interval: a later record is the heartbeat
+        return self.timer_reason if overdue and timestamp >= self.not_before(entry) else None
+
+    @property
+    def spaces_emissions(self) -> bool:
+        """Whether there is an `at_most_every`."""
+        return self.at_most_every_ms is not None
+
+    @property
+    def remembers_flush(self) -> bool:
+        """Whether the time of the last emission counts: for the next one, or for a heartbeat by the clock."""
+        return self.spaces_emissions or self.repeats_by_clock
+
+    def not_before(self, entry: Entry) -> int:
+        """Return the end of the interval that the last emission has begun."""
+        if self.at_most_every_ms is None or entry.flushed_at is None:
+            return super().not_before(entry)
+        return entry.flushed_at + self.at_most_every_ms
 
     @property
     def repeats_by_clock(self) -> bool:
@@ -133,7 +179,13 @@ class Change(Emit):
         return self.clock == "run" and self.heartbeat_ms is not None
 
     def due(self, entry: Entry) -> int:
-        """Return when the heartbeat is due, or the end of the window if that is earlier."""
+        """Return the end of the interval for a change that waits, also after the window's end; otherwise when
+        the heartbeat is due, or the interval after a deletion is over, but no later than the window.
+        """
+        if entry.pending:
+            return self.not_before(entry)
+        if self.spaces_emissions and entry.emitted is None and entry.flushed_at is not None:
+            return min(self.not_before(entry), entry.close)
         if not self.repeats_by_clock or entry.emitted is None or entry.flushed_at is None:
             return entry.close
         assert self.heartbeat_ms is not None, "there is one"
@@ -141,7 +193,13 @@ class Change(Emit):
         return min(entry.flushed_at + self.heartbeat_ms, entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason of a heartbeat; None if the entry's window is over."""
+        """Return the reason of a change that has waited, or of a heartbeat; None if only the window, or the
+        interval after a deletion, is over.
+        """
+        if entry.pending:
+            return "at_most_every"
+        if entry.emitted is None:
+            return None
         return self.timer_reason if self.repeats_by_clock and at < entry.close else None
 
     def compare(self, values: Values) -> Sameness:
@@ -169,13 +227,14 @@ class Change(Emit):
     @property
     def ignores_repeats(self) -> bool:
         """Whether equality is transitive, and time does not matter."""
-        return self.equal.is_exact and self.heartbeat_ms is None
+        return self.equal.is_exact and self.heartbeat_ms is None and not self.spaces_emissions
 
     # on whole columns
 
     def decides_latest(self, value: pa.StructType) -> bool:
         """Return whether only the values themselves count, and comparing them cannot fail."""
-        return self.heartbeat_ms is None and not self.marks and self.equal.decides_columns(value)
+        by_time = self.heartbeat_ms is not None or self.spaces_emissions
+        return not by_time and not self.marks and self.equal.decides_columns(value)
 
     def emits_latest(
         self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
@@ -238,8 +297,17 @@ class Change(Emit):
         compares_all = self.columns is None or set(self.columns) == set(emitted)
         return compares_all and self.equal.is_exact and self.state == "value"
 
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return `at_most_every_ms`; 0 without it."""
+        return self.at_most_every_ms or 0
+
     def state_changes(self, after: Change) -> Iterator[StateChange]:
-        """Yield `state`; and for hashes, everything that they are made with."""
+        """Yield `at_most_every` if there is none any more; `state`; and for hashes, everything that they are
+        made with.
+        """
+        if self.spaces_emissions and not after.spaces_emissions:
+            why = "changes that wait for the end of their interval would never be emitted"
+            yield "at_most_every", f"{self.at_most_every_ms} ms", None, why
         if self.state != after.state:
             yield "state", self.state, after.state, "the state does not have the other one"
         elif self.state == "hash":
