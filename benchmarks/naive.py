@@ -213,11 +213,12 @@ def window_sums(batches: Batches, column: str, size_ms: int, grace_ms: int, end_
     yield emitted, list(left())
 
 
-def time_limit(batches: Batches, after_ms: int, end_ms: int) -> Decided:
-    """The newest value of each key, `after_ms` past the timestamp of the first one that is held back."""
+def time_limit(batches: Batches, after_ms: int, end_ms: int, restarts: bool = False) -> Decided:
+    """The newest value of each key, `after_ms` past the timestamp of the first one that is held back;
+    `restarts`: past the largest timestamp of those that are held back."""
     current: str | None = None
     pending: tuple[Any, ...] | None = None
-    due = 0
+    due = since = 0
     for batch in batches:
         emitted: Rows = []
         states: Rows = []
@@ -230,8 +231,9 @@ def time_limit(batches: Batches, after_ms: int, end_ms: int) -> Decided:
                 emitted.append(pending)
                 pending = None
             now = max(before, timestamp)
-            if pending is None:
-                due = max(timestamp + after_ms, now)
+            if pending is None or restarts:
+                since = timestamp if pending is None else max(since, timestamp)
+                due = max(since + after_ms, now)
             pending = (key, partition, offset, timestamp, value)
             if due <= now:
                 emitted.append(pending)

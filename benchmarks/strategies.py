@@ -16,7 +16,7 @@ from tidegate.formats.records import sequence_texts
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
-_LIMIT_MS = 30_000
+_LIMIT_MS, _SILENCE_MS = 30_000, 2_000
 _SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
@@ -107,6 +107,11 @@ STRATEGIES = {
         _always(kernel.Stage(kernel.Latest(), _TIME_LIMIT)),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, _: naive.time_limit(batches, _LIMIT_MS, end_ms),
+    ),
+    "quiet": Strategy(
+        _always(kernel.Stage(kernel.Latest(), kernel.Quiet(_SILENCE_MS))),
+        Shape(_available, keys_per_100=1),
+        lambda batches, end_ms, _: naive.time_limit(batches, _SILENCE_MS, end_ms, restarts=True),
     ),
     "time_limit, bounded": Strategy(
         lambda keys: kernel.Stage(kernel.Latest(), _TIME_LIMIT, bound=kernel.Bound(_allowed(keys))),

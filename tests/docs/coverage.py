@@ -34,6 +34,7 @@ EMITS: dict[str, dict[str, Any]] = {
     "time_limit": {"after": "1m"},
     "threshold": {"count": 3},
     "interval": {"every": "1m"},
+    "quiet": {"after": "10m"},
 }
 WINDOWS: dict[str, dict[str, str] | None] = {
     "none": None,

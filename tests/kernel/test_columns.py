@@ -138,6 +138,9 @@ LIMITS = st.one_of(
     st.fixed_dictionaries({"on": st.just("time_limit"), "after": st.sampled_from(["3ms", "15ms", "30ms"])}),
     st.fixed_dictionaries({"on": st.just("interval"), "every": st.sampled_from(["7ms", "30ms"])}),
 )
+SILENCES = st.fixed_dictionaries(
+    {"on": st.just("quiet"), "after": st.sampled_from(["1ms", "3ms", "15ms", "30ms"])}
+)
 THRESHOLDS = st.fixed_dictionaries(
     {"on": st.just("threshold"), "count": st.sampled_from([1, 2, 3, 5])},
     optional={"after": st.sampled_from(["3ms", "12ms", "30ms"])},
@@ -160,6 +163,14 @@ def test_time_limit_and_interval_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
+
+
+@examples(150)
+@given(st.sampled_from(["latest", "collect"]), st.data(), HISTORIES, FEEDING)
+def test_quiet_is_the_same_on_columns(
+    reduce: str, data: st.DataObject, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(data.draw(holding(reduce, SILENCES)), batches, **feeding)
 
 
 @examples(150)

@@ -158,9 +158,10 @@ def test_window_closed_by_another_partition_survives_no_deletion() -> None:
     assert loop.live() == model.live() == {("k", (0, 10)), ("other", (10, 20))}
 
 
-@pytest.mark.parametrize("on", ["threshold", "interval", "time_limit"])
+@pytest.mark.parametrize("on", ["threshold", "interval", "time_limit", "quiet"])
 def test_a_deletion_that_has_gone_out_leaves_nothing(on: str) -> None:
     options = {"threshold": {"count": 1}, "interval": {"every": "1ms"}, "time_limit": {"after": "1ms"}}
+    options["quiet"] = {"after": "1ms"}
     loop = Kernel(Case({**LATEST, "emit": {"on": on, **options[on]}}), compacting=True)
     for record in DELETED:
         loop.apply(Batch((record,), 100))

@@ -43,6 +43,7 @@ EMITS: list[dict[str, Any]] = [
     {"on": "time_limit", "after": "15ms"},
     {"on": "time_limit", "after": "15ms", "buffer": BUFFER},
     {"on": "interval", "every": "7ms"},
+    {"on": "quiet", "after": "5ms"},
     {"on": "threshold", "count": 2, "after": "12ms"},
     {"on": "threshold", "after": "12ms", "since": "last_flush"},
     {"on": "window_close"},

@@ -22,6 +22,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "time_limit": {"after": "30s"},
     "threshold": {"count": 100},
     "interval": {"every": "10m"},
+    "quiet": {"after": "10m"},
 }
 REDUCES = {"latest": LATEST, "collect": COLLECT, "aggregates": COUNT}
 WINDOWS: dict[str, dict[str, Any]] = {
@@ -54,6 +55,10 @@ def test_emit_combination_is_accepted_or_refused_with_fix(reduce: str, on: str, 
     mistakes = refused(stage(on, {**REDUCES[reduce], **WINDOWS[window]}))
     if on == "window_close" and window == "no window":
         assert [message for _, message, _ in mistakes] == ["`on: window_close` needs a window"]
+    elif on == "quiet" and window != "no window":
+        assert [message for _, message, _ in mistakes] == [
+            "`on: quiet` waits for the silence of a key, and not of a window"
+        ]
     elif on == "change" and reduce == "collect":
         assert "does not go with `reduce: collect`" in mistakes[0][1]
     elif on == "change" and window == "session":
@@ -88,7 +93,7 @@ def test_another_clock_is_refused() -> None:
 def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
     plain: dict[str, Any] = HOUR if on == "window_close" else {}
     assert made(stage(on, {**LATEST, **plain})).stages[0].timed == (on not in ("update", "change"))
-    if on != "window_close":
+    if on not in ("window_close", "quiet"):
         assert made(stage(on, {**LATEST, **HOUR})).stages[0].timed
 
 
@@ -101,6 +106,7 @@ OPTIONS_BY_EMIT: dict[str, tuple[str, ...]] = {
     "time_limit": ("after", "buffer"),
     "threshold": ("count", "max_bytes", "after", "since"),
     "interval": ("every",),
+    "quiet": ("after",),
 }
 STRANGERS = [(on, option) for on in WAYS for option in OPTIONS if option not in OPTIONS_BY_EMIT[on]]
 
@@ -356,7 +362,9 @@ def test_a_mistake_in_what_waits_is_reported(on: str, options: dict[str, Any], f
     assert all(fix for *_, fix in mistakes)
 
 
-@pytest.mark.parametrize(("on", "missing"), [("time_limit", "after"), ("interval", "every")])
+@pytest.mark.parametrize(
+    ("on", "missing"), [("time_limit", "after"), ("interval", "every"), ("quiet", "after")]
+)
 def test_what_waits_needs_its_time(on: str, missing: str) -> None:
     ((field, message, fix),) = refused({**LATEST, "emit": {"on": on}})
     assert (field, message) == (f"stages.0.emit.{missing}", f"`{missing}` is missing")

@@ -87,6 +87,7 @@ def test_window_compiles_to_kernel_window(written: Any, window: kernel.Window | 
             kernel.Threshold(count=5, after_ms=1000, since="last_flush"),
         ),
         ({"on": "interval", "every": "1s"}, kernel.Interval(1000)),
+        ({"on": "quiet", "after": "10m"}, kernel.Quiet(600_000)),
     ],
     ids=str,
 )

@@ -174,6 +174,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
     "a timer less": (made(emit(THRESHOLD, after="1h")), made(THRESHOLD)),
     "another time limit": (made(LIMIT), made(emit(LIMIT, after="1h"))),
+    "another silence": (
+        made({"emit": {"on": "quiet", "after": "1h"}}),
+        made({"emit": {"on": "quiet", "after": "10m"}}),
+    ),
     "another interval": (
         made({"emit": {"on": "interval", "every": "1h"}}),
         made({"emit": {"on": "interval", "every": "2h"}}),

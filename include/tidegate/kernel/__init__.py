@@ -38,6 +38,7 @@ from tidegate.kernel.strategies.change import Change
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.interval import Interval
 from tidegate.kernel.strategies.once import Once
+from tidegate.kernel.strategies.quiet import Quiet
 from tidegate.kernel.strategies.threshold import Envelope, KeyColumn, Threshold
 from tidegate.kernel.strategies.time_limit import TimeLimit
 from tidegate.kernel.strategies.update import Update
@@ -85,6 +86,7 @@ __all__ = [
     "Once",
     "PriorState",
     "PythonEqual",
+    "Quiet",
     "Reduce",
     "RowExpectation",
     "Session",

@@ -162,7 +162,12 @@ class Keys:
     @cached_property
     def times(self) -> Times:
         """The times of the lines."""
-        return Times(self)
+        return Times(self, self.placed.before)
+
+    @cached_property
+    def silences(self) -> Times:
+        """The times of the lines, if a record comes after the timers that it is beyond."""
+        return Times(self, np.maximum(self.placed.before, self.placed.timestamp - 1))
 
     def batch_ends(self, row: Ints, requested: Mask) -> Ints:
         """Return the time of rows' partitions at the end of the batch; where `requested` is False, the least
@@ -273,10 +278,11 @@ class Times:
     before, as it does if a key's records are in several partitions. `reached` requires lines without that.
     """
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, before: Ints) -> None:
+        """`before`: per place, the time that fires timers before the record is applied."""
         self._keys = keys
         at = np.empty((keys.rows.num_rows, 2), np.int64)
-        at[:, 0] = keys.placed.before
+        at[:, 0] = before
         np.maximum(at[:, 0], keys.placed.timestamp, out=at[:, 1])
         records = at[~keys.placed.is_state] if len(keys.state) else at
         self._low = int(records[:, 0].min()) - 1 if len(records) else 0

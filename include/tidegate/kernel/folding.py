@@ -43,7 +43,7 @@ class Folding:
         self._ignores_nulls = not stage.reduce.takes_nulls
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
-        self._empties = collect or stage.emit.empties
+        self._empties = stage.empties
         # emissions are remembered if they may be retracted or compared: events never are
         aggregates = self._ignores_nulls and not collect
         emptied = aggregates and stage.emit.empties and stage.window is None
@@ -121,10 +121,12 @@ class Folding:
             # before the record is folded in: no emission may exceed `max_bytes`, unless one event does
             self._make_room(entry, now)
         self._advance(entry, row, self.values.fold(entry.accumulator, row), timestamp)
+        restarts = entry.pending and self._emit.restarts
         if not entry.pending:
-            # only the first record that waits starts the timer; newer ones do not restart it
             entry.since = self._emit.starts_at(entry.timestamp, now)
-        elif not self._emit.empties:
+        elif restarts:
+            entry.since = max(entry.since, self._emit.starts_at(timestamp, now))
+        if entry.pending and not self._emit.empties:
             self._counts["intermediate-result-suppression"] += 1
         entry.pending += 1
         entry.bytes += size
@@ -132,7 +134,8 @@ class Folding:
         reason = self._emit.on_record(entry, None, timestamp, None)
         if reason is not None:
             self._flush(entry, reason, now)
-        if reason is not None or entry.pending == 1:
+        # usually only the first record that waits starts the timer
+        if reason is not None or entry.pending == 1 or restarts:
             self.timers.set(entry, now)
         return reason or "held"
 

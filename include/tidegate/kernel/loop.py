@@ -1,7 +1,8 @@
 """The kernel, record by record: any reduce with any strategy, windows, timers and bounded buffers.
 
 DESIGN, "Clock": a timer fires before the key's next record when another key's record reached it, after the
-record when it is the key's own that reaches it, and otherwise at the end of the batch.
+record when it is the key's own that reaches it, and otherwise at the end of the batch. Where each record
+starts the timer anew, it fires before a record that is beyond it.
 """
 
 from __future__ import annotations
@@ -91,6 +92,10 @@ class Loop:
         if self._timers.next_due <= before:
             self._folding.cause = TIMER
             self._fire(before)
+        # a record beyond the end of its key's silence begins another one
+        if self._emit.restarts and self._timers.next_due < timestamp:
+            self._folding.cause = TIMER
+            self._fire(timestamp - 1)
         advances = timestamp > before
         now = timestamp if advances else before
         self._folding.cause = FIRST if advances else row

@@ -58,6 +58,11 @@ class Stage:
         return self.emit.clock
 
     @property
+    def empties(self) -> bool:
+        """Whether emitted records are no longer part of the value."""
+        return self.reduce.lists_events or self.emit.empties
+
+    @property
     def remembers_emitted(self) -> bool:
         """Whether an entry's state has the last emitted value. Events and flushed aggregates are facts that
         nothing replaces; and with a bounded buffer, a key has an entry in each partition.

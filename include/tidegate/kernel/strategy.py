@@ -91,6 +91,10 @@ class Emit(HasOptions):
     """Whether emitted records are no longer part of the value."""
     drains: ClassVar[bool] = True
     """Whether a drain may emit values that are held back before their time."""
+    restarts: ClassVar[bool] = False
+    """Whether each record that waits starts the timer anew, if it is the newest of them; a record beyond the
+    timer comes after it.
+    """
     expires: ClassVar[bool] = False
     """Whether an entry expires when its timer has fired, with or without a window."""
     forgets_suppressed: ClassVar[bool] = False

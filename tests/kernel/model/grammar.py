@@ -10,7 +10,7 @@ from typing import Any
 Condition = Callable[..., "bool | None"]
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_RUN_BY_DEFAULT = ("threshold", "time_limit", "window_close", "interval")
+_RUN_BY_DEFAULT = ("threshold", "time_limit", "window_close", "interval", "quiet")
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ def settings_of(
         on=emit["on"],
         emit=emit,
         # Quote: `clock:` is `run` by default for `threshold`, `time_limit`, `window_close`, `interval`.
+        # (and for `quiet`, which waits as they do)
         clock=emit.get("clock", "run" if emit["on"] in _RUN_BY_DEFAULT else "stream"),
         where=conditions[stage["where"]] if "where" in stage else None,
         expected=expected,

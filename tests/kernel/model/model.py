@@ -14,7 +14,7 @@ from tests.kernel.model.records import Batch, BufferFull, Partition, Position, R
 from tests.kernel.model.values import Folded, equivalent, fold, selected
 from tests.kernel.model.windows import closes_at, is_late, reaches, union, windows_at
 
-BUFFERING = ("time_limit", "interval", "threshold")
+BUFFERING = ("time_limit", "interval", "threshold", "quiet")
 
 
 class Buffered(NamedTuple):
@@ -149,6 +149,9 @@ class Model:
         """
         record, home = step.record, self._home(step.record)
         self._fire(lambda _: step.before, record.key, home)
+        if self.settings.on == "quiet":
+            # a silence that has ended between two records of the key is one, whoever made the time pass
+            self._fire(lambda _: record.timestamp - 1, record.key, home)
         self._apply(step)
         self._fire(lambda _: step.now, record.key, home)
         if self.settings.bounded:
@@ -466,12 +469,15 @@ class Model:
 
     def _buffer(self, entry: Entry, step: Step) -> None:
         """Quote: newer values replace it and do not restart the timer"""
-        if entry.pending and self.settings.on in ("time_limit", "interval", "window_close"):
+        if entry.pending and self.settings.on in ("time_limit", "interval", "window_close", "quiet"):
             # Quote: += 1 for each record applied to an entry that already buffers
             self.counts["intermediate-result-suppression"] += 1
         entry.pending += 1
         if entry.since is None:
             entry.since = self._start(entry, step)
+        if self.settings.on == "quiet":
+            # Each accepted record restarts the timer, as the gap of a session does: the newest one counts.
+            entry.since, entry.due = max(entry.since, step.record.timestamp), None
         natural = natural_due(self.settings, entry)
         if entry.due is None and natural is not None:
             # Quote: A timer can't be due before it is set: due = max(natural due, `now` of the record)
@@ -506,7 +512,7 @@ class Model:
         return [entry for entry in self._entries if entry.home == home and entry.pending]
 
 
-_ELAPSED = {"time_limit": "time_limit", "interval": "interval", "threshold": "elapsed"}
+_ELAPSED = {"time_limit": "time_limit", "interval": "interval", "threshold": "elapsed", "quiet": "quiet"}
 
 
 def _by_position(record: Record) -> tuple[str, int, int, int]:

@@ -92,6 +92,8 @@ def cases(
     else:
         stage["select"] = draw(st.sampled_from(SELECTS))
     allowed = [window for window in windows if window is not None or on != "window_close"]
+    if on == "quiet":  # a key is silent, and not a window
+        allowed = [None]
     if on == "change":  # each record of a session changes the session itself
         allowed = [window for window in allowed if window is None or "session" not in window]
     if (window := draw(st.sampled_from(allowed))) is not None:
@@ -147,7 +149,7 @@ def _options(draw: Draw, stage: dict[str, Any], on: str, conditions: dict[str, C
     if on == "threshold":
         return draw(_threshold(stage["reduce"] == "collect"))
     after: dict[str, Any] = {}
-    if on == "time_limit":
+    if on in ("time_limit", "quiet"):
         after["after"] = draw(st.sampled_from(["3ms", "15ms", "30ms"]))
     if on in ("time_limit", "window_close") and draw(st.booleans()):
         fallbacks = ["shut_down", "spill", *(["emit_early"] * 3 if on == "time_limit" else [])]

@@ -10,7 +10,7 @@ from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategy import Emit
 
-_FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval")
+_FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet")
 """A file contains the strategy of its name."""
 _PASSES: tuple[type[Emit], ...] = (Once, InSequence)
 """The strategies of the passes before the stages, which the source's fields ask for."""

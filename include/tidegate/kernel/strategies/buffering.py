@@ -1,4 +1,4 @@
-"""`time_limit`, `interval` and `threshold` without a window, on whole columns.
+"""`time_limit`, `interval`, `quiet` and `threshold` without a window, on whole columns.
 
 For every row at once, the end of a buffer that would begin there is computed: by its timer, in the step in
 which the time of the key's partition reaches it, or by count. Then each key's buffers follow one another.
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel import bounded
 from tidegate.kernel.bounded import Holdings, Natural
-from tidegate.kernel.columns import Keys
+from tidegate.kernel.columns import Keys, Times, accumulated
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.kernel.reduce import Contents
@@ -41,7 +41,8 @@ class Buffering(Emit):
             keys: All keys of the rows, each with its state.
         """
         # the rules on columns assume that time never goes back, and state that this stage has left
-        yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
+        ascend = _times(stage, keys).ascend
+        yield from (keys.before_epoch(), ~ascend, _edited(stage, keys), *keys.duplicates(stage))
         if not stage.reduce.takes_nulls:
             yield keys.tombstones()
 
@@ -76,6 +77,10 @@ class BufferingNewest(Buffering):
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether the value is the newest record's own."""
         return stage.reduce.newest_only and self.is_decided_by_key(stage)
+
+
+def _times(stage: Stage, keys: Keys) -> Times:
+    return keys.silences if stage.emit.restarts else keys.times
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
@@ -159,11 +164,11 @@ def _states(
     waits = left >= 0
     first = np.where(waits, buffers.first[left], row)
     values, timestamp = contents.values(first, row + 1), contents.timestamps(first, row + 1)
-    if stage.emit.empties:
+    if stage.empties:
         values, timestamp = only(values, waits), np.where(waits, timestamp, -1)
     size = np.zeros(len(row), np.int64)
     size[waits] = contents.sizes(values.filter(pa.array(waits)))
-    due = np.where(waits, buffers.due[left], NEVER)
+    due, since = np.where(waits, buffers.due[left], NEVER), buffers.since[left]
     last_emitted = _last_emitted(stage, keys, changed, flush[changed], emitted)
     live = waits | mask(values.is_valid())
     if "emitted" in last_emitted:
@@ -173,7 +178,7 @@ def _states(
         "timestamp": timestamp,
         "live": live,
         "pending": np.where(waits, buffers.records[left], 0),
-        "since": pa.array(_since(stage, keys, first), mask=~waits),
+        "since": pa.array(since, mask=~waits),
         "bytes": size,
         "due_at": pa.array(due, mask=due == NEVER),
         **{name: only(column, live) for name, column in last_emitted.items()},
@@ -186,12 +191,6 @@ def _states(
     yield from state_rows(schema, keys, row, columns)
 
 
-def _since(stage: Stage, keys: Keys, first: Ints) -> Ints:
-    """Return the times from which buffers wait that begin with these rows."""
-    start = stage.emit.starts_at(keys.timestamp[first], keys.now[first])
-    return np.where(keys.is_state[first], ints(keys.values("since", first)), start)
-
-
 def _last_emitted(
     stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows
 ) -> dict[str, pa.Array]:
@@ -201,13 +200,13 @@ def _last_emitted(
     first, went_out = keys.first[changed], flush >= 0
     stored_ms, stored = (keys.values(name, first) for name in ("emitted_timestamp", "emitted"))
     # an exact `change` stores no `emitted_timestamp`: its state rows are those of its emissions
-    if not stage.emit.empties:
+    if not stage.empties:
         stored_ms = pc.if_else(
             pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp[first]), stored_ms
         )
     place = pa.array(np.where(went_out, flush, len(emitted.row) + np.arange(len(first))))
     columns = {"emitted_timestamp": pa.concat_arrays([pa.array(emitted.timestamp), stored_ms]).take(place)}
-    if not stage.emit.empties:
+    if not stage.empties:
         columns["emitted"] = pa.concat_arrays([emitted.value, stored]).take(place)
     return columns
 
@@ -226,7 +225,8 @@ class Buffers:
 
     def __init__(self, stage: Stage, keys: Keys, counts: Counts) -> None:
         self._keys = keys
-        timer = _Timers(stage, keys)
+        times = _times(stage, keys)
+        timer = _Timers(stage, keys, times)
         count = _count_ends(stage.emit.full_at, keys)
         chain = _chained(stage, keys, timer, count, counts)
         self.first: Ints = chain.first
@@ -238,41 +238,46 @@ class Buffers:
         # the record that fills a buffer also flushes it, before its own time fires any timer
         by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
         by_record = by_count | evicted
-        step, place = timer.step[self.first], keys.place[self.first]
+        # the row that sets the timer: each record sets it anew, or only the first one sets it
+        setter = self.end - 1 if stage.emit.restarts else self.first
+        step, place = timer.step[setter], keys.place[setter]
         # a record reaches the timer; otherwise only the batch's end can
-        in_time = ~by_record & (step < keys.times.last(self.first))
+        in_time = ~by_record & (step < times.last(self.first))
         batch_end = keys.batch_ends(self.end - 1, ~by_record & ~in_time)
         self.due: Ints = timer.due[place]
+        self.since: Ints = timer.since[place]
+        """The time from which each waits."""
         at_end = ~by_record & ~in_time & (self.due <= batch_end)
         self.over: Mask = by_record | in_time | at_end
         """Whether it is emitted; only the last buffer of a key may not be."""
         record = np.where(evicted, chain.evictor, self.end - 1)
         # a timer counts as fired when it was due, however late the batch runs (DESIGN, "Clock")
-        self.at: Ints = np.where(by_record, keys.times.at[2 * keys.place[record] + 1], self.due)
-        self.cause: Ints = self._causes(by_count, np.where(evicted, chain.evictor, -1), timer.waits[place])
+        self.at: Ints = np.where(by_record, times.at[2 * keys.place[record] + 1], self.due)
+        evictor = np.where(evicted, chain.evictor, -1)
+        self.cause: Ints = self._causes(by_count, evictor, timer.waits[place], setter)
         """The cause of its emission; see `EmittedRows`."""
         self.reason: pa.StringArray = pc.if_else(pa.array(by_count), "count", stage.emit.timer_reason)
         self.reason = pc.if_else(pa.array(evicted), "emit_early", self.reason)
         self.evicted = int(evicted.sum())
         """How many go out early because there is no room for them."""
-        fired = np.where(in_time, keys.times.at[np.where(in_time, step, 0)], batch_end)
+        fired = np.where(in_time, times.at[np.where(in_time, step, 0)], batch_end)
         self.overtime: Ints = (fired - self.due)[in_time | at_end]
         """The time in ms from when a timer was due to when it fired."""
         # a state row stands for all records that earlier batches have held back
         stored = np.where(keys.is_state[self.first], ints(keys.values("pending", self.first)), 1)
         self.records: Ints = stored + self.end - self.first - 1
 
-    def _causes(self, by_count: Mask, evictor: Ints, waits: Mask) -> Ints:
+    def _causes(self, by_count: Mask, evictor: Ints, waits: Mask, setter: Ints) -> Ints:
         """Return the cause of each emission: the record that fills a buffer or finds no room in it, or the
         timer.
 
-        If a timer is already due when the first record sets it, that record is the cause, unless its
-        partition's time reached the timer with this record.
+        If a timer is already due when a record sets it, that record is the cause, unless its partition's time
+        reached the timer with this record.
         """
         caused = np.where(by_count, self._keys.causes(self.end - 1), TIMER)
         if not waits.all():
-            begun = self._keys.causes(self.first)
-            caused = np.where(~by_count & ~waits & (begun != FIRST), begun, caused)
+            set_by = self._keys.causes(setter)
+            caused = np.where(~by_count & ~waits & (set_by != FIRST), set_by, caused)
         return np.where(evictor >= 0, evictor, caused)
 
     def waiting(self) -> Ints:
@@ -284,24 +289,51 @@ class Buffers:
 
 
 class _Timers:
-    """The timers of buffers that begin at a row.
+    """The timers of buffers that begin at a row, or, if each record starts the timer anew, end with it.
 
-    `due` is per place its time, `waits` whether that is still to come when the timer is set. `step` is per
-    row the step in which it fires, beyond all others if no record's time fires it, and `end` the row after
-    the buffer's last.
+    `since` is per place the time from which the buffer waits, `due` the timer's time, and `waits` whether
+    that is still to come when the timer is set. `step` is per row the step in which it fires, beyond all
+    others if no record's time fires it, and `end` the row after the last one of a buffer that begins there.
     """
 
-    def __init__(self, stage: Stage, keys: Keys) -> None:
-        now = keys.times.at[1::2]
-        natural = stage.emit.due_since(stage.emit.starts_at(keys.placed.timestamp, now))
+    def __init__(self, stage: Stage, keys: Keys, times: Times) -> None:
+        now = times.at[1::2]
         state = keys.place[keys.state]
+        self.since: Ints = np.array(stage.emit.starts_at(keys.placed.timestamp, now))
+        self.since[state] = keys.stored("since")
+        if stage.emit.restarts:
+            self.since = _newest_so_far(keys, self.since)
+        natural = stage.emit.due_since(self.since)
         self.due = np.maximum(natural, now)
         # a timer that was set late is later than the settings say: the stored one counts
         self.due[state] = ints(pc.fill_null(keys.values("due_at", keys.state), NEVER))
         self.waits = natural > now
         self.waits[state] = True  # otherwise the timer would have fired in the batch before
-        self.step = keys.by_row(keys.times.reached(self.due))
-        self.end = keys.times.row_at(self.step)
+        self.step = keys.by_row(times.reached(self.due))
+        self.end = times.row_at(self.step)
+        if stage.emit.restarts:
+            self.end = _ends_of_silences(self.end)
+
+
+def _newest_so_far(keys: Keys, since: Ints) -> Ints:
+    """Return per place the latest time of its key so far, also of buffers before: where theirs is later, both
+    are over.
+    """
+    since = keys.by_row(since)
+    # the state of a key that holds nothing back waits from no time
+    since[keys.is_state & ~keys.begun()] = -1
+    return keys.by_place(accumulated(np.maximum, since, keys))
+
+
+def _ends_of_silences(end: Ints) -> Ints:
+    """Return per row the row after the last of its silence: no record comes before that one's timer fires.
+
+    Args:
+        end: Per row, the row before which the timer fires that the row sets.
+    """
+    last = np.flatnonzero(end == np.arange(1, len(end) + 1))
+    ends: Ints = last[np.searchsorted(last, np.arange(len(end)))] + 1
+    return ends
 
 
 def _count_ends(full_at: int | None, keys: Keys) -> Ints:
