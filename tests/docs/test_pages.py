@@ -69,7 +69,7 @@ def _written(start: str) -> list[str]:
 
 def test_every_emit_strategy_of_the_page_exists() -> None:
     ways = _written("{on: ")
-    assert len(ways) == 6
+    assert len(ways) == 7
     for way in ways:
         window = ", window: {tumbling: 1h}" if "window_close" in way else ""
         _parse(f"{{name: out, emit: {way}{window}}}")

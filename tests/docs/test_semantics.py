@@ -17,11 +17,12 @@ def test_the_table_is_what_the_grammar_gives() -> None:
 @pytest.mark.parametrize("reduce", REDUCES)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("on", EMITS)
-def test_only_three_kinds_of_combination_are_refused(on: str, window: str, reduce: str, clock: str) -> None:
+def test_only_four_kinds_of_combination_are_refused(on: str, window: str, reduce: str, clock: str) -> None:
     without_end = on == "window_close" and window == "none"
     never_the_same = on == "change" and (reduce == "collect" or window == "session")
+    of_a_window = on == "quiet" and window != "none"
     refused = refusal(Combination(on, window, reduce, clock)) is not None
-    assert refused == (without_end or never_the_same)
+    assert refused == (without_end or never_the_same or of_a_window)
 
 
 def test_every_way_to_emit_is_in_the_table() -> None:
