@@ -95,7 +95,7 @@ CASES: dict[str, list[str]] = {
     ],
     "from `state: value` to `hash`, and back": ["values to hashes", "hashes to values"],
     "`count`, `max_bytes`, `since`, longer or shorter `after`, `every`": [
-        *("thresholds", "a timer less", "another time limit", "another interval")
+        *("thresholds", "a timer less", "another time limit", "another interval", "another silence")
     ],
     "`after` of a threshold: added": ["a timer more"],
     "`buffer`: other bounds, `emit_early` and `shut_down`": ["another bound of a buffer"],

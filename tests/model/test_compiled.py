@@ -96,6 +96,7 @@ def with_everything() -> dict[str, Pipeline]:
             "where": "m > 1.50 and n > 1e3",
         },
         {"emit": {"on": "interval", "every": "10s"}},
+        {"emit": {"on": "quiet", "after": "10m"}},
         source={"deduplicate": "root"},
     )
     registered = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "t", "format": "avro"}])
