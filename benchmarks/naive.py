@@ -227,7 +227,7 @@ def time_limit(batches: Batches, after_ms: int, end_ms: int, restarts: bool = Fa
                 if pending is not None:
                     (emitted if due <= end_ms else states).append(pending)
                 current, pending = key, None
-            if pending is not None and due <= before:
+            if pending is not None and (due <= before or (restarts and due < timestamp)):
                 emitted.append(pending)
                 pending = None
             now = max(before, timestamp)

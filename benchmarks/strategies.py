@@ -16,7 +16,7 @@ from tidegate.formats.records import sequence_texts
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
-_LIMIT_MS, _SILENCE_MS = 30_000, 2_000
+_LIMIT_MS, _SILENCE_MS = 30_000, 10_000
 _SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
