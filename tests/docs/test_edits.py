@@ -77,7 +77,13 @@ CASES: dict[str, list[str]] = {
         "the type of a column that is not compared, of which only hashes are kept",
     ],
     "`select` of `collect` with `max_bytes`: other fields": ["the fields of events whose bytes are counted"],
-    "`reduce`, an aggregate added, changed": ["reduce", "an aggregate more", "an aggregate's argument"],
+    "`reduce`: another expression over aggregates that the state has, of the same or a wider type": [
+        *("another expression over the same aggregates", "an expression more over aggregates"),
+    ],
+    "`reduce`: an expression over aggregates of another type": ["the type of an expression over aggregates"],
+    "`reduce`, an aggregate added, changed": [
+        *("reduce", "an aggregate more", "an aggregate's argument", "an expression over another aggregate")
+    ],
     "`filter` of the source or a stage": ["the source's filter", "a stage's filter"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],

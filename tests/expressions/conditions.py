@@ -165,6 +165,7 @@ class RandomCondition:
                 f"abs({inner})",
                 f"-{self.maybe(inner)}",
                 f"sqrt({self.number(0)})",
+                f"round({self._floating(0)}, {self.random.randint(0, 3)})",
                 f"sign({self.number(0)})",
                 f"cast({self.number(0)} as double)",
             ]

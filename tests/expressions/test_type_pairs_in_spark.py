@@ -75,6 +75,7 @@ _SHAPES_OF_TWO = (
 )
 _OF_ONE = (
     *("abs({})", "-{}", "sqrt({})", "sign({})", "isnan({})", "floor({})", "ceil({})", "length({})"),
+    *("round({})", "round({}, 1)"),
     *("nvl({}, {})", "ifnull({}, {})", "substr({}, 2)"),
     *("isnull({})", "isnotnull({})", "char_length({})", "{} like '%b'"),
     *("lower({})", "upper({})", "trim({})"),

@@ -14,6 +14,7 @@ from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
 from tidegate.kernel.aggregates import DISTINCT
+from tidegate.kernel.aggregates.formula import Formula
 from tidegate.kernel.json_text import encoder
 from tidegate.model.kernel_stages import value_schema
 from tidegate.model.pipeline import Pipeline
@@ -45,6 +46,7 @@ _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string",
 _SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
 _NOT_MODELLED = ("variance", "stddev", "min_by", "max_by")
 _MANY = 100
+_OF_TWO = re.compile(r"(\w+\([^()]*\)) ([-+/]) (\w+\([^()]*\))")
 _COLUMN = re.compile(r"`(\w+)`")
 _CONDITION = re.compile(r"`(\w+)` (is not null|is null|> 1)|true")
 
@@ -117,7 +119,24 @@ class _Stage:
 
     def _reduce(self, written: Mapping[str, Any]) -> Any:
         reduce = written.get("reduce", "latest")
-        return reduce if isinstance(reduce, str) else {name: self._aggregate(name) for name in reduce}
+        if isinstance(reduce, str):
+            return reduce
+        return {name: self._column_of(name) for name in reduce}
+
+    def _column_of(self, name: str) -> str:
+        formulas = {formula.name: formula for formula in self.stage.reduce.formulas}
+        return self._formula(formulas[name]) if name in formulas else self._aggregate(name)
+
+    def _formula(self, formula: Formula) -> str:
+        aggregates = self.stage.reduce.by_name
+        if formula.name in aggregates:
+            return self._aggregate(formula.name)
+        sides = _OF_TWO.fullmatch(formula.text)
+        _require(sides is not None, "a formula")
+        assert sides
+        names = {aggregate.text: name for name, aggregate in aggregates.items()}
+        _require(sides[1] in names and sides[3] in names, "parts of a formula")
+        return f"{self._aggregate(names[sides[1]])} {sides[2]} {self._aggregate(names[sides[3]])}"
 
     def _aggregate(self, name: str) -> str:
         aggregate = self.stage.reduce.by_name[name]

@@ -79,7 +79,7 @@ class Texts:
         if path == "stages.*.select.*":
             return self._expression(self.before)
         if path == "stages.*.reduce.*":
-            return self._aggregate()
+            return self._formula() if self.dice.random() < 0.15 else self._aggregate()
         if path == "stages.*.where":
             return self._condition(self.emitted)
         if path in ("source.filter", "stages.*.filter"):
@@ -138,6 +138,19 @@ class Texts:
         first = f"`{self._of_types(self.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
         call = f"count(distinct {column})" if function == DISTINCT else f"{function}({first}{column})"
         return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
+
+    def _formula(self) -> str:
+        any_ = f"`{self._of_types(self.before, *SCALARS)}`"
+        if not {*_NUMERIC} & {*self.before.values()}:
+            return f"count(*) - count({any_})"
+        number = f"`{self._of_types(self.before, *_NUMERIC)}`"
+        return self.dice.choice(
+            (
+                *(f"sum({number}) / count(*)", f"count(*) - count({any_})", f"count({number}) + count(*)"),
+                *(f"coalesce(max({number}), 0) > 1", f"round(avg({number}), 1)"),
+                f"count({number}) div (count(*) - count(distinct {number}))",
+            )
+        )
 
     def _condition(self, columns: Mapping[str, str]) -> str:
         name, number = self._column(columns), self._of_types(columns, *_NUMERIC)

@@ -96,7 +96,7 @@ def everything() -> dict[str, Any]:
     buffer = {"max_records": 5, "max_bytes": 50, "when_full": "spill"}
     return written(
         {
-            **COUNT,
+            "reduce": {"n": "count(*)", "mean": "sum(price) / count(*)"},
             "filter": "ok",
             "window": {"hopping": "1h", "every": "30m", "grace": "1m"},
             "where": "n < window_end",

@@ -9,7 +9,7 @@ import pytest
 from tests.model.files import COLLECT, COUNT, LATEST, made, refused
 from tidegate.kernel import Aggregate, Aggregates, Latest
 from tidegate.kernel.aggregates import FUNCTIONS
-from tidegate.model.reduce import NAMES
+from tidegate.model.aggregates import NAMES
 from tidegate.model.stage import Stage
 
 
@@ -113,13 +113,12 @@ REFUSED = [
     ("sum", "it is not an aggregate", "Write"),
     ("sum(id", "it is not an aggregate", "Write"),
     ("'sum'(id)", "is not an aggregate", "Did you mean `sum`?"),
-    ("(sum(id))", "it is not an aggregate", "Write"),
     ("sum()", "`sum()` has no argument", "Write"),
     ("sum(*)", "`sum(*)` has no argument", "Write `sum(quantity)`."),
     ("sum(DISTINCT id)", "`distinct` is not used here", "Use `count(distinct x)`"),
     ("sum(id) filter (ok)", "`filter` has no condition", "filter (where x > 0)"),
     ("sum(id) filter", "`filter` has no condition", "filter (where x > 0)"),
-    ("sum(id) filter (where ok) + 1", "there is more behind `filter`", "filter (where x > 0)"),
+    ("sum(id) filter (where ok) 1", "it cannot be read", "Write one"),
     ("sum(id) filter (where id + 1)", "the condition of `filter` is bigint", "filter (where x > 0)"),
     ("sum(id) filter (where idd > 1)", "`idd` does not exist", "Did you mean `id`?"),
     ("min_by(name)", "`min_by` takes two expressions", "the price with the least"),
@@ -129,7 +128,15 @@ REFUSED = [
     ("bool_and(id)", "`bool_and` takes true or false, not bigint", "Write a condition"),
     ("variance(name)", "`variance` takes numbers, not string", "cast"),
     ("sum(id) over (partition by name)", "`over` is not used here", "per `window:`"),
-    ("sum(id) + 1", "there is `+` behind the aggregate", "later stage"),
+    ("sum(id) / price", "`price` stands outside of an aggregate", "Write `last(price)`"),
+    ("sum(id) + place.city", "`place.city` stands outside of an aggregate", "Write `last(place.city)`"),
+    ("sum(id) / avg(idd)", "`idd` does not exist", "Did you mean `id`?"),
+    ("sum(id) + mode(id)", "`mode`", ""),
+    ("sum(id) + max(name)", "`+` computes with string", "cast(x as double)"),
+    ("sum(cents) / count(*)", "it divides decimals", "cast(x as double)"),
+    ("log(sum(id))", "an expression over aggregates cannot call `log`", "Tidegate computes"),
+    ("nullif(null, count(*))", "it is always null", "Leave it out"),
+    ("sum(id) = count(*) = true", "it can be read in two ways", "parentheses"),
     ("sum(id), sum(id)", "there is `,` behind the aggregate", "Write one aggregate"),
     ("first(name, true)", "`first` takes one expression", "Nulls are always ignored"),
     ("sum(sum(id))", "`sum` folds many records", "Compute it"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.played import Played
 from tidegate.kernel.aggregates import FUNCTIONS
-from tidegate.model.reduce import NAMES
+from tidegate.model.aggregates import NAMES
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline
 
@@ -37,6 +37,13 @@ CALLS = [
 CALLS += ["min_by(s, x)", "max_by(i, x)", "min_by(d, b)", "max_by(x, x) filter (where b)"]
 CALLS += ["count(*)", "count(distinct i)", "count(distinct s)", "sum(i) filter (where b)"]
 CALLS += ["count(*) filter (where x > 1)", "bool_or(i > 4)"]
+CALLS += ["sum(i) / count(*)", "round(avg(x), 3)", "round(avg(d), 1)", "coalesce(min(d), 0) + max(d)"]
+CALLS += ["case when count(*) > 3 then max(s) else 'few' end", "sum(i) filter (where b) div 2 - min(i)"]
+CALLS += [
+    "count(i) / nullif(count(*) - count(s) - 1, 0)",
+    "size(collect_set(s)) + 1",
+    "bool_or(b) and max(i) > 3",
+]
 
 
 def comparable(value: Any) -> Any:

@@ -155,6 +155,14 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made(CHANGE, **source(aliases={"price": ["cost"]})),
     ),
+    "another expression over the same aggregates": (
+        made({"reduce": {"mean": "sum(price) / count(*)"}}),
+        made({"reduce": {"mean": "round(100 * sum(price) / count(*), 2)"}}),
+    ),
+    "an expression more over aggregates": (
+        made({"reduce": {"total": "sum(price)", "n": "count(*)"}}),
+        made({"reduce": {"total": "sum(price)", "n": "count(*)", "mean": "sum(price) / count(*)"}}),
+    ),
     "an aggregate less": (made({"reduce": {"n": "count(*)", "m": "max(price)"}}), made(COUNT)),
     "an aggregate's name": (
         made({"reduce": {"n": "count(*)"}}),
@@ -338,6 +346,16 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(emit(THRESHOLD, max_bytes=100)),
         made({**emit(THRESHOLD, max_bytes=100), "select": {"price": "price", "ok": "ok"}}),
         ["stages.s0.select"],
+    ),
+    "an expression over another aggregate": (
+        made({"reduce": {"mean": "sum(price) / count(*)"}}),
+        made({"reduce": {"mean": "sum(price) / count(name)"}}),
+        ["stages.s0.reduce"],
+    ),
+    "the type of an expression over aggregates": (
+        made({"reduce": {"mean": "sum(price) / count(*)"}}),
+        made({"reduce": {"mean": "sum(price) > count(*)"}}),
+        ["stages.s0.reduce.mean"],
     ),
     "when it emits": (made(CHANGE), made({**CHANGE, "emit": {"on": "update"}}), ["stages.s0.emit.on"]),
     "values to hashes": (made(CHANGE), made(HASH), ["stages.s0.emit.state"]),

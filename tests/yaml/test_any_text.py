@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.model.expressions import ALLOWED, REFUSED
 from tests.model.files import GOOD, everything
 from tidegate.errors import ConditionFailed, PipelineInvalid, Problem
+from tidegate.model.aggregates import parse_aggregate
 from tidegate.model.columns import parse_columns
 from tidegate.model.condition import parse_condition
-from tidegate.model.reduce import parse_aggregate
+from tidegate.model.formula import parse_column
 from tidegate.model.sql import check_expression
 from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import parse_case_pipeline, parse_pipeline
@@ -159,6 +160,13 @@ def test_any_condition_is_accepted_or_refused(text: str, value: Any) -> None:
 def test_any_aggregate_is_accepted_or_refused(text: str) -> None:
     call, faults = parse_aggregate(text, {"quantity": None, "x": None})
     assert bool(call.function) or bool(faults)
+    assert all(fault.message and fault.fix for fault in faults)
+
+
+@given(st.text() | st.lists(st.sampled_from([*_AGGREGATES, " + ", " / "]), max_size=14).map("".join))
+def test_any_formula_is_accepted_or_refused(text: str) -> None:
+    column, faults = parse_column(text, {"quantity": None, "x": None})
+    assert bool(column.tree) or bool(faults)
     assert all(fault.message and fault.fix for fault in faults)
 
 

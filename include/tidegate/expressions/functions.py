@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
 
-from tidegate.expressions.values import LIMITS, Unfit, absolute, equal, fit
+from tidegate.expressions.values import EXACT, LIMITS, Unfit, absolute, equal, fit
 
 
 def _to_whole(kind: str) -> Callable[[Any], int]:
@@ -52,6 +52,17 @@ def _integral(to_whole: Callable[[Any], int], rounding: str) -> Callable[[Any], 
     return compute
 
 
+def _round(value: Any, digits: int = 0) -> Any:
+    """Round a half away from zero: a double by its shortest text, as the JVM does."""
+    if type(value) is int or value != value or value in (math.inf, -math.inf):
+        return value
+    exact = value if type(value) is Decimal else Decimal(repr(value))
+    if -int(exact.as_tuple().exponent) > digits:
+        exact = exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, EXACT)
+    # the JVM's decimals have no -0
+    return exact if type(value) is Decimal else float(exact) + 0.0
+
+
 def _sqrt(value: Any) -> float:
     return math.nan if value < 0 else math.sqrt(value)
 
@@ -87,6 +98,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": absolute,
     "floor": _integral(math.floor, ROUND_FLOOR),
     "ceil": _integral(math.ceil, ROUND_CEILING),
+    "round": _round,
     "sqrt": _sqrt,
     "sign": _sign,
     "isnan": lambda value: value != value,

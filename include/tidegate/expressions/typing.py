@@ -331,9 +331,29 @@ def _integral(name: str, operands: list[Typed]) -> Typed:
     return Typed(("call", name, operands[0].tree), type_)
 
 
+def _round(name: str, operands: list[Typed]) -> Typed:
+    """Type `round(x)` or `round(x, n)`, whose n is a constant; a decimal gets as many digits behind the
+    point as are left.
+    """
+    _require(name, "number", operands[0])
+    type_ = operands[0].type
+    count = operands[1].tree[1] if len(operands) > 1 and operands[1].tree[0] == "literal" else 0
+    if len(operands) > 1 and (operands[1].tree[0] != "literal" or type(count) is not int or count < 0):
+        raise Unfitting("the digits of `round` are no constant", "Write a number, such as `round(x, 2)`.")
+    if type_ and type_.kind == "float":
+        raise Unfitting("`round` computes with float", "Write `cast(x as double)`.")
+    if type_ and type_.kind == "decimal":
+        size, scale = digits(operands[0])
+        remaining = min(scale, count)
+        # One digit more for a carry.
+        type_ = decimal(min(38, size - scale + 1 + remaining), remaining)
+    return Typed(("call", name, *(operand.tree for operand in operands)), type_)
+
+
 _OWN: dict[str, Callable[[str, list[Typed]], Typed]] = {
     "concat": _concat,
     "substring": _substring,
+    "round": _round,
     **dict.fromkeys(("at", "of_key", "get"), _element),
     **dict.fromkeys(("floor", "ceil"), _integral),
 }

@@ -6,6 +6,7 @@ only.
 
 from tidegate.expressions import Condition
 from tidegate.kernel.aggregates import Aggregate, Aggregates
+from tidegate.kernel.aggregates.formula import Formula
 from tidegate.kernel.bounded import Bound
 from tidegate.kernel.counts import Counts, metrics, outgoing, running_totals
 from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
@@ -64,6 +65,7 @@ __all__ = [
     "STRATEGIES",
     "Aggregate",
     "Aggregates",
+    "Formula",
     "Amount",
     "Batch",
     "Bound",

@@ -79,6 +79,7 @@ _ARGUMENTS = {
     **dict.fromkeys(("length", "char_length", "lower", "upper", "trim", "size"), (1, 1)),
     **dict.fromkeys(("startswith", "endswith", "contains", "nullif", "nvl", "ifnull", "get"), (2, 2)),
     **dict.fromkeys(("substring", "substr"), (2, 3)),
+    "round": (1, 2),
     **dict.fromkeys(("if", "nvl2"), (3, 3)),
     **dict.fromkeys(("least", "greatest"), (2, _MANY)),
     **dict.fromkeys(("coalesce", "concat"), (1, _MANY)),
@@ -114,14 +115,28 @@ def parse_condition(
     # First as any expression: then sqlglot and Spark read the text alike, and its tree can be trusted.
     if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
+    typed, faults = _typed(text, columns, keys or {}, condition=True)
+    return (None, faults) if faults else (Condition(text, typed.tree), [])
+
+
+def parse_expression(text: str, columns: ColumnTypes) -> tuple[Typed, list[Fault]]:
+    """Return an expression that `check_expression` accepts with its type, and all faults because of which
+    tidegate cannot compute it from single values.
+    """
+    return _typed(text, columns, {}, condition=False)
+
+
+def _typed(
+    text: str, columns: ColumnTypes | None, keys: ColumnTypes, condition: bool
+) -> tuple[Typed, list[Fault]]:
     parsed = parse(text)
-    typed, mistakes = typed_expression(_read(parsed), columns, keys or {}, condition=True)
+    typed, mistakes = typed_expression(_read(parsed), columns, keys, condition)
     faults = [Fault(mistake.message, mistake.fix) for mistake in mistakes]
     misread = _misread(text, parsed)
     # After another fault the tree lacks parts, and the count of parentheses would mislead.
     if misread is not None and (misread != _PARENTHESES or not faults):
         faults.append(misread)
-    return (None, list(dict.fromkeys(faults))) if faults else (Condition(text, typed.tree), [])
+    return typed, list(dict.fromkeys(faults))
 
 
 def read_condition(written: Any, columns: ColumnTypes | None, keys: ColumnTypes | None = None) -> Condition:

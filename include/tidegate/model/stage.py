@@ -139,7 +139,8 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
     select, reduce = info.data.get("select"), info.data.get("reduce")
     if select is None or reduce is None:
         return aliases  # their mistakes are reported already
-    return check_aliases(aliases, reduce.computed(select))
+    computed = reduce.computed(select)
+    return check_aliases(aliases, computed if reduce.lists_events else reduce.emitted(computed))
 
 
 def _over_columns(expression: str, info: Info) -> str:
@@ -369,6 +370,11 @@ class Stage(Model):
     def record_condition(self) -> Expression | None:
         """The expression of `where_of_record`; None if there is none, or only Spark can compute it."""
         return self._record_condition
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names that users give to columns: of emissions, or of the events in them."""
+        return tuple(self.values) if self.reduce.lists_events else self.emitted
 
     @property
     def emitted(self) -> tuple[str, ...]:

@@ -232,6 +232,7 @@ def _column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[C
         yield from _in_aggregates(before, after, columns, renamed)
     for column in columns:
         yield from _in_type(before, after, column)
+    yield from _in_formulas(before, after, columns)
     yield from _in_counted_bytes(before, after)
 
 
@@ -239,10 +240,10 @@ def _column_notes(before: Stage, after: Stage) -> Iterator[str]:
     """Yield sentences on columns that consumers will see newly, under another name, or no longer."""
     columns = _common(before, after)
     were, are = {column.before for column in columns}, {column.after for column in columns}
-    for name in after.values:
+    for name in after.named:
         if name not in are:
             yield f"The stage {after.name} emits {name} from now on: in earlier emissions it is null"
-    for name in before.values:
+    for name in before.named:
         if name not in were:
             yield f"The stage {after.name} no longer emits or compares {name}"
     for column in columns:
@@ -253,10 +254,11 @@ def _column_notes(before: Stage, after: Stage) -> Iterator[str]:
 def _common(before: Stage, after: Stage) -> list[_Column]:
     """Return the columns that both stages have. A renamed column is recognized by its older names."""
     columns = []
-    for name in after.values:
+    existing = {*before.named, *before.values}
+    for name in dict.fromkeys((*after.named, *after.values)):
         # The present name first: if the column had it before the edit, nothing was renamed.
         candidates = (name, *after.aliases.get(name, ()))
-        earlier = next((candidate for candidate in candidates if candidate in before.values), None)
+        earlier = next((candidate for candidate in candidates if candidate in existing), None)
         if earlier is not None:
             columns.append(_Column(earlier, name))
     return columns
@@ -267,7 +269,7 @@ def _in_aliases(before: Stage, after: Stage, columns: list[_Column]) -> Iterator
     declared as long as the column exists, because older state files have the column under that name.
     """
     origins = {column.after: column.before for column in columns}
-    for name in after.values:
+    for name in after.named:
         declared, origin = after.aliases.get(name, ()), origins.get(name)
         earlier = before.aliases.get(origin, ()) if origin is not None else ()
         place = f"stages.{after.name}.aliases.{name}"
@@ -296,7 +298,14 @@ def _in_aggregates(before: Stage, after: Stage, columns: list[_Column], renamed:
         if origin is None or _words(origin, renamed) != _words(aggregate, {}):
             why = "the values so far were folded differently"
             was = origin.text if origin is not None else None
-            yield _change(f"stages.{after.name}.reduce.{name}", was, aggregate.text, why)
+            yield _change(_in_file(after, "reduce", name), was, aggregate.text, why)
+
+
+def _in_file(stage: Stage, *path: str) -> str:
+    """Return the field of a column: its own, or that of all aggregates if it is only a part of formulas."""
+    return ".".join(
+        ("stages", stage.name, *(part for part in path if part == "reduce" or part in stage.named))
+    )
 
 
 def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
@@ -306,7 +315,7 @@ def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
     was, now = before.types.get(column.before), after.types.get(column.after)
     if was is None or now is None or was == now:
         return
-    place = f"stages.{after.name}.{column.after}"
+    place = _in_file(after, *(() if column.after in after.named else ("reduce",)), column.after)
     stored, requested = _state_types(before, column.before, was), _state_types(after, column.after, now)
     if stored is None or requested is None:
         yield _change(place, was, now, "the values so far are of the other type")
@@ -317,6 +326,35 @@ def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
     # A hash is of the value's text: `1` and `1.0` are equal numbers with different hashes.
     elif column.after in _hashed(after) and not keeps_text(stored[-1], requested[-1]):
         yield _change(place, was, now, "all values would have another hash, and be emitted again")
+
+
+def _in_formulas(before: Stage, after: Stage, columns: list[_Column]) -> Iterator[Change]:
+    """Yield formulas whose emissions so far are of a type that the present one does not include."""
+    types = _formula_types(before), _formula_types(after)
+    for column in columns:
+        was, now = types[0].get(column.before), types[1].get(column.after)
+        if was is None or now is None or was == now or pa.null() in (was, now):
+            continue
+        place = f"stages.{after.name}.reduce.{column.after}"
+        if column.after in _hashed(after) and not keeps_text(was, now):
+            yield _change(place, was, now, "all values would have another hash, and be emitted again")
+        elif not fits(was, now):
+            yield _change(place, was, now, "the emissions so far are of the other type, and may not fit")
+
+
+def _formula_types(stage: Stage) -> Mapping[str, pa.DataType]:
+    """Return the types of a stage's emissions if they have formulas; null for an unknown type."""
+    if not stage.reduce.formulas:
+        return {}
+    arguments = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
+    return {field.name: field.type for field in stage.reduce.output_type(arguments)}
+
+
+def _arrow(text: str | None) -> pa.DataType:
+    try:
+        return pa.null() if text is None else arrow_type(parse_type(text))
+    except (BadType, KeyError):
+        return pa.null()
 
 
 def _in_counted_bytes(before: Stage, after: Stage) -> Iterator[Change]:
@@ -375,7 +413,7 @@ def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
 def _names(columns: Source | Stage) -> set[str]:
     if isinstance(columns, Source):
         return {column.name for column in columns.columns}
-    return set(columns.values)
+    return set(columns.named)
 
 
 def _change(field: str, before: Any, after: Any, why: str) -> Change:

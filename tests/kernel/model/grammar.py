@@ -23,6 +23,15 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """`left operator right`, of the results of two aggregates."""
+
+    left: str
+    operator: str
+    right: str
+
+
+@dataclass(frozen=True)
 class WindowSettings:
     """`kind` is tumbling, hopping or session; `size_ms` is the gap of a session."""
 
@@ -34,10 +43,13 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """`reduce` is latest, collect or aggregates; `emit` holds the options as they are written."""
+    """`reduce` is latest, collect or aggregates; `emit` holds the options as they are written; `emitted` has
+    each column's aggregate, or formula.
+    """
 
     reduce: str
     aggregates: tuple[Aggregate, ...]
+    emitted: Mapping[str, str | Formula]
     select: Mapping[str, str] | None
     window: WindowSettings | None
     on: str
@@ -81,6 +93,7 @@ def settings_of(
     return Settings(
         reduce=reduce if isinstance(reduce, str) else "aggregates",
         aggregates=() if isinstance(reduce, str) else _aggregates(reduce),
+        emitted={} if isinstance(reduce, str) else {name: _meaning(name, reduce[name]) for name in reduce},
         select=stage.get("select"),
         window=_window(stage.get("window")),
         on=emit["on"],
@@ -95,13 +108,25 @@ def settings_of(
 
 
 def _aggregates(reduce: Mapping[str, str]) -> tuple[Aggregate, ...]:
-    parsed = {name: re.fullmatch(r"(\w+)\((distinct )?(\*|\w+)\)", text) for name, text in reduce.items()}
+    texts: dict[str, str] = {}
+    for name, text in reduce.items():
+        left, operator, right = re.fullmatch(_OF_TWO, text).groups()  # type: ignore[union-attr]
+        texts |= {f"{name} left": left, f"{name} right": right} if operator else {name: text}
+    parsed = {name: re.fullmatch(r"(\w+)\((distinct )?(\*|\w+)\)", text) for name, text in texts.items()}
     assert all(parsed.values()), f"not all aggregates of a column or *: {reduce}"
     return tuple(
         Aggregate(name, f"{call[1]} distinct" if call[2] else call[1], call[3])
         for name, call in parsed.items()
         if call
     )
+
+
+_OF_TWO = r"(\w+\(.*?\))(?: ([-+/]) (\w+\(.*\)))?"
+
+
+def _meaning(name: str, text: str) -> str | Formula:
+    operator = re.fullmatch(_OF_TWO, text)[2]  # type: ignore[index]
+    return Formula(f"{name} left", operator, f"{name} right") if operator else name
 
 
 def _window(window: Mapping[str, str] | None) -> WindowSettings | None:

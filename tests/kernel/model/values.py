@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from operator import add, sub, truediv
 from typing import Any
 
-from tests.kernel.model.grammar import Aggregate, Settings
+from tests.kernel.model.grammar import Aggregate, Formula, Settings
 from tests.kernel.model.records import Value
 
 
@@ -46,13 +47,25 @@ def fold(settings: Settings, folded: Sequence[Folded]) -> Value:
         # Quote: {"events": [the records' select columns, in order, since the last flush]}
         return {"events": [item.value for item in folded]}
     values = [item.value for item in folded if item.value is not None]
-    return {
+    results = {
         aggregate.name: _AGGREGATES[aggregate.function](
             # Quote: nulls are ignored by all but count(*)
             [value[aggregate.name] for value in values if value[aggregate.name] is not None]
         )
         for aggregate in settings.aggregates
     }
+    return {
+        name: results[meaning] if isinstance(meaning, str) else _computed(meaning, results)
+        for name, meaning in settings.emitted.items()
+    }
+
+
+def _computed(formula: Formula, results: Mapping[str, Any]) -> Any:
+    left, right = results[formula.left], results[formula.right]
+    return None if left is None or right is None else _OPERATORS[formula.operator](left, right)
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "/": truediv}
 
 
 def _sum(values: list[Any]) -> Any:

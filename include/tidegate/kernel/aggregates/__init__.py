@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import RecordFailed
+from tidegate.kernel.aggregates.formula import Formula, Results, computation
 from tidegate.kernel.aggregates.function import BY, CHOSEN, ColumnRule, Function
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
@@ -69,9 +70,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Aggregates(Reduce):
-    """Several aggregates over one record's columns, side by side; each ignores null arguments by itself."""
+    """Several aggregates over one record's columns, side by side; each ignores null arguments by itself.
+
+    The emitted columns are the `formulas`, computed from the aggregates; without any, the aggregates.
+    """
 
     aggregates: tuple[Aggregate, ...]
+    formulas: tuple[Formula, ...] = ()
 
     @property
     def by_name(self) -> Mapping[str, Aggregate]:
@@ -80,12 +85,16 @@ class Aggregates(Reduce):
 
     @property
     def description(self) -> list[str]:
-        """Each aggregate with its name."""
-        return [f"{aggregate.name}: {aggregate.text}" for aggregate in self]
+        """Each emitted column with its name."""
+        return [f"{column.name}: {column.text}" for column in self.formulas or self.aggregates]
 
     def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
         """Return the argument of each aggregate."""
         return {aggregate.name: aggregate.computed for aggregate in self}
+
+    def emitted(self, computed: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of the formulas, or else of the aggregates."""
+        return tuple(column.name for column in self.formulas or self.aggregates)
 
     def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
         """Return the types of the aggregate's accumulator and result."""
@@ -102,6 +111,13 @@ class Aggregates(Reduce):
         )
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
+        """Return a struct of the emitted columns. Raises ConditionFailed if types do not fit a formula."""
+        results = self.result_type(value)
+        if not self.formulas:
+            return results
+        return pa.struct([(formula.name, formula.type(results)) for formula in self.formulas])
+
+    def result_type(self, value: pa.DataType) -> pa.StructType:
         """Return a struct of the results of all functions."""
         return pa.struct(
             [
@@ -115,7 +131,9 @@ class Aggregates(Reduce):
         return AggregateValues(self, rows)
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
-        """Return whether all functions are exact on columns of these types."""
+        """Return whether all functions are exact on columns of these types; formulas go record by record."""
+        if self.formulas:
+            return False
         for aggregate in self:
             rule = FUNCTIONS[aggregate.function].columns
             if rule is None or not rule.suits(value.field(aggregate.name).type):
@@ -162,6 +180,10 @@ class AggregateValues:
         self._functions = [FUNCTIONS[aggregate.function] for aggregate in aggregates]
         self._accumulator_type = aggregates.accumulator_type(value.type)
         self._output_type = aggregates.output_type(value.type)
+        self._emitted = self._output_type.names
+        self._compute = None
+        if aggregates.formulas:
+            self._compute = computation(aggregates.formulas, aggregates.result_type(value.type))
         self._text = encoder(self._output_type)
         self._finished = all(function.is_accumulator_result for function in self._functions)
         self.null = value.is_null().to_pylist()
@@ -210,13 +232,14 @@ class AggregateValues:
         )
 
     def output(self, accumulator: Any) -> Any:
-        """Return the results so far."""
+        """Return the results so far. Raises RecordFailed if a formula has none."""
         if accumulator is None:
             return None
         if self._finished:
-            # a copy: the accumulator is folded on in place
-            return tuple(accumulator)
-        return tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
+            results: Results = tuple(accumulator)  # a copy: the accumulator is folded on in place
+        else:
+            results = tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
+        return results if self._compute is None else self._compute(results)
 
     def merge(self, older: Any, newer: Any) -> Any:
         """Merge two sessions, the older one's records first. Raises RecordFailed as `fold` does."""
@@ -264,21 +287,27 @@ class AggregateValues:
             None
             if accumulator is None
             else [f.load(accumulator[n]) for f, n in zip(self._functions, self._names, strict=True)],
-            None if emitted is None else tuple([emitted[name] for name in self._names]),
+            None if emitted is None else tuple([emitted[name] for name in self._emitted]),
         )
 
     def field(self, name: str) -> Callable[[Any], Any]:
         """Return a function that reads one result."""
-        return itemgetter(self._names.index(name))
+        return itemgetter(self._emitted.index(name))
 
     def type_of(self, name: str) -> pa.DataType:
         """Return the type of one result."""
         return self._output_type.field(name).type
 
     def size(self, accumulator: Any) -> int:
-        """Return the bytes of the results' JSON text."""
-        output = self.output(accumulator)
-        return 0 if output is None else len(self._text(dict(zip(self._names, output, strict=True))).encode())
+        """Return the bytes of the results' JSON text; 0 as long as a formula has no result."""
+        try:
+            output = self.output(accumulator)
+        # a value that waits need not have a result yet
+        except RecordFailed:
+            return 0
+        return (
+            0 if output is None else len(self._text(dict(zip(self._emitted, output, strict=True))).encode())
+        )
 
     def event_size(self, row: int) -> int:
         """Return the bytes of the row's own arguments as JSON text."""
@@ -303,8 +332,8 @@ class AggregateValues:
     def _struct(self, rows: Sequence[Sequence[Any] | None], type_: pa.StructType) -> pa.Array:
         columns = [
             pa.array([None if row is None else row[at] for row in rows], type_[at].type)
-            for at in range(len(self._names))
+            for at in range(len(type_))
         ]
         # a mask: a struct of nulls is a value, a null struct is none
         missing = pa.array([row is None for row in rows], pa.bool_())
-        return pa.StructArray.from_arrays(columns, names=self._names, mask=missing)
+        return pa.StructArray.from_arrays(columns, names=type_.names, mask=missing)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:  # which know their stage's reduce
     from tidegate.kernel.aggregates import Aggregate
+    from tidegate.kernel.aggregates.formula import Formula
     from tidegate.kernel.columns import Keys
     from tidegate.kernel.rows import Ints, Mask
 
@@ -151,6 +152,11 @@ class Reduce:
     def by_name(self) -> Mapping[str, Aggregate]:
         """The aggregates that the value is made of, by the name of their column; empty for other values."""
         return {}
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """The emitted columns that are computed from the aggregates; empty if they are the aggregates."""
+        return ()
 
     @property
     def description(self) -> str | list[str]:
