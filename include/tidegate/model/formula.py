@@ -31,7 +31,7 @@ _DIGITS = 8
 """The digits of the hash in the name of an aggregate that is no column of the file."""
 
 
-class Column(NamedTuple):
+class ColumnText(NamedTuple):
     """The text of a column as it is read: its aggregates, and the expression over them."""
 
     aggregates: tuple[Aggregate, ...] = ()
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 def parse_column(
     text: str, columns: ColumnTypes | None, names: Names | None = None
-) -> tuple[Column, list[Fault]]:
+) -> tuple[ColumnText, list[Fault]]:
     """Parse the text of a column. Returns it, and all faults.
 
     Args:
@@ -58,7 +58,7 @@ def parse_column(
     words, faults = lexis.split(text)
     calls = [*_calls(words)]
     if faults or not (calls or _is_constant(words)):
-        return Column(), faults or [no_aggregate(words)]
+        return ColumnText(), faults or [no_aggregate(words)]
     aggregates, rest, done = [], "", 0
     for first, last in calls:
         call, mistakes = parse_aggregate(text[words[first].start : words[last].end], columns)
@@ -68,16 +68,16 @@ def parse_column(
         done = words[last].end
     rest += text[done:]
     if faults:
-        return Column(), faults
+        return ColumnText(), faults
     tree, faults = _parse_rest(rest, {part.name: result_type(part, columns) for part in aggregates})
-    return Column(tuple(aggregates), tree), faults
+    return ColumnText(tuple(aggregates), tree), faults
 
 
 def parsed_aggregates(texts: Mapping[str, str], columns: ColumnTypes | None) -> Aggregates:
     """Return the aggregates of columns without mistakes, each aggregate once.
 
     Args:
-        texts: Column -> its text.
+        texts: ColumnText -> its text.
         columns: The columns of the records; None if they could not be read.
     """
     first = _parsed(texts, columns, {})
@@ -106,7 +106,7 @@ def result_types(reduce: Aggregates, columns: ColumnTypes | None) -> dict[str, T
 
 def _parsed(
     texts: Mapping[str, str], columns: ColumnTypes | None, names: Names
-) -> Iterator[tuple[str, Column]]:
+) -> Iterator[tuple[str, ColumnText]]:
     for name, text in texts.items():
         yield name, parse_column(text, columns, names)[0]
 
