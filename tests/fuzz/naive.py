@@ -13,6 +13,7 @@ import pyarrow as pa
 from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
+from tests.kernel.model.windows import WATCHED_MS
 from tidegate.kernel.aggregates import DISTINCT
 from tidegate.kernel.aggregates.formula import Formula
 from tidegate.kernel.json_text import encoder
@@ -159,6 +160,8 @@ class _Stage:
         """Return whether the model, which is slow, gets through records of that time."""
         settings = self.model().settings
         heartbeat, window = settings.duration("heartbeat"), settings.window
+        if window is not None and window.timezone is not None:
+            _require(window.every_ms % WATCHED_MS == window.offset_ms % WATCHED_MS == 0, "so short a step")
         is_slow = window is not None and window.size_ms // window.every_ms > _MANY
         return not is_slow and (heartbeat is None or span_ms // heartbeat <= _MANY)
 

@@ -79,6 +79,7 @@ LATEST: dict[str, Any] = {"select": {"price": "price", "ok": "ok", "name": "uppe
 COUNT: dict[str, Any] = {"reduce": {"n": "count(*)"}}
 COLLECT: dict[str, Any] = {"reduce": "collect", "select": {"price": "price"}}
 HOUR: dict[str, Any] = {"window": {"tumbling": "1h"}}
+HOPPING = {"hopping": "1h", "every": "30m", "grace": "1m"}
 
 
 def written(*stages: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -98,7 +99,13 @@ def everything() -> dict[str, Any]:
         {
             "reduce": {"n": "count(*)", "mean": "sum(price) / count(*)"},
             "filter": "ok",
-            "window": {"hopping": "1h", "every": "30m", "grace": "1m"},
+            "window": {
+                "hopping": "1d",
+                "every": "6h",
+                "grace": "1m",
+                "timezone": "Africa/Abidjan",
+                "offset": "1h",
+            },
             "where": "n < window_end",
         },
         {"key": ["n"], "select": {"m": "n * 2"}, "emit": {"on": "change", "equal": {"within": {"m": "1%"}}}},

@@ -41,9 +41,10 @@ def test_later_stage_sees_the_previous_key() -> None:
     assert made(COUNT, {"select": {"id": "id", "twice": "id * 2 + n"}}).stages[1].emitted == ("id", "twice")
 
 
-def test_later_stage_sees_windows_as_milliseconds() -> None:
+def test_later_stage_sees_windows_as_timestamps() -> None:
     select = {"start": "window_start", "size": "window_end - window_start + n"}
-    assert made({**COUNT, **HOUR}, {"select": select}, COUNT)
+    later = made({**COUNT, **HOUR}, {"select": {"start": "window_start"}}, COUNT).stages[1]
+    assert later.types == {"start": "timestamp"}
     mistakes = refused(COUNT, {"select": select})
     assert [(field, message) for field, message, _ in mistakes] == [
         ("stages.1.select.size", "the column `window_end` does not exist"),
@@ -148,7 +149,7 @@ def test_first_stage_has_the_source_key() -> None:
         (["name", "name"], "key", "`name` is named twice"),
         (["mean"], "key.0", "`mean` is double"),
         (["all"], "key.0", "`all` is array<bigint>"),
-        (["window_start"], "key.0", "`window_start` is reserved"),
+        (["window_strat"], "key.0", "`window_strat` does not exist"),
         ([], "key", "is empty"),
         ("name", "key", "has to be a list"),
     ],
@@ -156,6 +157,35 @@ def test_first_stage_has_the_source_key() -> None:
 def test_a_mistake_in_a_key_is_reported(key: Any, field: str, part: str) -> None:
     first = {"reduce": {"name": "last(name)", "mean": "avg(price)", "all": "collect_set(id)"}, **HOUR}
     ((actual_field, message, fix),) = refused(first, {**COUNT, "key": key})
+    assert (actual_field, part in message) == (f"stages.1.{field}", True), (actual_field, message)
+    assert fix
+
+
+def test_window_can_be_part_of_a_later_key() -> None:
+    per_window = {**COUNT, "key": ["name", "window_start"]}
+    first = {"reduce": {"name": "last(name)"}, **HOUR}
+    pipeline = made(first, per_window, COUNT, {**COUNT, "key": ["window_start"]})
+    assert [pipeline.key_of(stage) for stage in pipeline.stages[1:]] == [
+        ("name", "window_start"),
+        ("name", "window_start"),
+        ("window_start",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "field", "part"),
+    [
+        ({**COUNT, "key": ["window_start"]}, "key.0", "`window_start` does not exist"),
+        (
+            {**COUNT, "key": ["window_start"], **HOUR},
+            "window",
+            "the key has `window_start` of another window",
+        ),
+    ],
+)
+def test_window_in_a_key_is_another_stages(stage: dict[str, Any], field: str, part: str) -> None:
+    first = COUNT if field == "key.0" else {**COUNT, **HOUR}
+    ((actual_field, message, fix),) = refused(first, stage)
     assert (actual_field, part in message) == (f"stages.1.{field}", True), (actual_field, message)
     assert fix
 

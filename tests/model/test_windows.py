@@ -8,6 +8,7 @@ import pytest
 
 from tests.model.files import COUNT, made, refused
 from tidegate import kernel
+from tidegate.model.compiled import compile_pipeline, read_compiled
 
 
 def window(written: dict[str, Any]) -> Any:
@@ -24,6 +25,21 @@ def test_a_hopping_window_starts_every_so_often() -> None:
     hopping = window({"hopping": "10ms", "every": "5ms", "grace": "1s"})
     assert isinstance(hopping, kernel.Hopping)
     assert (hopping.size_ms, hopping.every_ms, hopping.grace_ms) == (10, 5, 1000)
+
+
+def test_a_day_may_follow_a_local_clock() -> None:
+    day = window({"tumbling": "1d", "timezone": "Europe/Berlin", "offset": "6h"})
+    assert (day.timezone.name, day.offset_ms) == ("Europe/Berlin", 6 * 3_600_000)
+    # 2026-03-29, on which the clock is set forward
+    assert day.spans(1_774_800_000_000) == ((1_774_756_800_000, 1_774_843_200_000),)
+
+
+def test_plan_has_the_time_zones_rules() -> None:
+    pipeline = made({**COUNT, "window": {"tumbling": "1d", "timezone": "Europe/Berlin"}})
+    planned = read_compiled(compile_pipeline(pipeline), pipeline.text, "a batch").stages[0].window
+    assert isinstance(planned, kernel.Tumbling)
+    assert planned.timezone is not None
+    assert planned.timezone.rules.startswith("0+3600 323830800+7200 ")
 
 
 def test_a_session_has_a_gap() -> None:
@@ -56,6 +72,15 @@ def test_a_window_may_be_null() -> None:
         ({"hopping": "1s", "every": "2s"}, ".every", "windows of 1s every 2s leave gaps"),
         ({"hopping": "1s", "every": "0s"}, ".every", "has no length"),
         ({"hopping": "30d", "every": "1ms"}, ".every", "each record would be in 2,592,000,000 windows"),
+        ({"tumbling": "1d", "timezone": "Europe/Berln"}, ".timezone", "'Europe/Berln' is not a time zone"),
+        ({"tumbling": "5h", "timezone": "Europe/Berlin"}, ".timezone", "windows of 5h begin differ from day"),
+        (
+            {"hopping": "36h", "every": "12h", "timezone": "Europe/Berlin"},
+            ".timezone",
+            "windows of 36h begin differ from day",
+        ),
+        ({"tumbling": "1h", "offset": "1h"}, ".offset", "cannot begin 1h later"),
+        ({"session": "1h", "offset": "5m"}, ".offset", "`offset` does not go with `session: 1h`"),
         ({"hopping": "1s", "tumbling": "1s"}, "", "a window is one of `tumbling`, `hopping`"),
         ({"grace": "1s"}, "", "the window's kind is missing"),
         ({"tumbling": "1s", "grce": "1s"}, ".grce", "unknown field `grce` in `window`"),

@@ -230,6 +230,8 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     earlier = pipeline.stages[number - 1]
     # The value's column wins, as in expressions of the stage.
     types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
+    if earlier.window:
+        types |= dict.fromkeys(WINDOW_COLUMNS, _arrow("timestamp"))
     return {name: types.get(name, pa.null()) for name in stage.key}
 
 

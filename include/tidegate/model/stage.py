@@ -22,7 +22,7 @@ from tidegate.model.condition import (
     read_condition,
     type_of_no_condition,
 )
-from tidegate.model.keys import check_key
+from tidegate.model.keys import check_identity, check_key
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.options import Emit, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
@@ -30,7 +30,9 @@ from tidegate.model.scope import Model, Scope, StageScope, distinct, require_fil
 from tidegate.model.sql import check_expression
 
 WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
-"""Start and end of a stage's window in epoch milliseconds."""
+"""Start and end of a stage's window in epoch milliseconds, as its `where` and its sinks have them."""
+WINDOW_TIMES: ColumnTypes = dict.fromkeys(WINDOW_COLUMNS, Type("timestamp", "timestamp"))
+"""Start and end of the window of the stage before."""
 
 
 def _open_stage(scope: Scope) -> None:
@@ -45,7 +47,7 @@ def _open_stage(scope: Scope) -> None:
         stage.keys = before.keys
         # With one of them unknown, a missing column cannot be told from a mistake.
         if before.keys is not None and before.emitted is not None and before.windowed is not None:
-            stage.columns = {**before.keys, **before.emitted, **(WINDOW_COLUMNS if before.windowed else {})}
+            stage.columns = {**before.keys, **before.emitted, **(WINDOW_TIMES if before.windowed else {})}
     elif scope.columns is not None:
         stage.columns = {**scope.columns, **scope.lookups}
         if scope.key is not None:
@@ -68,7 +70,11 @@ def _note_name(name: str, info: Info) -> str:
 def _key_column(name: str, info: Info) -> str:
     """Check a key column of a later stage: it must be emitted by the stage before, or be in its key."""
     scope = scope_of(info)
-    return name if scope.before is None else check_key(name, scope.stage.columns)
+    if scope.before is None:
+        return name
+    # the outbox of a stage without a window has no other start and end than these
+    is_window = name in WINDOW_COLUMNS and (scope.before.windowed or name in (scope.before.keys or ()))
+    return (check_identity if is_window else check_key)(name, scope.stage.columns)
 
 
 def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
@@ -91,6 +97,9 @@ def _note_window(window: Any, info: Info) -> Any:
     scope = scope_of(info)
     stage, before = scope.stage, scope.before
     stage.windowed = window is not None
+    if window is not None and (name := next(iter(WINDOW_COLUMNS.keys() & (stage.keys or {}).keys()), None)):
+        fix = f"Select it in a stage between, `select: {{opened: {name}}}`, and write `opened` in its `key`."
+        raise mistake(f"the key has `{name}` of another window than this one", fix)
     if window is None and before is not None and info.data.get("key") is None:
         stage.drops_window = bool(before.windowed) or before.drops_window
     return window
@@ -152,7 +161,8 @@ def _over_columns(expression: str, info: Info) -> str:
 def _over_emitted(text: str, info: Info) -> str:
     """Check `where`. Spark tests it if the emission is the record's own value, otherwise the kernel does."""
     stage = scope_of(info).stage
-    if stage.windowed is False and (used := [name for name in WINDOW_COLUMNS if _mentions(text, name)]):
+    missing = WINDOW_COLUMNS.keys() - (stage.keys or {}).keys() if stage.windowed is False else ()
+    if used := [name for name in WINDOW_COLUMNS if name in missing and _mentions(text, name)]:
         fix = "Give the stage a `window:`, whose start and end they are in epoch milliseconds."
         raise mistake(f"`{used[0]}` exists only if the stage has a window", fix)
     if _is_of_record(info.data.get("reduce"), info.data.get("window"), info.data.get("emit")):

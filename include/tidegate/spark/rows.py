@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from tidegate import formats, kernel
 from tidegate.formats import EMISSION
@@ -217,8 +217,8 @@ def emission_frame(
 ) -> tuple[DataFrame, KeyTypes]:
     """Return emissions as a frame, and the columns of its key.
 
-    The frame has the emitted columns, the key's, `window_start` and `window_end`. A `TimeTask` sets `__time`,
-    and `__turn`, unless `turn` gives it.
+    The frame has the emitted columns, the key's, and `window_start` and `window_end` as timestamps. A
+    `TimeTask` sets `__time`, and `__turn`, unless `turn` gives it.
 
     Args:
         emissions: rows of `forwarded_schema`.
@@ -238,11 +238,15 @@ def emission_frame(
     columns = emitted | {
         name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in key_parts.items()
     }
+    window = {
+        name: F.timestamp_millis(name) for name in ("window_start", "window_end") if name not in columns
+    }
+    columns = window | columns
     key, new_keys = F.col("key"), keys
     if regrouped is not None:
         key = canonical_key({name: columns[name] for name in regrouped})
-        new_keys = {name: value[name].dataType if name in emitted else keys[name] for name in regrouped}
-    window = {name: F.col(name) for name in ("window_start", "window_end") if name not in columns}
+        types = dict.fromkeys(window, TimestampType()) | dict(keys)
+        new_keys = {name: value[name].dataType if name in emitted else types[name] for name in regrouped}
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
@@ -254,7 +258,7 @@ def emission_frame(
         *_unkeyed(key),
         REPORT,
         SLOT,
-        *[column.alias(name) for name, column in (window | columns).items()],
+        *[column.alias(name) for name, column in columns.items()],
     ), new_keys
 
 

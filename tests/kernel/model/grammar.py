@@ -39,6 +39,8 @@ class WindowSettings:
     size_ms: int
     every_ms: int
     grace_ms: int
+    offset_ms: int = 0
+    timezone: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,4 +137,5 @@ def _window(window: Mapping[str, str] | None) -> WindowSettings | None:
     kind = next(kind for kind in ("tumbling", "hopping", "session") if kind in window)
     size = milliseconds(window[kind])
     every = milliseconds(window["every"]) if kind == "hopping" else size
-    return WindowSettings(kind, size, every, milliseconds(window.get("grace", "0ms")))
+    grace, offset = (milliseconds(window.get(name, "0ms")) for name in ("grace", "offset"))
+    return WindowSettings(kind, size, every, grace, offset, window.get("timezone"))

@@ -2,22 +2,72 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
 from tests.kernel.model.grammar import WindowSettings
 from tests.kernel.model.records import Window
+
+_HOUR, _DAY = 3_600_000, 86_400_000
+WATCHED_MS = 300_000
+"""How often a clock is watched: offsets and steps of the tests are multiples of five minutes."""
 
 
 def windows_at(settings: WindowSettings, timestamp: int) -> list[Window]:
     """Quote: every s that is a multiple of `every`, s >= 0, s <= ts < s+size, ascending
 
-    (`tumbling` is `hopping` with `every` = size).
+    (`tumbling` is `hopping` with `every` = size). With an offset or a time zone, s may be
+    below 0.
     """
-    every = settings.every_ms
-    first = max(0, (timestamp - settings.size_ms) // every * every)  # the earlier ones are over
+    if settings.timezone is not None:
+        return _local_windows(settings, timestamp)
+    every, offset = settings.every_ms, settings.offset_ms
+    first = (timestamp - settings.size_ms - offset) // every * every + offset  # the earlier ones are over
     return [
         (start, start + settings.size_ms)
-        for start in range(first, timestamp + 1, every)
+        for start in range(first if offset else max(0, first), timestamp + 1, every)
         if start <= timestamp < start + settings.size_ms
     ]
+
+
+def _local_windows(settings: WindowSettings, timestamp: int) -> list[Window]:
+    """Watch the clock. A step that divides an hour begins when the clock shows a multiple of
+    it, or was changed; a longer one when the clock shows the multiple, or more, for the first time.
+    """
+    days = settings.size_ms // _DAY + 2
+    clock = _watched(settings.timezone, timestamp // _DAY, days)
+    starts, latest = [], clock[0][1]
+    for (_, before), (instant, local) in pairwise(clock):
+        changed = local - before != WATCHED_MS
+        label = (local - settings.offset_ms) // settings.every_ms * settings.every_ms + settings.offset_ms
+        is_short = _HOUR % settings.every_ms == 0
+        if (label == local or changed) if is_short else latest < label:
+            starts.append((instant, local if is_short else label))
+        latest = max(latest, local)
+    windows = []
+    for (start, label), (following, _) in pairwise(starts):
+        end = following
+        if settings.kind == "hopping":
+            until = label + settings.size_ms
+            passed = (instant for instant, local in clock if instant > start and local >= until)
+            end = start + settings.size_ms if _HOUR % settings.size_ms == 0 else next(passed, 2**62)
+        if start <= timestamp < end:
+            windows.append((start, end))
+    return windows
+
+
+@lru_cache(maxsize=64)
+def _watched(zone: str | None, day: int, days: int) -> list[tuple[int, int]]:
+    """Moments of the days around a day, with the local time that the clock shows."""
+    assert zone is not None
+    info, epoch = ZoneInfo(zone), datetime(1970, 1, 1, tzinfo=timezone.utc)
+    moments = []
+    for instant in range((day - days) * _DAY, (day + days) * _DAY, WATCHED_MS):
+        shown = (epoch + timedelta(milliseconds=instant)).astimezone(info).replace(tzinfo=timezone.utc)
+        moments.append((instant, (shown - epoch) // timedelta(milliseconds=1)))
+    return moments
 
 
 def closes_at(settings: WindowSettings, window: Window) -> int:

@@ -91,7 +91,7 @@ class WindowClose(Emit):
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether its windows are tumbling, and its aggregates can be folded on columns."""
-        if stage.window is None or stage.window.aligned_ms is None or stage.where is not None:
+        if stage.window is None or not stage.window.lie_side_by_side or stage.where is not None:
             return False
         # no pipeline file can request this combination, but tests of the kernel can
         if stage.bound and stage.bound.when_full == "emit_early":
@@ -107,7 +107,7 @@ class WindowClose(Emit):
         rows = [
             keys.before_epoch(),
             ~keys.times.ascend,
-            _edited(*_window(stage), keys),
+            _edited(_window(stage), keys),
             stage.reduce.may_overflow(keys),
             keys.tombstones(),
         ]
@@ -122,7 +122,7 @@ class WindowClose(Emit):
         """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
         BufferFull.
         """
-        windows = _Windows(*_window(stage), keys)
+        windows = _Windows(_window(stage), keys)
         counts["expired-window-record-drop"] += windows.late
         counts["late-record-drop"] += windows.late
         # no open window is left, and the array operations below need a row
@@ -147,12 +147,13 @@ class WindowClose(Emit):
         yield from _states(schema, windows, results, counts)
 
 
-def _edited(window: Window, size_ms: int, keys: Keys) -> Mask:
+def _edited(window: Window, keys: Keys) -> Mask:
     """Return state that the stage in its present form would not have left: its strategy or windows have
     changed.
     """
     start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
-    natural = (start % size_ms == 0) & (end == start + size_ms) & (due == end + window.grace_ms)
+    natural_start, natural_end = window.bounds(start)
+    natural = (start == natural_start) & (end == natural_end) & (due == end + window.grace_ms)
     has_contents = mask(keys.column("accumulator").is_valid()) & (ints(keys.column("pending")) > 0)
     fresh = mask(keys.column("emitted").is_null()) & mask(keys.column("window_start").is_valid())
     edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
@@ -166,23 +167,19 @@ def _open(keys: Keys) -> Mask:
     return keys.is_state & mask(keys.column("due_at").is_valid())
 
 
-def _window(stage: Stage) -> tuple[Window, int]:
-    """Return the stage's window, and its size in milliseconds."""
+def _window(stage: Stage) -> Window:
     assert stage.window is not None
-    assert stage.window.aligned_ms is not None
-    return stage.window, stage.window.aligned_ms
+    return stage.window
 
 
 class _Windows:
     """Rows of keys, brought together by window; then one element per entry. All times are in epoch ms."""
 
-    def __init__(self, window: Window, size_ms: int, keys: Keys) -> None:
-        start = np.where(
-            keys.is_state,
-            ints(keys.column("window_start")),
-            keys.timestamp // size_ms * size_ms,
-        )
-        close = start + window.open_ms
+    def __init__(self, window: Window, keys: Keys) -> None:
+        start, end = window.bounds(keys.timestamp)
+        start = np.where(keys.is_state, ints(keys.column("window_start")), start)
+        end = np.where(keys.is_state, ints(keys.column("window_end")), end)
+        close = end + window.grace_ms
         is_late = ~keys.is_state & (close <= np.where(keys.is_state, 0, keys.now))
         self.late = int(is_late.sum())
         """The number of records that come too late."""
@@ -191,8 +188,7 @@ class _Windows:
         times = keys.times
         self._row_step, self._times = keys.by_row(times.reached(keys.by_place(close))), times
         self._keys = keys
-        self._size: int = size_ms
-        self._row_start, self._row_close = start, close
+        self._row_start, self._row_end, self._row_close = start, end, close
 
     @cached_property
     def entries(self) -> Keys:
@@ -217,8 +213,7 @@ class _Windows:
 
     @cached_property
     def end(self) -> Ints:
-        end: Ints = self.start + self._size
-        return end
+        return self._row_end[self.first]
 
     @cached_property
     def close(self) -> Ints:

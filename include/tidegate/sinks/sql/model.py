@@ -12,6 +12,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import mistake
+from tidegate.model.stage import WINDOW_COLUMNS
 from tidegate.sinks.model import SinkModel, stage_of
 
 SQL_COLUMNS = {
@@ -60,6 +61,9 @@ def _check_sql_columns(mode: str, info: Info) -> str:
     taken = SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
     stage = stage_of(info)
     columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
+    if stage.windowed is False:
+        # the window of the stage before, in the key
+        taken = {name: meaning for name, meaning in taken.items() if name not in WINDOW_COLUMNS}
     for name in sorted(columns):
         if (meaning := taken.get(name.lower())) is not None:
             what = f"the column `{name}` is emitted, but the SQL table has a column of that name: {meaning}"

@@ -1,0 +1,25 @@
+"""The windows of a record, and when they are over: one file per kind. All times are in ms."""
+
+from __future__ import annotations
+
+from tidegate.kernel.windows.durations import UNITS, parse_duration, write_duration
+from tidegate.kernel.windows.hopping import Hopping
+from tidegate.kernel.windows.session import Session
+from tidegate.kernel.windows.tumbling import Tumbling
+from tidegate.kernel.windows.window import MAX_WINDOWS, Span, Window
+
+WINDOWS: tuple[type[Window], ...] = (Tumbling, Hopping, Session)
+"""The kinds of windows. The first option of each names the kind in a file."""
+
+__all__ = (
+    "MAX_WINDOWS",
+    "UNITS",
+    "WINDOWS",
+    "Hopping",
+    "Session",
+    "Span",
+    "Tumbling",
+    "Window",
+    "parse_duration",
+    "write_duration",
+)
