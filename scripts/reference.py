@@ -148,6 +148,7 @@ def _references(part: Schema) -> list[str]:
     if "$ref" in part:
         return [part["$ref"].removeprefix(_DEFINITION)]
     inside = [*part.get("anyOf", ()), *part.get("oneOf", ()), part.get("items")]
+    inside.append(part.get("additionalProperties"))
     return [name for choice in inside if isinstance(choice, dict) for name in _references(choice)]
 
 

@@ -23,7 +23,7 @@ HEADERS = [("trace", b"1"), ("trace", b"\xff"), ("empty", None), ("trace", b"1")
 def quarantined(seq: int, offset: int, **more: Any) -> dict[str, Any]:
     """A row of a quarantine."""
     row = {"topic": "events", "partition": 0, "timestamp": offset * 1000, "key": b"k", "value": b"{oops"}
-    columns = {"part": None, "recorded": None, "headers": None, "reason": REASONS[0]}
+    columns = {"part": None, "recorded": None, "timestamp_type": None, "headers": None, "reason": REASONS[0]}
     return {**row, **columns, "seq": seq, "offset": offset, **more}
 
 

@@ -34,6 +34,12 @@ CASES: dict[str, list[str]] = {
         *("how long repetitions are remembered", "a sequence", "how long deletions are remembered"),
     ],
     "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],
+    "`source.metadata`, `source.headers`; not a column that identifies records": [
+        "a column of metadata or a header more"
+    ],
+    "`source.metadata`, `source.headers`: another content of a column that identifies records": [
+        "the content of a key column"
+    ],
     "`source.aliases`; a column renamed with it": [
         *("older names of a column of records", "a source column's name")
     ],

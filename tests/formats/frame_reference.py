@@ -49,6 +49,7 @@ def rows(
                 "reason": reason,
                 "part": part if layout.explode and reason != "malformed" else None,
                 "recorded": records.timestamps[at],
+                "timestamp_type": 1,
             }
             yield {
                 "__topic": records.topic,

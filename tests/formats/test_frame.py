@@ -98,6 +98,7 @@ def test_malformed_record_is_quarantined_with_reason_and_path() -> None:
         "reason": row["__reason"],
         "part": None,
         "recorded": 1000,
+        "timestamp_type": 1,
     }
     assert row["s"] is None
 

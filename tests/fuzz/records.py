@@ -53,7 +53,7 @@ class RecordDrawing:
             partition = self.dice.randrange(partitions) if rising else len(key or "") % partitions
             late = 0 if rising else self.dice.choice((0, 0, 0, 0, 2_000, 120_000))
             place = self.source.topics[0], partition, offsets[partition]
-            records.append(CaseRecord(key, self.payload(), at - late, *place))
+            records.append(CaseRecord(key, self.payload(), at - late, *place, self._headers()))
             offsets[partition] += self.dice.choice((1, 1, 1, 3))
             if self.dice.random() < ticks:
                 at += self.dice.choice(_STEPS_MS)
@@ -68,6 +68,15 @@ class RecordDrawing:
         if source.timestamp == "record" and not self.is_timed_between and self.dice.random() < 0.5:
             return self.dice.randint(2, 3), True
         return (self.dice.randint(1, 3), False) if source.key is None else (1, False)
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        """Draw the headers that the source reads, some of them missing, twice or unusable."""
+        declared = [*self.source.headers.values(), *self.source.headers.values()]
+        return tuple(
+            (header.name, json.dumps(self._value(parse_type(header.type))).strip('"'))
+            for header in declared
+            if self.dice.random() < 0.6
+        )
 
     def payload(self) -> bytes | None:
         draw = self.dice.random()

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
+from tidegate.expressions.arrow import type_of
+from tidegate.formats.metadata import METADATA
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
 from tidegate.model.columns import parse_columns
 from tidegate.yaml.grammar import EXAMPLES
@@ -59,6 +61,15 @@ class Texts:
         elif path == "source.columns" and isinstance(drawn, str):
             columns, _ = parse_columns(drawn)
             self.columns = {column.name: column.type for column in columns}
+        elif path == "source.metadata":
+            fields = drawn.items() if isinstance(drawn, dict) else zip(drawn, drawn, strict=True)
+            self.columns |= {column: type_of(METADATA[field].type).text for column, field in fields}
+        elif path == "source.headers":
+            types = {
+                column: header if isinstance(header, str) else header["type"]
+                for column, header in drawn.items()
+            }
+            self.columns |= types
         elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
             self.emitted = dict.fromkeys(drawn, "any")
         elif path == "stages.*.reduce" and drawn == "collect":
@@ -74,6 +85,8 @@ class Texts:
             return MESSAGE
         if path in ("source.columns", "source.key_columns"):
             return self._ddl()
+        if path in ("source.headers.*", "source.headers.*.type"):
+            return self.dice.choice(SCALARS)
         if path == "stages.*.name":
             return f"stage_{self.stages}"
         if path == "stages.*.select.*":

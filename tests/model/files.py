@@ -122,7 +122,14 @@ def everything() -> dict[str, Any]:
         },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
         {"reduce": "collect", "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s"}},
-        source={"explode": "tags", "filter": "price > 1", "deduplicate": deduplicate, "timestamp": "at"},
+        source={
+            "explode": "tags",
+            "filter": "price > 1",
+            "deduplicate": deduplicate,
+            "timestamp": "at",
+            "metadata": ["topic", "offset"],
+            "headers": {"trace": {"name": "x-trace", "type": "string"}},
+        },
         lookup=[{"table": "stores/current", "on": ["key", "name"], "columns": ["region"]}],
         sinks=[{"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"}],
     )

@@ -84,6 +84,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "which rows go into quarantine": (refusing("price"), refusing("name")),
     "the source's connection": (made(CHANGE), made(CHANGE, **source(connection="shop"))),
     "the source's filter": (made(CHANGE), made(CHANGE, **source(filter="price > 1"))),
+    "a column of metadata or a header more": (
+        made(CHANGE),
+        made(CHANGE, **source(metadata=["offset"], headers={"traceId": "string"})),
+    ),
     "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
     "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),
     "a column less that is not used": (
@@ -232,6 +236,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(CHANGE),
         made(CHANGE, **source(columns=COLUMNS.replace("id bigint", "id string"))),
         ["source.columns.id"],
+    ),
+    "the content of a key column": (
+        made({"select": {"ok": "ok"}}, **source(key=["a"], headers={"a": "string"})),
+        made({"select": {"ok": "ok"}}, **source(key=["a"], metadata={"a": "topic"})),
+        ["source.columns.a"],
     ),
     "the timestamp": (made(CHANGE), made(CHANGE, **source(timestamp="at")), ["source.timestamp"]),
     "explode": (made(CHANGE), made(CHANGE, **source(explode="tags")), ["source.explode"]),

@@ -25,7 +25,8 @@ MAPPINGS = (
     *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
     "stages.*.emit.equal.within",
 )
-MAPPINGS += ("source.aliases", "stages.*.aliases")
+MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata")
+MAPPINGS_OF_MODELS = ("source.headers",)
 
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:
@@ -34,12 +35,12 @@ def _fields(model: type[BaseModel], around: str) -> set[str]:
     for name, field in model.model_fields.items():
         path = f"{around}.{field.alias or name}".lstrip(".")
         paths.add(path)
-        if path in MAPPINGS:
+        if path in (*MAPPINGS, *MAPPINGS_OF_MODELS):
             paths.add(f"{path}.*")
         if path in ("source.columns", "source.key_columns", "source.sequence.source"):
             continue  # written as one text
-        inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL) else []
-        inner += [path] if path not in LISTS else []
+        inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL, *MAPPINGS_OF_MODELS) else []
+        inner += [path] if path not in (*LISTS, *MAPPINGS_OF_MODELS) else []
         for nested in _models(field.annotation):
             paths |= {part for around_part in inner for part in _fields(nested, around_part)}
     return paths

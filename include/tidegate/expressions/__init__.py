@@ -8,7 +8,7 @@ makes the tree; `rows` describes the tree's form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,6 +89,11 @@ class Expression:
     tree: Tree
     type: str
 
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns that it names."""
+        return frozenset(_columns(self.tree))
+
     def of_rows(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
         """Return the values for all rows. Raises RowUnfit if a row has none.
 
@@ -123,3 +128,14 @@ class Expression:
                 what = f"`{self.text}` has no result: {unfit.what}"
                 raise RowUnfit(number, what, unfit.fix) from None
         return pa.array(values, type_)
+
+
+def _columns(tree: Tree) -> Iterator[str]:
+    operation, *operands = tree
+    if operation == "column":
+        yield operands[0]
+    elif operation != "literal":
+        for operand in operands:
+            # also of the pairs of `case`, whose first part is a tree and no operation
+            if isinstance(operand, tuple):
+                yield from _columns(operand if isinstance(operand[0], str) else ("case", *operand))

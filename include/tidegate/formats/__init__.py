@@ -7,11 +7,11 @@ from tidegate.formats.debezium import DebeziumDecoder
 from tidegate.formats.decoded import Decoded, Decoder, Reason
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
+from tidegate.formats.metadata import Header
 from tidegate.formats.records import (
     EMISSION,
     INPUT,
     SOURCE_HEADER,
-    Header,
     RecordLayout,
     Records,
     SequenceParts,

@@ -62,6 +62,10 @@ class Reason(Explained):
         "malformed_key",
         "The record's key does not match `key_format` or `key_columns`; the detail follows the colon.",
     )
+    MALFORMED_HEADER = (
+        "malformed_header",
+        "A header does not have the type that `headers` declares; the header follows the colon.",
+    )
     TOMBSTONE_WITHOUT_KEY = (
         "tombstone_without_key",
         "The key of a null value, or the `before` of Debezium's deletion, does not have the key's columns.",

@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 
 from tidegate.errors import RecordFailed
 from tidegate.expressions import RowUnfit
-from tidegate.formats.decoded import Decoded, Decoder, Reason, WatchedDecoder
-from tidegate.formats.json import JsonDecoder
+from tidegate.formats.decoded import Decoded, Reason, WatchedDecoder
+from tidegate.formats.metadata import CREATE_TIME, Header
+from tidegate.formats.own_keys import NullValueKeys, OwnKeyColumns
 from tidegate.formats.records import (
     EMPTY,
     INPUT,
     PART,
     REMOVED,
     SOURCE_HEADER,
-    Header,
     RecordLayout,
     Records,
     SequenceParts,
@@ -88,11 +88,13 @@ class FrameDecoder:
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
         self._values = WatchedDecoder(formats()[layout.format].decoder(layout))
+        self._own_key_columns = None if layout.key_format == "text" else OwnKeyColumns(layout)
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
-        self._key_parts = _watched(_key_decoder(layout))
-        self._own_key_columns = _watched(_own_key_decoder(layout))
+        from_own_keys = self._own_key_columns is None and layout.key
+        self._null_value_keys = NullValueKeys(layout) if from_own_keys else None
         removed = [] if layout.filter is None else [pa.field(REMOVED, pa.bool_())]
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
+        self._metadata_names = layout.metadata.schema.names
         self.schema = pa.schema([*_INTERNAL, *removed, *sequence, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
@@ -123,10 +125,12 @@ class FrameDecoder:
         null_value = pc.and_not(tombstone, deletion)
         own_key, not_text = self._own_keys(records.keys, null_value)
         key_columns, bad_key = self._columns_of_keys(records.keys)
+        metadata, bad_metadata = self._layout.metadata.read(records)
         chain, unrooted = self._chains(records.headers)
         internal = {
             "__record": pa.array(np.arange(count)),
             "__offset": pa.array(records.offsets, pa.int64()),
+            "__turn": pa.array(records.offsets if records.turns is None else records.turns, pa.int64()),
             "__recorded": pa.array(records.timestamps, pa.int64()),
             "__tombstone": tombstone,
             "__null_value": null_value,
@@ -136,20 +140,20 @@ class FrameDecoder:
             "__bad_key": bad_key,
             "__chain": chain,
             "__unrooted": unrooted,
+            "__bad_metadata": _at(bad_metadata, count),
         }
         columns = dict(zip(self._layout.columns.names, decoded.columns.flatten(), strict=True))
+        columns |= key_columns | metadata
         if self._layout.sequence is not None:
-            internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns | key_columns)
-        return pa.RecordBatch.from_pydict(internal | columns | key_columns)
+            internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns)
+        return pa.RecordBatch.from_pydict(internal | columns)
 
     def _columns_of_keys(self, keys: Sequence[bytes | None]) -> tuple[dict[str, pa.Array], pa.StringArray]:
         """Return the columns of the records' own keys, and why each key cannot be used."""
         if self._own_key_columns is None:
             return {}, pa.nulls(len(keys), pa.string())
-        decoded = self._own_key_columns.decode(keys)
-        reasons = {row: _of_key(reason) for row, reason in decoded.reasons.items()}
-        columns = zip(self._layout.key_columns.names, decoded.columns.flatten(), strict=True)
-        return dict(columns), _at(reasons, len(keys))
+        columns, reasons = self._own_key_columns.decode(keys)
+        return columns, _at(reasons, len(keys))
 
     def _own_keys(
         self, keys: Sequence[bytes | None], null_value: pa.BooleanArray
@@ -159,7 +163,8 @@ class FrameDecoder:
         If columns make the key, only the own key of a null value counts, since a null value has no columns.
         """
         if self._layout.key:
-            if self._own_key_columns is not None or not null_value.true_count:
+            needed = self._null_value_keys is not None and self._null_value_keys.needs_own_keys
+            if not needed or not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
             keys = [key if counts else None for key, counts in zip(keys, null_value.to_pylist(), strict=True)]
         if self._layout.schemas.writers is not None:
@@ -207,7 +212,6 @@ class FrameDecoder:
         columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {
             "__topic": topic,
             "__partition": partition,
-            "__turn": offset,
             "__chain": chain,
             "__key": key,
             "__hash": _hashes(key, topic, partition, offset),
@@ -221,19 +225,23 @@ class FrameDecoder:
         if filled.false_count:
             usable_rows = pc.if_else(filled, pa.array(np.arange(len(usable))), None)
             # null where a row is unusable: a value that was partly read must not be used by mistake
-            columns |= {name: columns[name].take(usable_rows) for name in self._layout.row_columns.names}
+            of_value = [name for name in self._layout.row_columns.names if name not in self._metadata_names]
+            columns |= {name: columns[name].take(usable_rows) for name in of_value}
+            # a tombstone has metadata all the same
+            columns |= {name: pc.if_else(usable, columns[name], None) for name in self._metadata_names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _removed(self, rows: pa.RecordBatch, records: Records) -> pa.BooleanArray:
-        """Return which rows the source's filter removes: those for which it is not true. Deletions and
-        unreadable records stay.
+        """Return which rows the source's filter removes: those for which it is not true. Unreadable records
+        stay, and so do deletions, unless the filter names nothing but metadata, which they have.
         """
         condition = self._layout.filter
         if condition is None:
             return pa.repeat(False, rows.num_rows)
-        stays = pc.or_(
-            rows.column("__tombstone"), pc.or_(rows.column("__malformed").is_valid(), rows.column(EMPTY))
-        )
+        unreadable = pc.or_(rows.column("__malformed").is_valid(), rows.column("__bad_metadata").is_valid())
+        stays = pc.or_(unreadable, rows.column(EMPTY))
+        if not condition.columns or not condition.columns <= set(self._metadata_names):
+            stays = pc.or_(stays, rows.column("__tombstone"))
         try:
             return condition.rejected(rows.select(self._layout.row_columns.names), pc.invert(stays))
         except RowUnfit as unfit:
@@ -249,17 +257,14 @@ class FrameDecoder:
         if not names:
             return own
         key = canonical_keys(names, [rows.column(name) for name in names])
-        if self._own_key_columns is not None or not null_value.true_count:
+        if self._null_value_keys is None or not null_value.true_count:
             return key
-        own = own.filter(null_value)
-        if self._key_parts is not None:
-            parts = self._key_parts.decode(own.cast(pa.binary()).to_pylist()).columns
-            own = canonical_keys(names, parts.flatten())
+        own = self._null_value_keys.of_rows(own.filter(null_value), rows.filter(null_value))
         return pc.replace_with_mask(key, null_value, own)
 
     def _timestamp(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return epoch ms, of the record or of the declared column; of the record for a tombstone, which
-        has no columns.
+        """Return epoch ms, of the record or of the declared column; of the record for a tombstone, unless the
+        column is one that a tombstone has.
         """
         recorded = rows.column("__recorded")
         if self._layout.timestamp is None:
@@ -267,6 +272,8 @@ class FrameDecoder:
         declared = rows.column(self._layout.timestamp)
         if pa.types.is_timestamp(declared.type):
             declared = _milliseconds(declared)
+        if self._layout.timestamp in self._metadata_names:
+            return declared
         return pc.if_else(rows.column("__tombstone"), recorded, declared)
 
     def _reason(
@@ -289,6 +296,7 @@ class FrameDecoder:
             (rows.column("__unrooted"), Reason.MALFORMED_SOURCE_CHAIN),
             (rows.column("__key_not_text"), Reason.KEY_NOT_TEXT),
             (rows.column("__bad_key").is_valid(), rows.column("__bad_key")),
+            (rows.column("__bad_metadata").is_valid(), rows.column("__bad_metadata")),
             (pc.and_(keyless, pc.and_(rows.column("__tombstone"), of_columns)), Reason.TOMBSTONE_WITHOUT_KEY),
             (keyless, Reason.NULL_KEY_COLUMN if of_columns else Reason.NULL_KEY),
             (pc.and_(timestamp.is_null(), filled), Reason.NO_TIMESTAMP),
@@ -325,7 +333,9 @@ class FrameDecoder:
         headers = pa.array([pack_headers(records.headers[place]) for place in places], pa.binary())
         parts = self._parts(rows, records).filter(selected)
         recorded = rows.column("__recorded").filter(selected)
-        columns = [*fields, headers, reason.filter(selected), parts, recorded]
+        types = records.timestamp_types or [CREATE_TIME] * len(records.offsets)
+        timestamp_types = pa.array([types[place] for place in places], pa.int8())
+        columns = [*fields, headers, reason.filter(selected), parts, recorded, timestamp_types]
         inputs = pa.StructArray.from_arrays(columns, fields=list(INPUT))
         return inputs.take(places_among(mask(selected)))
 
@@ -338,42 +348,11 @@ class FrameDecoder:
         return pc.if_else(rows.column("__malformed").is_null(), rows.column(PART), None)
 
 
-def _watched(decoder: Decoder | None) -> Decoder | None:
-    return None if decoder is None else WatchedDecoder(decoder)
-
-
 def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.Array]) -> pa.StringArray:
     """Return the sequence of each row as one text."""
     if decoded.sequence is not None:
         return sequence_texts(decoded.sequence.flatten())
     return sequence_texts([columns[name] for name in parts.columns])
-
-
-def _key_decoder(layout: RecordLayout) -> Decoder | None:
-    """Return what decodes a null value's key to the key's columns; None if the key is the text of one
-    column.
-    """
-    if layout.key_columns.names:
-        return None
-    schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
-    null_key_decoder = formats()[layout.format].null_key_decoder
-    if null_key_decoder is not None:
-        return null_key_decoder(schema, layout.aliases)
-    return JsonDecoder(schema, layout.aliases) if len(schema) > 1 else None
-
-
-def _own_key_decoder(layout: RecordLayout) -> Decoder | None:
-    """Return what decodes the columns of the records' own keys; None if the keys have no columns."""
-    if layout.key_format == "text":
-        return None
-    decoder = formats()[layout.key_format].key_decoder
-    assert decoder is not None, "the pipeline file was checked"
-    return decoder(layout.key_columns, layout.key_schemas)
-
-
-def _of_key(reason: str) -> str:
-    """Return the reason of a value as the reason of a key."""
-    return f"{Reason.MALFORMED_KEY}: {reason.removeprefix(f'{Reason.MALFORMED}: ')}"
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:

@@ -14,11 +14,11 @@ import pyarrow.types as pt
 
 from tidegate.expressions import Expression
 from tidegate.formats.csv import RFC_4180, Csv
+from tidegate.formats.metadata import HEADERS, Header, RecordMetadata
 from tidegate.formats.schemas import SourceSchemas
 from tidegate.kernel.rows import places_among
 from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
-Header = tuple[str, bytes | None]
 SOURCE_HEADER = "tidegate-source"
 """The header that has a record's source chain: `topic/partition/offset` joined by `;`, oldest first."""
 INPUT = pa.struct(
@@ -30,18 +30,18 @@ INPUT = pa.struct(
         pa.field("reason", pa.string()),
         pa.field("part", pa.int32()),
         pa.field("recorded", pa.int64()),
+        pa.field("timestamp_type", pa.int8()),
     ]
 )
 """A whole record, and why it cannot be used.
 
 `headers` is packed by `pack_headers`, and null if there are none. `part` is the index of the one element of
 the exploded list that cannot be used; null if the whole record cannot be used; EMISSION if it is not a
-record, but an emission. `recorded` is the record's own timestamp in Kafka, in epoch ms; null for an emission.
+record, but an emission. `recorded` is the record's own timestamp in Kafka, in epoch ms, `timestamp_type` its
+place in TIMESTAMP_TYPES; both are null for an emission.
 """
 EMISSION = -1
 """The `part` of an emission."""
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Headers as quarantine stores them."""
 _PACKER = msgspec.msgpack.Encoder()
 _UNPACKER = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
 PART, EMPTY, REMOVED = "__part", "__empty", "__removed"
@@ -65,6 +65,8 @@ class Records:
             all.
         replayed_from: The topic that comes first in the source chains of replayed records; None for other
             records.
+        timestamp_types: Places in TIMESTAMP_TYPES; None: the producer has set all timestamps.
+        turns: The order of the records; None: that of their offsets.
     """
 
     topic: str
@@ -76,6 +78,8 @@ class Records:
     headers: Sequence[Sequence[Header] | None]
     parts: Sequence[int | None] | None = None
     replayed_from: str | None = None
+    timestamp_types: Sequence[int | None] | None = None
+    turns: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class RecordLayout:
         key_columns: The columns that are read from the record's own key.
         key_schemas: The schemas of the record's own key.
         filter: The condition that removes records for which it is not true; None: no record is removed.
+        metadata: The columns that are read beside the value.
     """
 
     format: str
@@ -127,9 +132,10 @@ class RecordLayout:
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     filter: Expression | None = None
+    metadata: RecordMetadata = field(default_factory=RecordMetadata)
     row_columns: pa.Schema = field(init=False)
-    """The columns of a row: `columns`, with the element in place of an exploded list, and those of the
-    record's own key.
+    """The columns of a row: `columns`, with the element in place of an exploded list, and those that are read
+    beside the value: from the record's own key, and `metadata`.
     """
 
     def __post_init__(self) -> None:
@@ -138,7 +144,9 @@ class RecordLayout:
             column.with_type(column.type.value_type) if column.name == self.explode else column
             for column in self.columns
         ]
-        object.__setattr__(self, "row_columns", pa.schema([*columns, *self.key_columns]))
+        object.__setattr__(
+            self, "row_columns", pa.schema([*columns, *self.key_columns, *self.metadata.schema])
+        )
 
 
 def pack_headers(headers: Sequence[Header] | None) -> bytes | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -19,8 +17,9 @@ from pydantic import (
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Expression
-from tidegate.expressions.arrow import type_of
+from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.formats.csv import Csv
+from tidegate.formats.metadata import RecordMetadata
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.model import names
@@ -44,7 +43,8 @@ from tidegate.model.keys import (
     note_key_columns,
     read_key_columns,
 )
-from tidegate.model.mistakes import as_mistake, listed, mistake, shown
+from tidegate.model.metadata import Headers, Metadata
+from tidegate.model.mistakes import as_mistake, listed, mistake
 from tidegate.model.options import read_as
 from tidegate.model.schemas import (
     Registry,
@@ -55,12 +55,8 @@ from tidegate.model.schemas import (
     schema_columns,
 )
 from tidegate.model.scope import Model, Topic, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.start import Start
 
-# The forms that datetime.fromisoformat reads in the same way in every supported Python.
-_INSTANT = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
 if TYPE_CHECKING:
     SourceFormat: TypeAlias = str
@@ -69,7 +65,6 @@ else:  # a Literal of the registry's names, so that mistakes and the JSON Schema
     SourceFormat = Literal[names_of_formats()]
     SourceKeyFormat = Literal[_KEY_FORMATS]
 _IN_SPARK = "Write it into the first stage's `filter`, where Spark tests it."
-_START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
 def _read_columns(written: Any, info: Info) -> Any:
@@ -143,33 +138,6 @@ def _is_array(name: str | None, info: Info) -> str | None:
     return name
 
 
-def _read_start(written: Any) -> Any:
-    """Read `earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
-    if isinstance(written, str) and written not in ("earliest", "latest"):
-        return _milliseconds(written)
-    if isinstance(written, str) or (type(written) is int and 0 <= written < 2**47):
-        return written
-    raise mistake(f"{shown(written)} is not a place to start", _START)
-
-
-def _milliseconds(text: str) -> int:
-    """Return the milliseconds since 1970 of an ISO 8601 time with a zone. Raises a mistake otherwise."""
-    match = _INSTANT.fullmatch(text)
-    # Without a zone the start would depend on the machine.
-    if match and not match["zone"]:
-        raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
-    try:
-        instant = datetime.fromisoformat(
-            match["time"] + match["zone"].replace("Z", "+00:00") if match else ""
-        )
-    except ValueError:
-        raise mistake(f"{text!r} is not a place to start", _START) from None
-    if instant < _EPOCH:
-        raise mistake(f"{text!r} is before 1970", _START)
-    # Integer arithmetic: `timestamp() * 1000` is a double, and can be off by one.
-    return (instant - _EPOCH) // timedelta(milliseconds=1)
-
-
 def _check_timestamp(name: str, info: Info) -> str:
     """Return `record`, or a column whose type can be a time. Raises a mistake otherwise."""
     types = scope_of(info).columns
@@ -223,19 +191,6 @@ Columns = Annotated[
     BeforeValidator(_read_columns),
     AfterValidator(_note_columns),
     WithJsonSchema({"type": ["string", "null"]}),
-]
-Start = Annotated[
-    Literal["earliest", "latest"] | int,
-    BeforeValidator(_read_start),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["earliest", "latest"]},
-                {"type": "integer"},
-                {"pattern": r"^\d{4}-\d\d-\d\d[T ]"},
-            ]
-        }
-    ),
 ]
 
 
@@ -320,6 +275,14 @@ class Source(Model):
         default=None,
         description="The schema registry of keys in Avro or Protobuf. Null: the registry of the values.",
     )
+    metadata: Metadata = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="What Kafka stores beside the value, as columns: a list, or column: field.",
+    )
+    headers: Headers = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="Headers as columns: column: type, or column: {name: header, type: type}.",
+    )
     filter: Annotated[str, AfterValidator(_check_filter)] | None = Field(
         default=None,
         description="A condition on the columns: other records are counted, and are not processed further.",
@@ -384,8 +347,19 @@ class Source(Model):
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
-        """The columns of values, then those of records' own keys."""
-        return (*self.columns, *self.key_columns)
+        """The columns of values, then those that are read beside them: of records' own keys, and metadata."""
+        metadata = self.record_metadata.schema
+        beside = (Column(name=field.name, type=type_of(field.type).text) for field in metadata)
+        return (*self.columns, *self.key_columns, *beside)
+
+    @property
+    def record_metadata(self) -> RecordMetadata:
+        """The metadata and the headers that are columns."""
+        headers = {
+            column: (header.name, arrow_type(parse_type(header.type)))
+            for column, header in self.headers.items()
+        }
+        return RecordMetadata(self.metadata, headers)
 
     @property
     def key_schemas(self) -> SourceSchemas:

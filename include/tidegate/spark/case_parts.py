@@ -93,11 +93,7 @@ class CaseInput:
         for (believed_until_ms, topic, partition), numbers in self._numbers_by_origin().items():
             decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
             pieces += decoder.decode(self._numbered(topic, partition, numbers))
-        rows = pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
-        # The decoder got record numbers in place of offsets; here the offsets of the case come back.
-        offsets = pa.array([record.offset for record in self.records], pa.int64())
-        place = rows.schema.get_field_index("__offset")
-        return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))
+        return pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
 
     def _numbers_by_origin(self) -> dict[tuple[int, str, int], list[int]]:
         """Return the records of each topic-partition between two ticks; keys begin with the end of believed
@@ -118,16 +114,17 @@ class CaseInput:
         yield from [None] * (len(self.records) - start)
 
     def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
-        """Return records with their numbers in place of their offsets."""
+        """Return records whose turns are their numbers."""
         records = [self.records[number] for number in numbers]
         return Records(
             topic,
             partition,
-            numbers,
+            [record.offset for record in records],
             [record.timestamp for record in records],
             [None if record.key is None else record.key.encode() for record in records],
             [record.payload for record in records],
             [[(name, text.encode()) for name, text in record.headers] for record in records],
+            turns=numbers,
         )
 
 

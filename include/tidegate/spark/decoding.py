@@ -216,10 +216,10 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
     null = pa.repeat(False, rows.num_rows)
     for name in columns:
         null = pc.or_(null, rows.column(name).is_null())
-    if REMOVED in rows.schema.names:
-        null = pc.and_not(null, rows.column(REMOVED))
     own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
-    return pc.sum(pc.and_(own, pc.invert(rows.column("__empty")))).as_py() or 0
+    if REMOVED in rows.schema.names:
+        own = pc.and_not(own, rows.column(REMOVED))
+    return pc.sum(pc.and_not(own, rows.column("__empty"))).as_py() or 0
 
 
 def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:

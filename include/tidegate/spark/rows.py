@@ -182,6 +182,7 @@ def _input(frame: DataFrame, logic: kernel.Stage) -> Column:
         F.lit(None).cast("string"),
         F.lit(formats.EMISSION),
         F.lit(None).cast("long"),
+        F.lit(None).cast("byte"),
     )
     return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
 
@@ -278,6 +279,7 @@ def _unkeyed(key: Column) -> list[Column]:
         F.lit(NO_KEY),
         F.lit(EMISSION),
         F.lit(None).cast("long"),
+        F.lit(None).cast("byte"),
     )
     return [
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _LEAST_SLICE = 200_000
 """The smallest slice in offsets: each slice costs a connection."""
-_REPLAYED_COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")
+_REPLAYED_COLUMNS = (
+    *("offset", "timestamp", "recorded", "timestamp_type", "key", "value", "headers", "part"),
+)
 _NO_TIMESTAMP = -1
 """Kafka's timestamp of a record without one."""
 ReadPart = Callable[[], Iterator[pa.RecordBatch]]
@@ -98,14 +100,16 @@ class KafkaSlice:
             # `map` with the class's own methods makes no bound method for each part of each record
             offsets: list[Any] = list(map(Message.offset, block))
             headers: list[Any] = list(map(Message.headers, block))
+            timestamps: list[tuple[int, int]] = list(map(Message.timestamp, block))
             yield Records(
                 self.range.topic,
                 self.range.partition,
                 offsets,
-                [timestamp for _, timestamp in map(Message.timestamp, block)],
+                [timestamp for _, timestamp in timestamps],
                 list(map(Message.key, block)),
                 list(map(Message.value, block)),
                 headers,
+                timestamp_types=[type_ for type_, _ in timestamps],
             )
 
 
@@ -205,6 +209,7 @@ class ReplaySlice:
             [_replayed_headers(headers) for headers in rows["headers"].to_pylist()],
             rows["part"].to_pylist(),
             replayed_topic(self.topic, self.seq),
+            rows["timestamp_type"].to_pylist(),
         )
 
 

@@ -161,8 +161,9 @@ def is_removed(frame: DataFrame) -> Column:
 
 def _bypasses(frame: DataFrame, columns: Sequence[str]) -> Column:
     """Return whether nothing can repeat a record: it is a deletion, or has a null in `columns`."""
-    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns)) & ~is_removed(frame)
-    return F.col(REPORT).isNull() & (F.col("__tombstone") | (F.col("__reason").isNull() & null))
+    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
+    own = F.col("__tombstone") | (F.col("__reason").isNull() & null)
+    return F.col(REPORT).isNull() & own & ~is_removed(frame)
 
 
 def packed(frame: DataFrame, pass_: KernelPass, pipeline: Pipeline) -> DataFrame:
@@ -213,6 +214,7 @@ def record_layout(source: Source) -> RecordLayout:
         arrow_schema(source.key_columns),
         source.key_schemas,
         source.condition,
+        source.record_metadata,
     )
 
 

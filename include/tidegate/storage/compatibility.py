@@ -154,6 +154,16 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
         if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
             yield _change(f"source.columns.{name}", old.text, new.text, why)
+        yield from _if_changed(
+            f"source.columns.{name}", _origin(before, name), _origin(after, name), "it has another content"
+        )
+
+
+def _origin(source: Source, column: str) -> str:
+    """Return where a column is read."""
+    if column in source.metadata:
+        return f"metadata {source.metadata[column]}"
+    return f"header {source.headers[column].name}" if column in source.headers else "value or key"
 
 
 def _identities(source: Source) -> tuple[str, ...]:

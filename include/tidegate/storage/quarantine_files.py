@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.formats.records import HEADERS
+from tidegate.formats.metadata import HEADERS
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.evolution import conformed
 from tidegate.storage.manifest import DataFile
@@ -29,10 +29,11 @@ QUARANTINE = pa.schema(
         ("seq", pa.int64()),
         ("part", pa.int32()),
         ("recorded", pa.int64()),
+        ("timestamp_type", pa.int8()),
     ]
 )
-"""A record that could not be used, whole; `timestamp` is epoch ms, null if the record has none. `part` and
-`recorded` are as in `formats.INPUT`; older files do not have `recorded`.
+"""A record that could not be used, whole; `timestamp` is epoch ms, null if the record has none. `part`,
+`recorded` and `timestamp_type` are as in `formats.INPUT`; older files do not have the last two.
 """
 
 POSITION = ("topic", "partition", "offset")

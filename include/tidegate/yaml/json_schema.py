@@ -55,8 +55,9 @@ def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any
         _describe(whole["$defs"][part["$ref"].removeprefix(_DEFINITION)], route, whole, grammar)
     for choice in (*part.get("anyOf", ()), *part.get("oneOf", ())):
         _describe(choice, route, whole, grammar)
-    if isinstance(part.get("items"), dict):
-        _describe(part["items"], (*route, "*"), whole, grammar)
+    for values in ("items", "additionalProperties"):
+        if isinstance(part.get(values), dict):
+            _describe(part[values], (*route, "*"), whole, grammar)
     for name, field in part.get("properties", {}).items():
         example = grammar.examples.get(".".join((*route, name)))
         if "const" in field:
