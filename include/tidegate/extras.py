@@ -11,17 +11,21 @@ _EXTRAS = {
     "authlib": "formats",
     "cachetools": "formats",
     "certifi": "formats",
+    "fastapi": "ui",
     "fastavro": "formats",
     "google": "formats",
     "great_expectations": "quality",
     "grpc_tools": "formats",
     "httpx2": "formats",
+    "jinja2": "ui",
     "jsonschema": "formats",
     "obstore": "s3",
     "pandas": "quality",
     "psycopg": "postgres",
     "py4j": "spark",
     "pyspark": "spark",
+    "starlette": "ui",
+    "uvicorn": "ui",
 }
 """Top-level module -> the extra that installs it."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from airflow.configuration import conf
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -21,6 +21,7 @@ from airflow.providers.standard.operators.python import PythonOperator, ShortCir
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from tidegate.console.links import quoted
 from tidegate.signals import terminate
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
@@ -252,12 +253,6 @@ def pages_path() -> str:
     return f"{root_path()}/tidegate/"
 
 
-def quoted(part: str) -> str:
-    """Return a part of a path with separators escaped. Example: `quoted("a/b")` is `a%2Fb`."""
-    # Run ids contain `+` and `:`, and may contain `/`.
-    return quote(part, safe="")
-
-
 class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
     """A link from the task that validates to the results of the quality suites for its batch."""
 
@@ -265,7 +260,7 @@ class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not ty
     operators = [ValidateOperator, BatchOperator]  # noqa: RUF012
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/quality/{quoted(ti_key.run_id)}"
+        page = f"{pages_path()}pipelines/{quoted(ti_key.dag_id)}/quality/{quoted(ti_key.run_id)}"
         return f"{root_path()}/plugin/tidegate{page}"
 
 
@@ -283,5 +278,5 @@ class BatchLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
     ]
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/runs/{quoted(ti_key.run_id)}"
+        page = f"{pages_path()}pipelines/{quoted(ti_key.dag_id)}/runs/{quoted(ti_key.run_id)}"
         return f"{root_path()}/plugin/tidegate{page}"

@@ -31,9 +31,10 @@ class LazyPages:
 
 @cache
 def _pages() -> Any:
-    from tidegate_airflow.ui.routes import create_app
+    from tidegate.console.routes import create_app
+    from tidegate_airflow.console import AirflowHost
 
-    return create_app()
+    return create_app(AirflowHost())
 
 
 class TidegatePlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow is not typed

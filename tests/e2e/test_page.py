@@ -164,7 +164,7 @@ def test_pages_need_airflow_login_and_show_lag(site: Site) -> None:
 
 
 def test_page_offers_doctor_which_asks_the_broker(site: Site) -> None:
-    page = site.get("/tidegate/dags/availability/check", site.token("reader"))
+    page = site.get("/tidegate/pipelines/availability/check", site.token("reader"))
     assert "The topic availability does not exist" in page.text  # which nothing was sent to
 
 
@@ -173,7 +173,7 @@ def test_each_task_leads_to_its_batch(site: Site) -> None:
     for task in ("plan", "compute", "validate", "commit", "publish"):
         path = f"/dags/availability/dagRuns/{LAST_RUN}/taskInstances/{task}/links"
         link = site.airflow.api("GET", path)["extra_links"]["Tidegate batch"]
-        assert link == f"/plugin/tidegate/tidegate/dags/availability/runs/{LAST_RUN}"
+        assert link == f"/plugin/tidegate/tidegate/pipelines/availability/runs/{LAST_RUN}"
         answer = site.get(link.removeprefix("/plugin/tidegate"), token)
         assert answer.headers["location"].endswith(f"/batches/{BATCHES}?generation=1")
 
@@ -184,7 +184,7 @@ def window(site: Site, tmp_path: Path) -> Iterator[Browser]:
     with browser(tmp_path) as opened:
         opened.resize(1360, 1000)
         opened.prefer("light")
-        opened.open(f"{site.airflow.url}/tidegate/dags/nobody")
+        opened.open(f"{site.airflow.url}/tidegate/pipelines/nobody")
         opened.set_cookie("_token", site.token("reader"))
         yield opened
 
@@ -201,10 +201,10 @@ def test_pages_are_framed_by_airflow_with_links(site: Site, window: Browser) -> 
     window.open(f"{site.airflow.url}/plugin/tidegate")
     window.enter_frame(FRAME)
     assert window.text("h1") == "Pipelines"
-    window.click("a[href$='/dags/availability']")
+    window.click("a[href$='/pipelines/availability']")
     window.until(lambda: window.text("h1") == "availability", "the pipeline's page")
     window.leave_frame()
-    path = "/plugin/tidegate/tidegate/dags/availability"
+    path = "/plugin/tidegate/tidegate/pipelines/availability"
     window.until(lambda: window.url.endswith(path), "its address")
     window.enter_frame(FRAME)
     assert window.complaints() == []
@@ -215,7 +215,7 @@ def test_pages_are_framed_by_airflow_with_links(site: Site, window: Browser) -> 
 
 
 def test_framed_page_has_its_own_address(site: Site, window: Browser) -> None:
-    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/availability/runs/{LAST_RUN}")
+    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/pipelines/availability/runs/{LAST_RUN}")
     window.enter_frame(FRAME)
     window.until(lambda: window.text("h1") == f"Batch {BATCHES}", "the batch's page")
 
@@ -223,7 +223,7 @@ def test_framed_page_has_its_own_address(site: Site, window: Browser) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_have_the_colours_of_airflow(site: Site, window: Browser, tmp_path: Path, scheme: str) -> None:
     window.prefer(scheme)
-    for name, path in {"pipelines": "", "pipeline": "/tidegate/dags/availability"}.items():
+    for name, path in {"pipelines": "", "pipeline": "/tidegate/pipelines/availability"}.items():
         window.open(f"{site.airflow.url}/plugin/tidegate{path}")
         window.enter_frame(FRAME)
         window.find("table")
@@ -246,7 +246,7 @@ def test_no_page_is_wider_than_its_window(site: Site, window: Browser, width: in
 
 
 def test_record_content_is_text_in_the_browser(site: Site, window: Browser) -> None:
-    window.open(f"{site.airflow.url}/tidegate/dags/availability")
+    window.open(f"{site.airflow.url}/tidegate/pipelines/availability")
     assert "<script>alert('x')</script>" in window.text("section:last-of-type")
     assert window.script("return document.scripts.length") == 1
 
@@ -290,13 +290,15 @@ def test_failed_batch_is_in_log_docs_and_page(
     window.until(lambda: "price=-1.0" in window.text("body"), "the log")
     picture(window, "failed-log", tmp_path)
     window.resize(1360, 1500)
-    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/{failed.dag_id}/quality/{failed.run_id}")
+    window.open(
+        f"{site.airflow.url}/plugin/tidegate/tidegate/pipelines/{failed.dag_id}/quality/{failed.run_id}"
+    )
     window.enter_frame(FRAME)
     window.until(lambda: "-1" in window.text("body"), "the page of Data Docs")
     window.leave_frame()
     picture(window, "data-docs", tmp_path)
     window.resize(1360, 1000)
-    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/{run}")
+    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/pipelines/{run}")
     window.enter_frame(FRAME)
     window.until(lambda: "QualityFailed in validate" in window.text("body"), "the batch's page")
     assert 'such as key={"storeId":"s3","id":1017}, price=-1.0' in window.text("body")

@@ -17,7 +17,7 @@ def test_validate_task_links_to_data_docs() -> None:
 
     run = SimpleNamespace(dag_id="availability", run_id="a/b")
     link = DataDocsLink().get_link(None, ti_key=run)
-    assert link == "/plugin/tidegate/tidegate/dags/availability/quality/a%2Fb"
+    assert link == "/plugin/tidegate/tidegate/pipelines/availability/quality/a%2Fb"
 
 
 @pytest.mark.parametrize(("severity", "calls"), [(Severity.WARNING, 1), (Severity.INFO, 0)])

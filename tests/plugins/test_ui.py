@@ -30,11 +30,11 @@ pytestmark = pytest.mark.airflow
 
 PAGES = (
     "/",
-    "/dags/availability",
-    "/dags/availability?generation=1&before=2",
-    "/dags/availability/batches/1",
-    "/dags/availability/runs/run-1",
-    "/dags/availability/check",
+    "/pipelines/availability",
+    "/pipelines/availability?generation=1&before=2",
+    "/pipelines/availability/batches/1",
+    "/pipelines/availability/runs/run-1",
+    "/pipelines/availability/check",
 )
 SCRIPT = b"<script>alert('x')</script>"
 
@@ -92,7 +92,7 @@ def test_anonymous_program_is_refused(airflow: Airflow, history: Seeded, path: s
 
 
 def test_a_forged_token_is_refused(airflow: Airflow, history: Seeded) -> None:
-    assert airflow.get("/dags/availability", "forged").status_code in (303, 401, 403)
+    assert airflow.get("/pipelines/availability", "forged").status_code in (303, 401, 403)
 
 
 @pytest.mark.parametrize("path", PAGES[1:])
@@ -115,17 +115,17 @@ def test_user_of_another_team_sees_other_pipelines(airflow: Airflow, history: Se
     shop, users = airflow.token(teams=["shop"]), airflow.token(teams=["users"])
     assert "quiet_users" not in airflow.get("/", shop).text
     assert "availability" in airflow.get("/", shop).text
-    assert airflow.get("/dags/quiet_users", shop).status_code == 403
+    assert airflow.get("/pipelines/quiet_users", shop).status_code == 403
     assert "quiet_users" in airflow.get("/", users).text
-    assert airflow.get("/dags/quiet_users", users).status_code == 200
+    assert airflow.get("/pipelines/quiet_users", users).status_code == 200
 
 
 def test_right_to_one_dag_covers_its_generations_only(airflow: Airflow, history: Seeded) -> None:
     history.add_sample("availability", "other", lambda text: text.replace("generation: 1", "generation: 2"))
     token = airflow.token()
-    assert airflow.get("/dags/availability?generation=1", token).status_code == 200
-    assert airflow.get("/dags/other?generation=1", token).status_code == 404
-    assert airflow.get("/dags/other/batches/1?generation=1", token).status_code == 404
+    assert airflow.get("/pipelines/availability?generation=1", token).status_code == 200
+    assert airflow.get("/pipelines/other?generation=1", token).status_code == 404
+    assert airflow.get("/pipelines/other/batches/1?generation=1", token).status_code == 404
 
 
 def test_records_take_the_right_to_read_logs(
@@ -142,14 +142,18 @@ def test_records_take_the_right_to_read_logs(
         return asked.get("access_entity") != DagAccessEntity.TASK_LOGS and allowed(self, **asked)
 
     token = airflow.token()
-    assert "secret-17" in airflow.get("/dags/availability", token).text
+    assert "secret-17" in airflow.get("/pipelines/availability", token).text
     monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", without_logs)
-    for path in ("/dags/availability", "/dags/availability/batches/3", "/dags/availability/batches/4"):
+    for path in (
+        "/pipelines/availability",
+        "/pipelines/availability/batches/3",
+        "/pipelines/availability/batches/4",
+    ):
         answer = airflow.get(path, token)
         assert answer.status_code == 200
         assert "alert(" not in answer.text
         assert "secret-17" not in answer.text
-    assert "QualityFailed" in airflow.get("/dags/availability", token).text
+    assert "QualityFailed" in airflow.get("/pipelines/availability", token).text
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -176,15 +180,15 @@ def test_pages_and_links_use_the_prefixed_id(airflow: Airflow, history: Seeded) 
     folder = Path(history.environment["TIDEGATE_PIPELINES"])
     (folder / "defaults.yaml").write_text("dag_id_prefix: shop_\n")
     token = airflow.token()
-    assert "/dags/shop_availability" in airflow.get("/", token).text
-    page = airflow.get("/dags/shop_availability", token)
+    assert "/pipelines/shop_availability" in airflow.get("/", token).text
+    page = airflow.get("/pipelines/shop_availability", token)
     assert page.status_code == 200
-    assert "/dags/shop_availability/batches/3" in page.text
-    assert airflow.get("/dags/availability", token).status_code == 404
+    assert "/pipelines/shop_availability/batches/3" in page.text
+    assert airflow.get("/pipelines/availability", token).status_code == 404
 
 
 def test_pipeline_page_has_chart_stages_batches_and_quarantine(airflow: Airflow, history: Seeded) -> None:
-    page = airflow.get("/dags/availability", airflow.token()).text
+    page = airflow.get("/pipelines/availability", airflow.token()).text
     shown = text_of(page)
     assert "state 4,321 rows, 24.9 kB" in shown
     assert page.count('<rect class="emitted"') == 3
@@ -196,7 +200,7 @@ def test_pipeline_page_has_chart_stages_batches_and_quarantine(airflow: Airflow,
 
 
 def test_batch_page_has_plan_counts_seconds_and_sinks(airflow: Airflow, history: Seeded) -> None:
-    shown = text_of(airflow.get("/dags/availability/batches/3", airflow.token()).text)
+    shown = text_of(airflow.get("/pipelines/availability/batches/3", airflow.token()).text)
     assert "stock[0] 2,000 3,000 1,000" in shown
     assert "kafka:availability 100" in shown
     assert "Quality: failed" in shown
@@ -205,7 +209,7 @@ def test_batch_page_has_plan_counts_seconds_and_sinks(airflow: Airflow, history:
 
 
 def test_what_records_hold_is_escaped_and_cut(airflow: Airflow, history: Seeded) -> None:
-    for path in ("/dags/availability", "/dags/availability/batches/3"):
+    for path in ("/pipelines/availability", "/pipelines/availability/batches/3"):
         page = airflow.get(path, airflow.token()).text
         assert "&lt;script&gt;alert(" in page
         assert SCRIPT.decode() not in page
@@ -214,7 +218,7 @@ def test_what_records_hold_is_escaped_and_cut(airflow: Airflow, history: Seeded)
 
 
 def test_browser_loads_only_what_the_page_has(airflow: Airflow, history: Seeded) -> None:
-    answer = airflow.get("/dags/availability", airflow.token())
+    answer = airflow.get("/pipelines/availability", airflow.token())
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'self'" in policy
@@ -225,9 +229,9 @@ def test_browser_loads_only_what_the_page_has(airflow: Airflow, history: Seeded)
 
 
 def test_a_run_leads_to_its_batch(airflow: Airflow, history: Seeded) -> None:
-    answer = airflow.get("/dags/availability/runs/run-2", airflow.token())
+    answer = airflow.get("/pipelines/availability/runs/run-2", airflow.token())
     assert answer.status_code == 303
-    assert answer.headers["location"] == "/tidegate/dags/availability/batches/2?generation=1"
+    assert answer.headers["location"] == "/tidegate/pipelines/availability/batches/2?generation=1"
 
 
 def test_a_run_without_a_batch_says_why(airflow: Airflow, history: Seeded) -> None:
@@ -237,9 +241,9 @@ def test_a_run_without_a_batch_says_why(airflow: Airflow, history: Seeded) -> No
     lease = history.lease(pipeline)
     lease.add_run(Run("scheduled__2026-01-01T00:00:00+00:00", None, "nothing new to read"))
     lease.release()
-    path = "/dags/availability/runs/scheduled__2026-01-01T00:00:00%2B00:00"
+    path = "/pipelines/availability/runs/scheduled__2026-01-01T00:00:00%2B00:00"
     assert "This run has no batch: nothing new to read" in text_of(airflow.get(path, airflow.token()).text)
-    unknown = airflow.get("/dags/availability/runs/nobody", airflow.token())
+    unknown = airflow.get("/pipelines/availability/runs/nobody", airflow.token())
     assert "has planned no batch" in text_of(unknown.text)
 
 
@@ -249,7 +253,7 @@ def test_failed_batch_is_shown_with_its_remedy(airflow: Airflow, history: Seeded
     token = airflow.token()
     assert "availability halted" in text_of(airflow.get("/", token).text)
     assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
-    shown = text_of(airflow.get("/dags/availability", token).text)
+    shown = text_of(airflow.get("/pipelines/availability", token).text)
     assert "QualityFailed: Too many nulls. Correct the data." in shown
     assert "failed in validate" in shown
 
@@ -263,7 +267,7 @@ def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seed
     lease.note_failure(4, "plan", TopicRecreated("The topic is another one", "Restore it."))
     lease.release()
     assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
-    shown = text_of(airflow.get("/dags/availability", token).text)
+    shown = text_of(airflow.get("/pipelines/availability", token).text)
     assert "Why it is halted" in shown
     assert "TopicRecreated: The topic is another one. Restore it." in shown
     lease = history.lease(pipeline)
@@ -271,7 +275,7 @@ def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seed
     lease.release()
     assert "availability clock ahead" in text_of(airflow.get("/?only=failing", token).text)
     assert "The clock of availability/1 is 2096-10-02" in text_of(
-        airflow.get("/dags/availability", token).text
+        airflow.get("/pipelines/availability", token).text
     )
 
 
@@ -281,17 +285,17 @@ def test_doctors_findings_take_the_right_to_read_logs(
     monkeypatch.setenv("TIDEGATE_KAFKA", "127.0.0.1:1")
     pipeline = history.add_sample("availability")
     history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))
-    page = airflow.get("/dags/availability/check", airflow.token())
+    page = airflow.get("/pipelines/availability/check", airflow.token())
     assert page.status_code == 200
     assert "pipeline availability WRONG halted: BrokerUnavailable" in text_of(page.text)
     assert "batches of availability WRONG batch 4 failed in validate" in text_of(page.text)
-    assert airflow.get("/dags/availability/check", airflow.token(role=None)).status_code == 403
+    assert airflow.get("/pipelines/availability/check", airflow.token(role=None)).status_code == 403
 
 
 def test_mistaken_file_is_shown_beside_its_batches(airflow: Airflow, history: Seeded) -> None:
     path = history.home / "pipelines" / "availability.yaml"
     path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
-    shown = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    shown = text_of(airflow.get("/pipelines/availability", airflow.token()).text)
     assert "The pipeline file has mistakes" in shown
     assert "lastest" in shown
     assert "run-3" in shown
@@ -300,8 +304,8 @@ def test_mistaken_file_is_shown_beside_its_batches(airflow: Airflow, history: Se
 def test_generation_without_a_file_has_a_page(airflow: Airflow, history: Seeded) -> None:
     history.add_sample("availability", edit=lambda text: text.replace("generation: 1", "generation: 2"))
     token = airflow.token()
-    assert "No batch was planned yet" in text_of(airflow.get("/dags/availability", token).text)
-    assert "run-3" in text_of(airflow.get("/dags/availability?generation=1", token).text)
+    assert "No batch was planned yet" in text_of(airflow.get("/pipelines/availability", token).text)
+    assert "run-3" in text_of(airflow.get("/pipelines/availability?generation=1", token).text)
 
 
 def test_empty_list_explains_what_a_pipeline_is(airflow: Airflow, seeded: Seeded) -> None:
@@ -311,7 +315,8 @@ def test_empty_list_explains_what_a_pipeline_is(airflow: Airflow, seeded: Seeded
 
 
 @pytest.mark.parametrize(
-    "path", ["/dags/nobody", "/dags/availability?generation=7", "/dags/availability/batches/99"]
+    "path",
+    ["/pipelines/nobody", "/pipelines/availability?generation=7", "/pipelines/availability/batches/99"],
 )
 def test_missing_page_says_so(airflow: Airflow, history: Seeded, path: str) -> None:
     answer = airflow.get(path, airflow.token())
@@ -325,7 +330,7 @@ def test_broker_down_removes_only_the_lag(
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
     kafka = {"bootstrap.servers": "127.0.0.1:1", **login, "sasl.password": "hunter2"}
     monkeypatch.setenv("TIDEGATE_KAFKA", json.dumps(kafka))
-    for path in ("/", "/dags/availability"):
+    for path in ("/", "/pipelines/availability"):
         answer = airflow.get(path, airflow.token())
         assert answer.status_code == 200
         assert "BrokerUnavailable" in text_of(answer.text)
@@ -381,11 +386,11 @@ def test_hundred_thousand_batches_make_an_ordinary_page(airflow: Airflow, seeded
     pipeline = seeded.add_sample("availability")
     seeded.add_history(pipeline, 100_000)
     token = airflow.token()
-    newest = airflow.get("/dags/availability", token)
+    newest = airflow.get("/pipelines/availability", token)
     assert len(newest.text) < 100_000
     assert "99,976" in newest.text
     assert "99,975" not in newest.text
-    older = airflow.get("/dags/availability?generation=1&before=50000", token)
+    older = airflow.get("/pipelines/availability?generation=1&before=50000", token)
     assert "49,999" in older.text
 
 
@@ -399,7 +404,7 @@ def test_each_task_links_to_its_batch(seeded: Seeded, monkeypatch: pytest.Monkey
     assert len(tasks) == 7
     assert {type(task) for task in tasks} == set(BatchLink.operators)
     run = SimpleNamespace(dag_id="availability", run_id="scheduled__2026-01-01T00:00:00+00:00")
-    path = "/tidegate/dags/availability/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
+    path = "/tidegate/pipelines/availability/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
     assert BatchLink().get_link(None, ti_key=run) == f"/plugin/tidegate{path}"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/flow/")
     assert BatchLink().get_link(None, ti_key=run) == f"/flow/plugin/tidegate/flow{path}"
@@ -438,16 +443,16 @@ def page(seeded: Seeded) -> str:
 
 
 def test_reader_of_logs_sees_a_page_without_actions(airflow: Airflow, page: str) -> None:
-    answer = airflow.get(f"/dags/availability/docs/{page}", airflow.token())
+    answer = airflow.get(f"/pipelines/availability/docs/{page}", airflow.token())
     assert (answer.status_code, answer.text) == (200, "<p>the page</p>")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
-    style = airflow.get("/dags/availability/docs/static/style.css", airflow.token())
+    style = airflow.get("/pipelines/availability/docs/static/style.css", airflow.token())
     assert style.headers["content-type"].startswith("text/css")
 
 
 def test_without_a_login_there_is_no_page(airflow: Airflow, page: str) -> None:
-    assert airflow.get(f"/dags/availability/docs/{page}").status_code == 303
-    assert airflow.get(f"/dags/availability/docs/{page}", airflow.token(role=None)).status_code == 403
+    assert airflow.get(f"/pipelines/availability/docs/{page}").status_code == 303
+    assert airflow.get(f"/pipelines/availability/docs/{page}", airflow.token(role=None)).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -462,20 +467,20 @@ def test_without_a_login_there_is_no_page(airflow: Airflow, page: str) -> None:
     ],
 )
 def test_no_path_leads_to_other_files(airflow: Airflow, page: str, path: str) -> None:
-    answer = airflow.get(f"/dags/availability/docs/{path}", airflow.token())
+    answer = airflow.get(f"/pipelines/availability/docs/{path}", airflow.token())
     assert (answer.status_code, "secret" in answer.text) == (404, False)
 
 
 def test_run_leads_to_the_newest_batch_page(airflow: Airflow, page: str) -> None:
-    answer = airflow.get("/dags/availability/quality/run-2", airflow.token())
-    assert answer.headers["location"].endswith(f"/dags/availability/docs/{page}")
-    answer = airflow.get("/dags/availability/quality/run-1", airflow.token())
+    answer = airflow.get("/pipelines/availability/quality/run-2", airflow.token())
+    assert answer.headers["location"].endswith(f"/pipelines/availability/docs/{page}")
+    answer = airflow.get("/pipelines/availability/quality/run-1", airflow.token())
     assert "/batches/1?" in answer.headers["location"]
 
 
 def test_batch_page_shows_results_of_suites(airflow: Airflow, page: str) -> None:
-    shown = airflow.get("/dags/availability/batches/2", airflow.token()).text
-    assert f"/dags/availability/docs/{page}" in shown
+    shown = airflow.get("/pipelines/availability/batches/2", airflow.token()).text
+    assert f"/pipelines/availability/docs/{page}" in shown
     assert "expect_column_to_exist" in shown
     assert "such as key=&lt;b&gt;, n=1" in shown
 
@@ -505,10 +510,10 @@ def test_run_with_reused_id_is_not_the_earlier(airflow: Airflow, history: Seeded
     lease.add_run(Run(f"nightly{SUFFIX}", None, "nothing new to read"))
     lease.release()
     add_run(CREATED)
-    page = text_of(airflow.get("/dags/availability/runs/nightly", airflow.token()).text)
+    page = text_of(airflow.get("/pipelines/availability/runs/nightly", airflow.token()).text)
     assert "This run has no batch: nothing new to read" in page
     add_run(CREATED + timedelta(days=1))
-    page = text_of(airflow.get("/dags/availability/runs/nightly", airflow.token()).text)
+    page = text_of(airflow.get("/pipelines/availability/runs/nightly", airflow.token()).text)
     assert "has planned no batch" in page
 
 
@@ -518,17 +523,17 @@ def test_task_with_missing_pool_names_a_remedy(airflow: Airflow, seeded: Seeded,
     if has_batches:
         seeded.day(pipeline, 1)
     add_run(CREATED, {"state": "scheduled", "pool": "no_such_pool"})
-    page = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    page = text_of(airflow.get("/pipelines/availability", airflow.token()).text)
     assert "The task plan of the run nightly never starts: Airflow has no pool no_such_pool." in page
     add_run(CREATED, {"state": "scheduled", "pool": "default_pool"})
-    assert "does not start" not in text_of(airflow.get("/dags/availability", airflow.token()).text)
+    assert "does not start" not in text_of(airflow.get("/pipelines/availability", airflow.token()).text)
 
 
 def test_task_without_a_worker_names_its_queue(airflow: Airflow, history: Seeded) -> None:
     now = datetime.now(timezone.utc)
     queued = {"state": "queued", "pool": "default_pool"}
     add_run(CREATED, queued | {"queued_dttm": now - timedelta(hours=1)})
-    page = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    page = text_of(airflow.get("/pipelines/availability", airflow.token()).text)
     assert "has been queued for 60 minutes: no worker takes the queue large" in page
     add_run(CREATED, queued | {"queued_dttm": now})
-    assert "does not start" not in text_of(airflow.get("/dags/availability", airflow.token()).text)
+    assert "does not start" not in text_of(airflow.get("/pipelines/availability", airflow.token()).text)

@@ -19,6 +19,7 @@ COMMANDS = {
     "drain": "Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing.",
     "status": "Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work.",
     "history": "Show the batches of PIPELINE, the newest first: counts, seconds per step, and what failed.",
+    "ui": "Serve the pages about all pipelines on this machine, read-only and without Airflow.",
     "state": (
         "Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."
     ),

@@ -1,46 +1,33 @@
-"""The application that Airflow serves below /tidegate: routes, and pages for errors."""
+"""The application: routes, and pages for errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHttpException
 
 from tidegate import inspect, quarantine
 from tidegate.app import App
+from tidegate.console.chart import chart_of
+from tidegate.console.host import Host, host_of
+from tidegate.console.render import docs_page, links_of, render
+from tidegate.console.rows import IndexRow, PartitionRow, condition_badge, newest_try, partition_rows
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
 from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
 from tidegate.quality.site import read_page
-from tidegate_airflow.ui import views
-from tidegate_airflow.ui.pages import chart_of, docs_page, links_of, render
-from tidegate_airflow.ui.views import (
-    IndexRow,
-    PartitionRow,
-    condition_badge,
-    newest_try,
-    partition_rows,
-    waiting_reasons,
-)
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
 # Numbers in a URL can be of any size; a column of the ledger has 64 bits.
 _MOST = 2**62
 Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
-router = APIRouter()
-_READS_LOGS = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
-of_dag = APIRouter(
-    prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
-)
+of_all, of_pipeline, with_records = APIRouter(), APIRouter(), APIRouter()
 _SENTENCES = {
     403: "You may not read this DAG.",
     404: "There is no such page.",
@@ -48,17 +35,16 @@ _SENTENCES = {
 }
 
 
-@router.get("/")
+@of_all.get("/")
 def index(
     request: Request,
-    user: GetUserDep,
     page: Annotated[int, Query(ge=1, le=_MOST)] = 1,
     q: Annotated[str, Query(max_length=200)] = "",
     only: Annotated[str, Query(pattern="^(failing)?$")] = "",
 ) -> Response:
     """The pipelines that the user may read, a page at a time."""
-    app = views.open_app()
-    entries = _readable(app, user)
+    app = host_of(request).open_app()
+    entries = _readable(request, app)
     # of all streams, without Kafka: the count of failing pipelines is on each page
     troubled = inspect.troubled_streams(app)
     failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
@@ -66,7 +52,7 @@ def index(
     first = (page - 1) * PIPELINES_PER_PAGE
     on_page = shown[first : first + PIPELINES_PER_PAGE]
     # Kafka is asked only for the pipelines on this page.
-    rows, lags = _index_rows(views.connected(app, on_page), on_page)
+    rows, lags = _index_rows(host_of(request).connected(app, on_page), on_page)
     return render(
         request,
         "index.html",
@@ -84,30 +70,29 @@ def index(
     )
 
 
-@of_dag.get("")
+@of_pipeline.get("")
 def pipeline(
     request: Request,
-    user: GetUserDep,
     dag_id: str,
     generation: Generation = None,
     before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
 ) -> Response:
     """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
-    app = views.open_app()
-    entry, reads_logs = _entry(app, dag_id), views.may_read_logs(user, dag_id)
+    app = host_of(request).open_app()
+    entry, reads_logs = _entry(app, dag_id), host_of(request).reads_logs(request, dag_id)
     shown: dict[str, Any] = {
         "title": dag_id,
         "entry": entry,
         "reads_logs": reads_logs,
-        "waiting": waiting_reasons(dag_id),
+        "waiting": host_of(request).waiting_reasons(dag_id),
     }
     if not entry.streams:
         return render(request, "pipeline.html", stream=None, **shown)
     stream = _stream(entry, generation)
-    details = inspect.details(views.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
+    details = inspect.details(host_of(request).connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = quarantine.samples_of(app, stream, details.recent) if reads_logs else ([], None)
     summary = quarantine.summary_of(app, stream, details.recent) if reads_logs else None
-    runs = views.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
+    runs = host_of(request).existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
     return render(
         request,
         "pipeline.html",
@@ -129,19 +114,17 @@ def pipeline(
     )
 
 
-@of_dag.get("/batches/{seq}")
-def batch(
-    request: Request, user: GetUserDep, dag_id: str, seq: int, generation: Generation = None
-) -> Response:
+@of_pipeline.get("/batches/{seq}")
+def batch(request: Request, dag_id: str, seq: int, generation: Generation = None) -> Response:
     """A batch: what it read, counted and sent, how long it took, and what failed."""
-    app = views.open_app()
+    app = host_of(request).open_app()
     stream = _stream(_entry(app, dag_id), generation)
     # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
     entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < _MOST else []
     if not entries or entries[0].seq != seq:
         raise HTTPException(404, f"{stream} has no batch {seq}.")
     (entry,) = entries
-    reads_logs = views.may_read_logs(user, dag_id)
+    reads_logs = host_of(request).reads_logs(request, dag_id)
     samples, no_samples = quarantine.samples_of(app, stream, entries, 50) if reads_logs else ([], None)
     return render(
         request,
@@ -156,26 +139,24 @@ def batch(
         reads_logs=reads_logs,
         samples=samples,
         no_samples=no_samples,
-        runs=views.existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
+        runs=host_of(request).existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
         steps=STEPS,
     )
 
 
-@of_dag.get("/check", dependencies=_READS_LOGS)
+@with_records.get("/check")
 def check(request: Request, dag_id: str) -> Response:
     """Show doctor's findings about a pipeline. It asks Kafka and the sinks, so it can take a while."""
-    app = views.open_app()
+    app = host_of(request).open_app()
     entry = _entry(app, dag_id)
-    findings = list(_findings(views.connected(app, [entry]), entry))
+    findings = list(_findings(host_of(request).connected(app, [entry]), entry))
     return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
 
 
-@of_dag.get(
-    "/docs/{path:path}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
-)
+@with_records.get("/docs/{path:path}")
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
-    app = views.open_app()
+    app = host_of(request).open_app()
     entry = _entry(app, dag_id)
     # The pages of all pipelines are in one folder; the right to one DAG must not open another's.
     own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
@@ -191,13 +172,13 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     raise HTTPException(404, f"{dag_id} has no such page of Data Docs.")
 
 
-@of_dag.get("/quality/{run_id:path}")
+@of_pipeline.get("/quality/{run_id:path}")
 def quality(request: Request, dag_id: str, run_id: str) -> Response:
     """Redirect to the newest page of Data Docs for the batch of a run; without one, show a page that says
     so.
     """
-    app = views.open_app()
-    ledger_id = views.run_in_ledger(dag_id, run_id)
+    app = host_of(request).open_app()
+    ledger_id = host_of(request).run_in_ledger(dag_id, run_id)
     for stream in _entry(app, dag_id).streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None or outcome.seq is None:
@@ -209,11 +190,11 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
     return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
 
 
-@of_dag.get("/runs/{run_id:path}")
+@of_pipeline.get("/runs/{run_id:path}")
 def run(request: Request, dag_id: str, run_id: str) -> Response:
     """Redirect to the batch of a run of the DAG; without one, show a page that says why."""
-    app = views.open_app()
-    entry, ledger_id = _entry(app, dag_id), views.run_in_ledger(dag_id, run_id)
+    app = host_of(request).open_app()
+    entry, ledger_id = _entry(app, dag_id), host_of(request).run_in_ledger(dag_id, run_id)
     for stream in entry.streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None:
@@ -224,13 +205,10 @@ def run(request: Request, dag_id: str, run_id: str) -> Response:
     return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
 
 
-router.include_router(of_dag)
-
-
-def _readable(app: App, user: Any) -> list[CatalogEntry]:
+def _readable(request: Request, app: App) -> list[CatalogEntry]:
     entries = inspect.catalog_entries(app)
     # Filtered before anything is counted, so that totals reveal no pipeline that the user may not see.
-    readable = views.readable_dags(user, [entry.dag_id for entry in entries])
+    readable = host_of(request).readable_dags(request, [entry.dag_id for entry in entries])
     return [entry for entry in entries if entry.dag_id in readable]
 
 
@@ -267,12 +245,17 @@ def _stream(entry: CatalogEntry, generation: int | None) -> Stream:
     raise HTTPException(404, f"{entry.name} has no generation {generation}.")
 
 
-def create_app() -> FastAPI:
+def create_app(host: Host) -> FastAPI:
     """Return the application, without FastAPI's pages about its interface, which would be open to
     everybody.
     """
     app = FastAPI(title="tidegate", docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(router)
+    app.state.host = host
+    app.include_router(of_all, dependencies=host.may_enter)
+    own = "/pipelines/{dag_id}"
+    app.include_router(of_pipeline, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
+    rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
+    app.include_router(with_records, prefix=own, dependencies=rights)
     app.add_exception_handler(AnyHttpException, _refused)
     app.add_exception_handler(TidegateError, _failed)
     return app
@@ -286,7 +269,7 @@ def _refused(request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": error.detail}, error.status_code)
     if error.status_code == 401:
         # 303 makes the browser use GET for the login, whatever the refused request was.
-        return RedirectResponse(get_auth_manager().get_url_login(next_url=str(request.url)), 303)
+        return RedirectResponse(host_of(request).login_path(request), 303)
     # Only 404 of tidegate's own routes has a sentence for people; the framework's are "Not Found".
     detail = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
     sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not detail else str(detail)

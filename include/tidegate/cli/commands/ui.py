@@ -1,0 +1,28 @@
+"""`tidegate ui`: the console without Airflow."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.cli.output import say
+
+DEFAULT_PORT = 8642
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="The port; 0 takes a free one.",
+)
+def ui(port: int) -> None:
+    """Serve the pages about all pipelines on this machine, read-only and without Airflow."""
+    from tidegate.console.local import ADDRESS, listen, serve
+    from tidegate.settings import Settings
+
+    Settings.from_environment()  # a wrong setting is an error now, and not on each page
+    listener = listen(port)
+    say(f"The pages are at http://{ADDRESS}:{listener.getsockname()[1]}/. Ctrl-C ends this.")
+    serve(listener)

@@ -1,0 +1,72 @@
+"""The addresses of pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from tidegate.ledger import Stream
+
+
+class Links:
+    """The paths of pages. `base` is the path of tidegate's pages, `airflow` that of Airflow's, if it serves
+    them.
+    """
+
+    def __init__(self, base: str, airflow: str | None) -> None:
+        self.base, self.airflow = base, airflow
+
+    @property
+    def index(self) -> str:
+        """The page of all pipelines."""
+        return f"{self.base}/"
+
+    def pipeline(self, dag_id: str, stream: Stream | None = None) -> str:
+        """Return the page of a pipeline; without a stream, in the generation of its file.
+
+        Example: `/tidegate/pipelines/orders?generation=2`
+        """
+        generation = f"?generation={stream.generation}" if stream is not None else ""
+        return f"{self.base}/pipelines/{quoted(dag_id)}{generation}"
+
+    def batch(self, dag_id: str, stream: Stream, seq: int) -> str:
+        """Return the page of a batch.
+
+        Example: `/tidegate/pipelines/orders/batches/7?generation=2`
+        """
+        return f"{self.base}/pipelines/{quoted(dag_id)}/batches/{seq}?generation={stream.generation}"
+
+    def docs(self, dag_id: str, page: str) -> str:
+        """Return a page of Data Docs, by its path below their root.
+
+        Example: `/tidegate/pipelines/orders/docs/orders/g1/index.html`
+        """
+        return f"{self.base}/pipelines/{quoted(dag_id)}/docs/{page}"
+
+    def check(self, dag_id: str) -> str:
+        """Return the page with the findings of doctor.
+
+        Example: `/tidegate/pipelines/orders/check`
+        """
+        return f"{self.base}/pipelines/{quoted(dag_id)}/check"
+
+    def dag(self, dag_id: str) -> str:
+        """Return the page of the DAG in Airflow.
+
+        Example: `/dags/orders`
+        """
+        return f"{self.airflow}/dags/{quoted(dag_id)}"
+
+    def run(self, dag_id: str, run_id: str) -> str:
+        """Return the page of the run in Airflow.
+
+        Example: `/dags/orders/runs/nightly`
+        """
+        return f"{self.airflow}/dags/{quoted(dag_id)}/runs/{quoted(run_id)}"
+
+
+def quoted(part: str) -> str:
+    """Return a part of a path with separators escaped. Example: `quoted("a/b")` is `a%2Fb`."""
+    # Run ids contain `+` and `:`, and may contain `/`.
+    return quote(part, safe="")
