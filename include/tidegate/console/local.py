@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 import uvicorn
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.params import Depends
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -76,6 +77,8 @@ def listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((ADDRESS, port))
+        # from now on a request waits until it is answered
+        listener.listen()
     except OSError as error:
         listener.close()
         raise SetupFailed(
@@ -84,9 +87,16 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-def serve(listener: socket.socket) -> None:
-    """Serve the pages until the process is interrupted."""
+def application() -> FastAPI:
+    """Return the application, which answers only under this machine's own names."""
     app = create_app(LocalHost())
     # A web page elsewhere could have its own name resolve to this address, and read the answers.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"])
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+    return app
+
+
+def serve(listener: socket.socket) -> None:
+    """Serve the pages until the process is interrupted."""
+    # uvicorn raises the interrupt again when it has answered what was asked before
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(application(), log_level="warning")).run(sockets=[listener])
