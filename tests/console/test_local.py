@@ -65,7 +65,7 @@ def test_other_host_names_are_refused(client: TestClient) -> None:
     assert client.get("/", headers={"host": "shop.example"}).status_code == 400
 
 
-def test_pages_change_nothing(client: TestClient) -> None:
+def test_a_page_takes_no_form(client: TestClient) -> None:
     assert client.post(PAGE).status_code == 405
 
 
