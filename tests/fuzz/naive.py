@@ -28,20 +28,8 @@ Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 
 _OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where"}
 _OF_EMIT = {
-    *(
-        "on",
-        "clock",
-        "every",
-        "after",
-        "count",
-        "since",
-        "heartbeat",
-        "at_most_every",
-        "state",
-        "timestamp",
-        "buffer",
-    ),
-    *("columns", "ignore", "equal"),
+    *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
+    *("state", "timestamp", "buffer", "columns", "ignore", "equal"),
 }
 _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")
 _SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
@@ -112,6 +100,8 @@ class _Stage:
         if "where" in written:
             self.settings["where"] = written["where"]
             self.conditions[written["where"]] = _condition(written["where"])
+        if "until" in emit:
+            self.conditions[emit["until"]] = _condition(emit["until"])
         if "equal" in emit:
             emit["equal"] = _equal(emit["equal"])
         key = self.stage.key if number else None

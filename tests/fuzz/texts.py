@@ -95,6 +95,9 @@ class Texts:
             return self._formula() if self.dice.random() < 0.15 else self._aggregate()
         if path == "stages.*.where":
             return self._condition(self.emitted)
+        if path == "stages.*.emit.until":
+            # without `select`, the events of `collect` have all columns
+            return self._condition(self.before if "events" in self.emitted else self.emitted)
         if path in ("source.filter", "stages.*.filter"):
             return self._condition(self.columns if path.startswith("source") else self.before)
         if path == "stages.*.emit.equal.sql":

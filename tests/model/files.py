@@ -121,7 +121,10 @@ def everything() -> dict[str, Any]:
             },
         },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
-        {"reduce": "collect", "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s"}},
+        {
+            "reduce": "collect",
+            "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "m > 5"},
+        },
         source={
             "explode": "tags",
             "filter": "price > 1",

@@ -98,13 +98,13 @@ def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
 
 
 OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every", "buffer")
-OPTIONS += ("after", "count", "max_bytes", "since", "every")
+OPTIONS += ("after", "count", "max_bytes", "until", "since", "every")
 OPTIONS_BY_EMIT: dict[str, tuple[str, ...]] = {
     "update": (),
     "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every"),
     "window_close": ("buffer",),
     "time_limit": ("after", "buffer"),
-    "threshold": ("count", "max_bytes", "after", "since"),
+    "threshold": ("count", "max_bytes", "after", "until", "since"),
     "interval": ("every",),
     "quiet": ("after",),
 }

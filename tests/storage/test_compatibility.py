@@ -184,6 +184,11 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made({**emit(HASH, columns=["name"]), "select": {"price": "ok", "name": "name"}}),
     ),
     "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
+    "a condition that ends a threshold": (
+        made(emit(THRESHOLD, until="price > 1")),
+        made(emit(THRESHOLD, until="price > 2")),
+    ),
+    "a condition less": (made(emit(THRESHOLD, until="price > 1")), made(THRESHOLD)),
     "a timer less": (made(emit(THRESHOLD, after="1h")), made(THRESHOLD)),
     "another time limit": (made(LIMIT), made(emit(LIMIT, after="1h"))),
     "another silence": (

@@ -59,8 +59,13 @@ class Condition:
         Args:
             rows: One struct per row; the result for a null struct means nothing.
         """
+        column = self.column(rows)
+        return None if column is None else column.to_pylist()
+
+    def column(self, rows: pa.StructArray) -> pa.BooleanArray | None:
+        """Return the results for all rows as `of_rows` does, as an array of Arrow."""
         column = column_of(self.tree, rows)
-        return column.to_pylist() if column is not None and pa.types.is_boolean(column.type) else None
+        return column if column is not None and pa.types.is_boolean(column.type) else None
 
     def __reduce__(self) -> tuple[type[Condition], tuple[str, Tree]]:
         # pickle only the tree: the compiled lambdas cannot be pickled

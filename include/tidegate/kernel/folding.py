@@ -52,6 +52,7 @@ class Folding:
         self._final = stage.emit.is_final
         self._late_after = stage.emit.late_after_ms
         self._counts_bytes = stage.emit.max_text_bytes is not None
+        self._ending = stage.emit.ending(stage, self.values, rows)
         self._spaces_emissions = stage.emit.spaces_emissions
         self._remembers_flush = stage.emit.remembers_flush
 
@@ -132,6 +133,8 @@ class Folding:
         entry.bytes += size
         self.entries.note_pending(entry)
         reason = self._emit.on_record(entry, None, timestamp, None)
+        if reason is None and self._ending is not None:
+            reason = self._ending(entry, row)
         if reason is not None:
             self._flush(entry, reason, now)
         # usually only the first record that waits starts the timer

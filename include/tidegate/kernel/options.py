@@ -119,3 +119,26 @@ def examples(place: str, declared: Iterable[type]) -> dict[str, str]:
     """Return generic path -> example, for the options of classes that stand at a place of the file."""
     place = f"{place}." if place else ""
     return {f"{place}{option.written}": option.example for part in declared for option in options_of(part)}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A stage with the strategy, with which a new pipeline can begin, and a case that it passes.
+
+    The case has records of one key: all have the first of two values, only the last one has the second.
+
+    Args:
+        stage: The stage's fields as a file has them, with `{select}` for its columns.
+        case: The name of the case.
+        emissions: Returns the expected emissions by the columns that the first and the last record emit.
+        times_ms: The timestamp of each record.
+        tick_ms: The clock at the end; None: only the records' timestamps count.
+        suppresses: Whether the case also expects that each other record is suppressed.
+    """
+
+    stage: str
+    case: str
+    emissions: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]
+    times_ms: tuple[int, ...] = (1000, 2000)
+    tick_ms: int | None = None
+    suppresses: bool = False

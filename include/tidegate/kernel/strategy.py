@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.kernel.bounded import Bound
-from tidegate.kernel.options import HasOptions
+from tidegate.kernel.options import HasOptions, Sample
 from tidegate.kernel.state import NEVER, Entry
 
 if TYPE_CHECKING:
@@ -42,35 +41,16 @@ Clock = Literal["stream", "run"]
 CLOCK = "Which time counts: that of the records (`stream`), or also the batches' clocks (`run`)."
 
 
-Retype = Callable[["Condition", tuple[str, ...]], "Condition"]
-"""Returns a condition over `old` and `new`, typed for these columns of a stage."""
+Retype = Callable[["Condition", tuple[str, ...] | None], "Condition"]
+"""Returns a condition over `old` and `new`, typed for these columns of a stage; None: one over a record."""
+
+
+Ending = Callable[[Entry, int], str | None]
+"""Returns the reason why a record, which its entry contains, ends the wait by its own value; or None."""
 
 
 StateChange = tuple[str, Any, Any, str]
 """An option that state depends on: its name in the file, its values before and after, and the reason."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A stage with the strategy, with which a new pipeline can begin, and a case that it passes.
-
-    The case has records of one key: all have the first of two values, only the last one has the second.
-
-    Args:
-        stage: The stage's fields as a file has them, with `{select}` for its columns.
-        case: The name of the case.
-        emissions: Returns the expected emissions by the columns that the first and the last record emit.
-        times_ms: The timestamp of each record.
-        tick_ms: The clock at the end; None: only the records' timestamps count.
-        suppresses: Whether the case also expects that each other record is suppressed.
-    """
-
-    stage: str
-    case: str
-    emissions: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]
-    times_ms: tuple[int, ...] = (1000, 2000)
-    tick_ms: int | None = None
-    suppresses: bool = False
 
 
 class Emit(HasOptions):
@@ -221,6 +201,10 @@ class Emit(HasOptions):
             timestamp: The timestamp that an emission would have, in epoch ms.
             same: The comparison that `compare` returned; None if nothing is compared.
         """
+        return None
+
+    def ending(self, stage: Stage, values: Values, rows: pa.RecordBatch) -> Ending | None:
+        """Return the test of records that end the wait of their entry by a condition; None: none does."""
         return None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:

@@ -12,10 +12,11 @@ from tidegate import kernel
 from tidegate.errors import ConditionFailed
 from tidegate.expressions import Condition
 from tidegate.expressions.arrow import arrow_type, type_of
-from tidegate.expressions.types import ANY, ColumnTypes, Type, Unfitting
+from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, Unfitting
 from tidegate.expressions.typing import typed_condition
 from tidegate.formats.debezium import envelope_columns
 from tidegate.formats.schemas import Payload
+from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model.columns import parse_type
 from tidegate.model.keys import DeduplicateColumns
 from tidegate.model.pipeline import Pipeline
@@ -107,7 +108,9 @@ def with_types(stage: kernel.Stage, emitted: pa.StructType, keys: ColumnTypes) -
     types: ColumnTypes = {field.name: type_of(field.type) for field in emitted}
     where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
 
-    def retype(condition: Condition, columns: tuple[str, ...]) -> Condition:
+    def retype(condition: Condition, columns: tuple[str, ...] | None) -> Condition:
+        if columns is None:
+            return _over(condition, {"n": BIGINT, **_record_types(stage, emitted)}, keys)
         fields = tuple((name, types[name] or ANY) for name in columns)
         row = Type(f"struct<{','.join(columns)}>", "struct", fields)
         return _over(condition, {"old": row, "new": row}, {})
@@ -116,6 +119,12 @@ def with_types(stage: kernel.Stage, emitted: pa.StructType, keys: ColumnTypes) -
     typed = [with_column_types(expectation, types, keys, windowed) for expectation in stage.expectations]
     expectations = tuple(expectation for expectation in typed if expectation is not None)
     return replace(stage, where=where, emit=stage.emit.retyped(retype), expectations=expectations)
+
+
+def _record_types(stage: kernel.Stage, emitted: pa.StructType) -> ColumnTypes:
+    """Return the types of the columns of one record, or of the aggregates that contain it."""
+    columns = emitted.field(EVENTS).type.value_type if stage.reduce.lists_events else emitted
+    return {field.name: type_of(field.type) for field in columns}
 
 
 def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[kernel.RowExpectation, ...]:

@@ -25,8 +25,9 @@ from pydantic import ValidationInfo as Info
 
 from tidegate import kernel
 from tidegate.expressions import Condition
-from tidegate.expressions.types import ANY, ColumnTypes, Type, group
+from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, group
 from tidegate.kernel.options import BadOption, Check, Form, HasOptions, Option, options_of
+from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.kernel.strategies import STRATEGIES
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS, write_duration
@@ -323,11 +324,26 @@ def _of_events(max_bytes: int, info: Info) -> int:
     return max_bytes
 
 
+def _over_record(written: Any, info: Info) -> Condition:
+    """Read a condition over the columns of one record; aggregates are as they are with it."""
+    stage = scope_of(info).stage
+    columns = stage.emitted
+    if stage.collects and columns is not None:
+        events = columns[EVENTS]
+        columns = dict(events.parts[0].fields) if events else None
+    if columns is None or stage.keys is None:
+        return read_condition(written, None, stage.keys)
+    return read_condition(written, {"n": BIGINT, **columns}, stage.keys)
+
+
 _READERS: Readers = {
     **READERS,
     "columns": Reader(_Emitted),
     "equivalence": Reader(
         Annotated[Equal, BeforeValidator(_note_compared)], write=lambda equivalence: equivalence.word
+    ),
+    "event condition": Reader(
+        Annotated[InstanceOf[Condition], BeforeValidator(_over_record), WithJsonSchema({"type": "string"})]
     ),
     "event bytes": Reader(Annotated[COUNT, AfterValidator(_of_events)]),
 }

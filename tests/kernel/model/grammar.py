@@ -60,6 +60,7 @@ class Settings:
     where: Condition | None
     expected: Condition | None
     equivalent: Condition | None
+    until: Condition | None
 
     def duration(self, name: str) -> int | None:
         """An option of `emit`, in ms."""
@@ -106,6 +107,7 @@ def settings_of(
         where=conditions[stage["where"]] if "where" in stage else None,
         expected=expected,
         equivalent=conditions[named] if named else None,
+        until=conditions[emit["until"]] if "until" in emit else None,
     )
 
 

@@ -41,7 +41,16 @@ def reached(settings: Settings, entry: Entry) -> str | None:
         return "count"
     if max_bytes is not None and _size(fold(settings, entry.folded)) >= max_bytes:
         return "bytes"
-    return None
+    return "until" if settings.until is not None and _is_over(settings, entry) else None
+
+
+def _is_over(settings: Settings, entry: Entry) -> bool:
+    """Quote: the stage collects until the condition is true (for the newest record, which is included)"""
+    assert settings.until is not None
+    newest = [entry.folded[-1]] if settings.reduce == "collect" else entry.folded
+    value = fold(settings, newest)
+    row = value["events"][0] if value is not None and settings.reduce == "collect" else value
+    return row is not None and settings.until({"n": entry.pending, **row}) is True
 
 
 def overflows(settings: Settings, folded: Sequence[Folded]) -> bool:

@@ -137,7 +137,7 @@ def _aggregates(draw: Draw) -> dict[str, str]:
 
 def _numbers(stage: Mapping[str, Any]) -> list[str]:
     """The emitted columns that are numbers."""
-    if stage["reduce"] == "latest":
+    if not isinstance(stage["reduce"], dict):
         return [name for name in stage["select"] if name in ARE_NUMBERS]
     return [name for name in stage["reduce"] if name in NUMBERS]
 
@@ -149,7 +149,7 @@ def _options(draw: Draw, stage: dict[str, Any], on: str, conditions: dict[str, C
     if on == "interval":
         return {"every": draw(st.sampled_from(["7ms", "10ms", "30ms"]))}
     if on == "threshold":
-        return draw(_threshold(stage["reduce"] == "collect"))
+        return draw(_threshold(stage, conditions))
     after: dict[str, Any] = {}
     if on in ("time_limit", "quiet"):
         after["after"] = draw(st.sampled_from(["3ms", "15ms", "30ms"]))
@@ -161,8 +161,9 @@ def _options(draw: Draw, stage: dict[str, Any], on: str, conditions: dict[str, C
 
 
 @st.composite
-def _threshold(draw: Draw, collects: bool) -> dict[str, Any]:
-    """A size, a time, or both; only what collects events has bytes to count."""
+def _threshold(draw: Draw, stage: dict[str, Any], conditions: dict[str, Condition]) -> dict[str, Any]:
+    """A size, a time, a condition, or several; only what collects events has bytes to count."""
+    collects = stage["reduce"] == "collect"
     after = st.fixed_dictionaries(
         {"after": st.sampled_from(["3ms", "12ms", "30ms"])},
         optional={"since": st.sampled_from(["arrival", "first_event", "last_flush"])},
@@ -171,7 +172,14 @@ def _threshold(draw: Draw, collects: bool) -> dict[str, Any]:
     size = st.sampled_from(
         [*counts, *([{"max_bytes": 60}, {"count": 3, "max_bytes": 80}] if collects else [])]
     )
-    return draw(size | after | st.builds(lambda left, right: {**left, **right}, size, after))
+    options = draw(size | after | st.builds(lambda left, right: {**left, **right}, size, after))
+    if not draw(st.sampled_from([True, False, False])):
+        return options
+    columns = stage["reduce"] if isinstance(stage["reduce"], dict) else stage["select"]
+    column, limit = draw(st.sampled_from([*_numbers(stage), "n"])), draw(st.integers(1, 4))
+    until = f"{column} < {limit}" if column in columns else f"{limit} <= n"
+    conditions[until] = below(column, limit) if column in columns else (lambda row: limit <= row["n"])
+    return {**draw(st.sampled_from([options, {}])), "until": until}
 
 
 @st.composite

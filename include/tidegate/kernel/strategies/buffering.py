@@ -55,12 +55,16 @@ class Buffering(Emit):
 
         Raises BufferFull if a buffer exceeds its bound and may not emit early.
         """
-        buffers = Buffers(stage, keys, counts)
+        buffers = Buffers(stage, keys, counts, self.last_rows(keys))
         contents = stage.reduce.contents(keys)
         _count(stage, keys, buffers, counts)
         emitted = _emitted(keys, buffers, contents)
         yield from emission_rows(schema, keys, emitted, counts)
         yield from _states(stage, schema, keys, buffers, contents, emitted, counts)
+
+    def last_rows(self, keys: Keys) -> Mask | None:
+        """Return the records that end their buffer by their own value; None: there is no such rule."""
+        return None
 
 
 class BufferingNewest(Buffering):
@@ -219,15 +223,17 @@ class Buffers:
         stage: A stage whose strategy holds values back.
         keys: Plain keys.
         counts: Gets the peak of a bounded buffer.
+        last_rows: The records that end their buffer by their own value; None: none does.
 
     Raises BufferFull if a buffer exceeds its bound and may not emit early.
     """
 
-    def __init__(self, stage: Stage, keys: Keys, counts: Counts) -> None:
+    def __init__(self, stage: Stage, keys: Keys, counts: Counts, last_rows: Mask | None = None) -> None:
         self._keys = keys
         times = _times(stage, keys)
         timer = _Timers(stage, keys, times)
-        count = _count_ends(stage.emit.full_at, keys)
+        full = _count_ends(stage.emit.full_at, keys)
+        count = full if last_rows is None else np.minimum(full, _value_ends(last_rows, keys))
         chain = _chained(stage, keys, timer, count, counts)
         self.first: Ints = chain.first
         """The first row of each, a record or the state row that it comes from."""
@@ -257,6 +263,8 @@ class Buffers:
         self.cause: Ints = self._causes(by_count, evictor, timer.waits[place], setter)
         """The cause of its emission; see `EmittedRows`."""
         self.reason: pa.StringArray = pc.if_else(pa.array(by_count), "count", stage.emit.timer_reason)
+        by_value = by_count & (count[self.first] < full[self.first])
+        self.reason = pc.if_else(pa.array(by_value), "until", self.reason)
         self.reason = pc.if_else(pa.array(evicted), "emit_early", self.reason)
         self.evicted = int(evicted.sum())
         """How many go out early because there is no room for them."""
@@ -350,9 +358,18 @@ def _count_ends(full_at: int | None, keys: Keys) -> Ints:
     return np.where(end <= keys.end[keys.number], end, NEVER)
 
 
+def _value_ends(last_rows: Mask, keys: Keys) -> Ints:
+    """Return per row, the row after the next one that ends a buffer by its value; NEVER if its key ends
+    before.
+    """
+    places = np.append(np.flatnonzero(last_rows), NEVER - 1)
+    end: Ints = places[np.searchsorted(places, np.arange(len(last_rows)))] + 1
+    return np.where(end <= keys.end[keys.number], end, NEVER)
+
+
 def _chained(stage: Stage, keys: Keys, timer: _Timers, count: Ints, counts: Counts) -> Holdings:
     """Return the buffers, key by key."""
-    end = timer.end if stage.emit.full_at is None else np.minimum(timer.end, count)
+    end = np.minimum(timer.end, count)
     first = _first_rows(keys, end)
     """The first row of each buffer: a record, or the state row that it comes from."""
     if stage.bound:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
-from tidegate.kernel.options import BadOption, Columns, Duration, Form, option
+from tidegate.kernel.options import BadOption, Columns, Duration, Form, Sample, option
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategies.at_once import FIRST_SEEN, first_seen
-from tidegate.kernel.strategy import CLOCK, Clock, Emit, Marker, Retype, Sameness, Sample, StateChange
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Marker, Retype, Sameness, StateChange
 from tidegate.kernel.windows import Window
 from tidegate.kernel.within import Within
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from tidegate.kernel.options import BadOption, Duration, option
+from tidegate.kernel.options import BadOption, Duration, Sample, option
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.strategies.buffering import BufferingNewest
-from tidegate.kernel.strategy import CLOCK, Clock, Sample, Time
+from tidegate.kernel.strategy import CLOCK, Clock, Time
 from tidegate.kernel.windows import Window
 
 

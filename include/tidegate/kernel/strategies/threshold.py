@@ -7,14 +7,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel.options import BadOption, Count, Duration, Form, option
+from tidegate.expressions import Condition
+from tidegate.expressions.rows import KEY
+from tidegate.kernel.columns import Keys
+from tidegate.kernel.options import BadOption, Count, Duration, Form, Sample, option
+from tidegate.kernel.reduce import Values
 from tidegate.kernel.reduce.collect import EVENTS, events_overhead
+from tidegate.kernel.rows import Mask, mask
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategies.buffering import Buffering
-from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, Sample, StateChange, Time
+from tidegate.kernel.strategy import (
+    CLOCK,
+    Clock,
+    Emit,
+    Ending,
+    Retype,
+    Sameness,
+    StateChange,
+    Time,
+)
 from tidegate.kernel.windows import Span, Window
 
 _TIME_BYTES = len('"9999-12-31T23:59:59.999999Z"')
@@ -69,6 +84,10 @@ EventBytes = Annotated[int, Form("event bytes")]
 """Bytes of events, which only `reduce: collect` keeps."""
 
 
+EventCondition = Annotated[Condition, Form("event condition")]
+"""A condition over the columns of a record, of aggregates as they are with it, and `n`."""
+
+
 @dataclass(frozen=True)
 class Threshold(Buffering):
     """Emit when enough records, bytes or time have gathered, and then empty the buffer.
@@ -79,6 +98,8 @@ class Threshold(Buffering):
             gathered is emitted before an event that does not fit beside it. Only a single larger event
             exceeds the limit.
         after_ms: the longest time that records wait.
+        until: the buffer is emitted with the first record that fulfils it, which it contains. `n` is the
+            number of its records, if no column has this name.
         since: what `after_ms` counts from: the `arrival` of the first event, which is its partition's time
             with it; the timestamp of that `first_event`; or the entry's `last_flush`.
         envelope: the columns that a sink's message has beside the events; None: none.
@@ -93,6 +114,11 @@ class Threshold(Buffering):
     after_ms: Duration | None = option(
         "So long, with any number of records.", "after: 30s", default=None, written="after"
     )
+    until: EventCondition | None = option(
+        "Until a record fulfils this condition, which is emitted with those before it.",
+        "until: \"action = 'checkout'\"",
+        default=None,
+    )
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     since: Literal["arrival", "first_event", "last_flush"] = option(
         "When `after` starts; by default `arrival`, under `clock: stream` `first_event`.",
@@ -106,6 +132,7 @@ class Threshold(Buffering):
     reasons: ClassVar[Mapping[str, str]] = {
         "count": "enough records were held back",
         "bytes": "enough bytes were held back",
+        "until": "a record fulfils the condition `until`",
         "elapsed": "the time since the first record came, or since the last flush, has passed",
         "window_close": "the window is over",
     }
@@ -126,10 +153,9 @@ class Threshold(Buffering):
     @classmethod
     def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
         """Return the options with the default of `since`. Raises BadOption if there is no threshold."""
-        if options["count"] is None and options["max_bytes"] is None and options["after_ms"] is None:
-            raise BadOption(
-                "there is no threshold", "Write `count: 100`, `max_bytes: 900_000` or `after: 60s`."
-            )
+        if all(options[name] is None for name in ("count", "max_bytes", "after_ms", "until")):
+            fix = 'Write `count: 100`, `max_bytes: 900_000`, `after: 60s` or `until: "<condition>"`.'
+            raise BadOption("there is no threshold", fix)
         if "since" not in given:
             return {**options, "since": "arrival" if options["clock"] == "run" else "first_event"}
         if options["after_ms"] is None:
@@ -180,6 +206,13 @@ class Threshold(Buffering):
             return None
         return "bytes" if self._text_bytes([entry], 0) >= self.max_bytes else None
 
+    def ending(self, stage: Stage, values: Values, rows: pa.RecordBatch) -> Ending | None:
+        """Return the test of `until`, which returns `until` for a record that fulfils it."""
+        if self.until is None:
+            return None
+        fulfils = _Until(self.until, stage, values, rows).fulfils
+        return lambda entry, row: "until" if fulfils(entry, row) else None
+
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
         """Return whether the entries of a key do not fit into one text, or not with one more event.
 
@@ -218,8 +251,28 @@ class Threshold(Buffering):
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether events are counted only, from one flush to the next."""
+        if self.until is not None and self.until.column(pa.array([], value)) is None:
+            return False
         counted = self.max_bytes is None and not self.remembers_flush and stage.bound is None
         return counted and stage.reduce.lists_events and self.is_decided_by_key(stage)
+
+    def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
+        """Yield masks of the rows whose keys are left to `loop`; all, if `until` fails on a record."""
+        yield from super().special(stage, keys)
+        if self.until is not None and self.until.column(keys.column("value")) is None:
+            yield np.ones(keys.rows.num_rows, np.bool_)
+
+    def last_rows(self, keys: Keys) -> Mask | None:
+        """Return the records that fulfil `until`."""
+        if self.until is None:
+            return None
+        fulfilled = self.until.column(keys.column("value"))
+        assert fulfilled is not None, "other keys are special"
+        return mask(fulfilled.fill_null(False)) & ~keys.is_state
+
+    def retyped(self, retype: Retype) -> Emit:
+        """Return the strategy with `until` typed for the actual columns."""
+        return self if self.until is None else replace(self, until=retype(self.until, None))
 
     def with_envelope(self, envelope: Envelope | None) -> Emit:
         """Return the strategy for messages that also have these columns; None: no columns."""
@@ -234,3 +287,43 @@ class Threshold(Buffering):
         if self.after_ms is None and after.after_ms is not None:
             why = "buffered values have no timer, and would wait for their key's next record"
             yield "after", None, f"{after.after_ms} ms", why
+
+
+class _Until:
+    """The condition `until`, bound to the records of one Arrow batch."""
+
+    def __init__(self, condition: Condition, stage: Stage, values: Values, rows: pa.RecordBatch) -> None:
+        self._condition = condition
+        self._values = values
+        self._aggregates = [(name, values.field(name)) for name in stage.reduce.by_name]
+        self._events = rows.column("value")
+        # computed for all records at once, if Arrow can
+        self._verdicts = None if self._aggregates else condition.of_rows(self._events)
+        self._columns: dict[str, list[Any]] | None = None
+
+    def fulfils(self, entry: Entry, row: int) -> bool:
+        """Return whether a record fulfils the condition; null is not true, and a deletion never does.
+
+        Args:
+            entry: The entry with the record.
+            row: The record.
+
+        Raises ConditionFailed if there is no result.
+        """
+        if self._values.null[row]:
+            return False
+        if self._verdicts is not None:
+            return self._verdicts[row] is True
+        columns = self._aggregated(entry) if self._aggregates else self._event(row)
+        return self._condition.evaluate({"n": entry.pending, **columns, KEY: entry.key}) is True
+
+    def _aggregated(self, entry: Entry) -> dict[str, Any]:
+        output = self._values.output(entry.accumulator)
+        return {name: read(output) for name, read in self._aggregates}
+
+    def _event(self, row: int) -> dict[str, Any]:
+        if self._columns is None:
+            # each column becomes Python objects at most once
+            columns = zip(self._events.type.names, self._events.flatten(), strict=True)
+            self._columns = {name: column.to_pylist() for name, column in columns}
+        return {name: column[row] for name, column in self._columns.items()}

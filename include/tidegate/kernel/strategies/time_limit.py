@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.kernel.bounded import Bound
-from tidegate.kernel.options import Duration, option
+from tidegate.kernel.options import Duration, Sample, option
 from tidegate.kernel.strategies.buffering import BufferingNewest
-from tidegate.kernel.strategy import CLOCK, Clock, Sample, Time
+from tidegate.kernel.strategy import CLOCK, Clock, Time
 from tidegate.kernel.windows import Window
 
 

@@ -20,12 +20,12 @@ from tidegate.kernel.bounded import Bound
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.json_text import text_bytes
-from tidegate.kernel.options import BadOption, option
+from tidegate.kernel.options import BadOption, Sample, option
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sample
+from tidegate.kernel.strategy import CLOCK, Clock, Emit
 from tidegate.kernel.windows import Window
 
 
