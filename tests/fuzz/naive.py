@@ -33,7 +33,7 @@ _OF_EMIT = {
 }
 _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")
 _SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
-_NOT_MODELLED = ("variance", "stddev", "min_by", "max_by")
+_NOT_MODELLED = ("variance", "stddev", "min_by", "max_by", "percentile", "top")
 _MANY = 100
 _OF_TWO = re.compile(r"(\w+\([^()]*\)) ([-+/]) (\w+\([^()]*\))")
 _COLUMN = re.compile(r"`(\w+)`")
@@ -138,6 +138,7 @@ class _Stage:
             return f"count(distinct {_column(aggregate.argument)})"
         type_ = self.stage.types.get(name)
         input_types = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}
+        input_types |= {"median": ("int", "bigint", "smallint", "tinyint")}
         _require(type_ in input_types.get(aggregate.function, (type_,)), "an aggregate of this type")
         return f"{aggregate.function}({_column(aggregate.argument)})"
 

@@ -153,6 +153,13 @@ class Texts:
         column = f"`{self._of_types(self.before, *types)}`"
         first = f"`{self._of_types(self.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
         call = f"count(distinct {column})" if function == DISTINCT else f"{function}({first}{column})"
+        if FUNCTIONS[function].parameter:
+            shapes = (
+                (f"top({first}2, {column})", f"top({column}, 3)")
+                if first
+                else (f"percentile({column}, 0.9)",)
+            )
+            call = self.dice.choice(shapes)
         return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
 
     def _formula(self) -> str:

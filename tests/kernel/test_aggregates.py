@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.aggregates.function import Function
+from tidegate.kernel.aggregates.percentile import percentile
+from tidegate.kernel.aggregates.top import top
 
 ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "anything": st.integers(-3, 3),
@@ -81,6 +86,81 @@ def test_variance_is_that_of_the_sample(values: list[float]) -> None:
     expected = statistics.variance(values)
     assert result("variance", values) == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert result("stddev", values) == pytest.approx(math.sqrt(expected), rel=1e-3, abs=1e-3)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 1))
+def test_percentile_lies_between_two_arguments(values: list[float], rank: float) -> None:
+    assert aggregate(percentile(rank), values) == pytest.approx(
+        float(np.percentile(values, rank * 100)), abs=1e-9
+    )
+
+
+def test_percentile_of_nothing_is_null() -> None:
+    assert [result("median", values) for values in ([], [math.nan, math.inf])] == [None, None]
+    assert result("median", [math.nan, 3, -math.inf, Decimal("4.5")]) == 3.75
+
+
+def aggregate(function: Function, values: Sequence[Any], batch: int = 10**9) -> Any:
+    """The result of the values, with a load and a dump after each batch."""
+    accumulator = function.start()
+    for at, value in enumerate(values, start=1):
+        accumulator = function.fold(accumulator, value)
+        if at % batch == 0:
+            accumulator = function.load(function.dump(accumulator))
+    return function.finish(accumulator)
+
+
+@pytest.mark.parametrize("rank", [0, 0.01, 0.5, 0.9, 0.99, 1])
+def test_percentile_of_many_arguments_is_near(rank: float) -> None:
+    values = np.random.default_rng(1).lognormal(size=20_000)
+    actual_rank = (values <= aggregate(percentile(rank), values)).mean()
+    assert actual_rank == pytest.approx(rank, abs=0.005)
+
+
+@pytest.mark.parametrize("function", [percentile(0.9), FUNCTIONS["approx_count_distinct"], top(5)])
+@pytest.mark.parametrize("batch", [1, 7, 1000, 1001])
+def test_batches_change_no_sketch(function: Function, batch: int) -> None:
+    numbers = [float(number * 7919 % 2003) for number in range(2500)]
+    values = [{"value": number, "by": number} for number in numbers] if function.chooses else numbers
+    whole, cut = function.start(), function.start()
+    for at, value in enumerate(values, start=1):
+        whole, cut = function.fold(whole, value), function.fold(cut, value)
+        if at % batch == 0:
+            function.finish(cut)
+            cut = function.load(function.dump(cut))
+    assert function.dump(cut) == function.dump(whole)
+
+
+def test_distinct_arguments_are_estimated() -> None:
+    few, many = range(512), range(30_000)
+    assert result("approx_count_distinct", [*few, *few]) == 512
+    assert aggregate(FUNCTIONS["approx_count_distinct"], [*many, *many]) == pytest.approx(30_000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "number"),
+    [
+        ([0.0, -0.0, math.nan, -math.nan, 1.0], 3),
+        (["", "a", "a", "A"], 3),
+        ([Decimal("1.0"), Decimal("1.00"), Decimal("10")], 2),
+        ([b"", b"a", b"a"], 2),
+        ([True, False, True], 2),
+    ],
+)
+def test_equal_arguments_count_once(values: list[Any], number: int) -> None:
+    assert result("approx_count_distinct", values) == number
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5))
+def test_top_has_the_largest_arguments(values: list[int], size: int) -> None:
+    pairs = [{"value": place, "by": value} for place, value in enumerate(values)]
+    order = sorted(range(len(values)), key=lambda place: (-values[place], place))
+    assert aggregate(top(size), pairs) == order[:size]
+
+
+def test_top_begins_with_nan() -> None:
+    pairs = [{"value": by, "by": by} for by in (1.0, math.nan, None, math.inf)]
+    assert [str(value) for value in aggregate(top(2), pairs)] == ["nan", "inf"]
 
 
 def test_variance_needs_two_arguments() -> None:

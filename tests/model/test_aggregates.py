@@ -22,7 +22,9 @@ def test_count_of_records_has_no_argument() -> None:
     assert stage("COUNT ( * )").values == {"x": "1"}
 
 
-@pytest.mark.parametrize("function", [name for name in NAMES if not FUNCTIONS[name].chooses])
+@pytest.mark.parametrize(
+    "function", [name for name in NAMES if not (FUNCTIONS[name].chooses or FUNCTIONS[name].parameter)]
+)
 def test_an_aggregate_is_of_one_expression(function: str) -> None:
     argument = "(id > (1))" if FUNCTIONS[function].takes == "booleans" else "if(ok, (id + 1), null)"
     parsed = stage(f" {function.upper()} ({argument}) ")
@@ -56,7 +58,30 @@ def test_choosing_aggregate_has_two_expressions() -> None:
     assert parsed.reduce.description == [f"x: min_by(upper(name), {by})"]
 
 
+@pytest.mark.parametrize(
+    ("text", "aggregate"),
+    [
+        ("percentile(id + 1, 0.95)", Aggregate("x", "percentile", "id + 1", None, 0.95)),
+        ("percentile(id, 1)", Aggregate("x", "percentile", "id", None, 1)),
+        ("TOP(greatest(id, 1), 3)", Aggregate("x", "top", "greatest(id, 1)", None, 3)),
+        ("top(name, 3, price)", Aggregate("x", "top", "name", "price", 3)),
+        (
+            "top(name, 3, price) filter (where ok)",
+            Aggregate("x", "top", "name", "case when (ok) then price end", 3),
+        ),
+    ],
+)
+def test_constant_is_part_of_the_aggregate(text: str, aggregate: Aggregate) -> None:
+    assert stage(text).reduce == Aggregates((aggregate,))
+    assert stage(aggregate.text).reduce == Aggregates((aggregate,))
+
+
 RESULTS = {
+    "top(cents, 2)": "array<decimal(10,2)>",
+    "top(name, 2, hour(at))": "array<string>",
+    "percentile(cents, 0.5)": "double",
+    "median(id)": "double",
+    "approx_count_distinct(hour(at))": "bigint",
     "count(*)": "bigint",
     "count(distinct name)": "bigint",
     "sum(id)": "bigint",
@@ -107,7 +132,7 @@ def test_function_arguments_are_no_aggregate_arguments() -> None:
 REFUSED = [
     ("cnt(*)", "`cnt` is not an aggregate", "Did you mean `count`?"),
     ("mode(id)", "`mode` is not an aggregate", "Write `count(*)`, or one of"),
-    ("count_distinct(id)", "`count_distinct` is not an aggregate", "Write `count(*)`, or one of"),
+    ("count_distinct(id)", "`count_distinct` is not an aggregate", "Write `count(distinct x)`."),
     ("id", "it is not an aggregate", "`sum(quantity)`"),
     ("", "the expression is empty", "Write"),
     ("sum", "it is not an aggregate", "Write"),
@@ -125,6 +150,17 @@ REFUSED = [
     ("min_by(name, id, id)", "`min_by` takes one expression", "Keep the first"),
     ("max_by(name, place)", "`max_by` takes single values, not struct", "one field"),
     ("max_by(nam, id)", "`nam` does not exist", "Did you mean `name`?"),
+    ("percentile(id)", "`percentile` has 1 arguments", "`percentile(price, 0.95)`"),
+    ("percentile(id, 95)", "`95` is no constant of `percentile`", "from 0 to 1"),
+    ("percentile(id, price)", "`price` is no constant of `percentile`", "from 0 to 1"),
+    ("percentile(id, array(0.5, 0.9))", "`array(0.5, 0.9)` is no constant", "from 0 to 1"),
+    ("percentile(name, 0.5)", "`percentile` takes numbers, not string", "cast"),
+    ("top(id, 0)", "`0` is no constant of `top`", "`top(price, 3)`"),
+    ("top(id, 1.5)", "`1.5` is no constant of `top`", "`top(price, 3)`"),
+    ("top(id, 3, price, 1)", "`top` has 4 arguments", "`top(name, 3, price)`"),
+    ("top(place, 3)", "`top` takes single values, not struct", "one field"),
+    ("top(nam, 3, id)", "`nam` does not exist", "Did you mean `name`?"),
+    ("median(name)", "`median` takes numbers, not string", "cast"),
     ("bool_and(id)", "`bool_and` takes true or false, not bigint", "Write a condition"),
     ("variance(name)", "`variance` takes numbers, not string", "cast"),
     ("sum(id) over (partition by name)", "`over` is not used here", "per `window:`"),

@@ -27,16 +27,25 @@ ROWS = [
     '{"i": 4, "x": 1000000000.5, "d": "1.25", "b": false, "s": "v"}',
 ]
 COLUMNS = "i int, x double, d decimal(10,2), b boolean, s string"
-ARGUMENTS = {"bool_and": "b", "bool_or": "b", "sum": "ixd", "avg": "ixd", "variance": "ixd", "stddev": "ixd"}
+ARGUMENTS = {
+    "bool_and": "b",
+    "bool_or": "b",
+    "sum": "ixd",
+    "avg": "ixd",
+    "variance": "ixd",
+    "stddev": "ixd",
+    "median": "ixd",
+}
 CALLS = [
     f"{name}({column})"
     for name in NAMES
     for column in ARGUMENTS.get(name, "ixdbs")
-    if not FUNCTIONS[name].chooses
+    if not FUNCTIONS[name].chooses and not FUNCTIONS[name].parameter
 ]
 CALLS += ["min_by(s, x)", "max_by(i, x)", "min_by(d, b)", "max_by(x, x) filter (where b)"]
 CALLS += ["count(*)", "count(distinct i)", "count(distinct s)", "sum(i) filter (where b)"]
 CALLS += ["count(*) filter (where x > 1)", "bool_or(i > 4)"]
+CALLS += ["percentile(x, 0.9)", "percentile(d, 0.25) filter (where b)", "percentile(i, 1)"]
 CALLS += ["sum(i) / count(*)", "round(avg(x), 3)", "round(avg(d), 1)", "coalesce(min(d), 0) + max(d)"]
 CALLS += ["case when count(*) > 3 then max(s) else 'few' end", "sum(i) filter (where b) div 2 - min(i)"]
 CALLS += [

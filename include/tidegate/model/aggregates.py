@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from tidegate.expressions.arrow import arrow_type, type_of
-from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, group
+from tidegate.expressions.types import ANY, BIGINT, DOUBLE, ColumnTypes, Type, group
 from tidegate.kernel import Aggregate
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
 from tidegate.model import lexis
@@ -23,7 +24,13 @@ _REFUSED = {
 }
 _DISTINCT = Fault("`distinct` is not used here", "Use `count(distinct x)`, or `collect_set(x)`.")
 _FILTER = "Write `sum(x) filter (where x > 0)`."
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _BY = "Write `min_by(price, at)`, which is the price with the least `at`."
+
+
+_LISTS = ("collect_list", "collect_set", "top")
+_COUNTS = ("count", DISTINCT, "approx_count_distinct")
+_DOUBLES = ("median", "percentile", "stddev", "variance")
 
 
 class Call(NamedTuple):
@@ -35,6 +42,7 @@ class Call(NamedTuple):
     function: str
     argument: str | None = None
     by: str | None = None
+    parameter: int | float | None = None
 
     def filtered(self, condition: str | None) -> Call:
         """Return the aggregate of those records for which a condition is true."""
@@ -64,6 +72,9 @@ def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[Call, list[
     begin, stop, by = words[1].end, words[end].start, None
     if function == "count" and len(inside) > 1 and inside[0].says("distinct"):
         function, begin, inside = DISTINCT, inside[0].end, inside[1:]
+    if FUNCTIONS[function].parameter is not None:
+        call, mistakes = _with_constant(function, _parts(text, inside, begin, stop), columns)
+        return call.filtered(condition), faults + behind + mistakes
     if FUNCTIONS[function].chooses:
         comma = lexis.comma_in(inside)
         if comma is None:
@@ -77,6 +88,47 @@ def parse_aggregate(text: str, columns: ColumnTypes | None) -> tuple[Call, list[
     else:
         faults += behind + check_expression(argument, columns)
     return Call(function, argument, by).filtered(condition), faults
+
+
+_Part = tuple[list[lexis.Word], str]
+"""An argument: its words, and its text."""
+
+
+def _parts(text: str, inside: list[lexis.Word], begin: int, stop: int) -> list[_Part]:
+    """Return the arguments of a call.
+
+    Args:
+        text: The text of the call.
+        inside: The words between its parentheses.
+        begin: The offset of the first argument in the text.
+        stop: The offset of the end of the last one.
+    """
+    comma = lexis.comma_in(inside)
+    if comma is None:
+        return [(inside, text[begin:stop].strip())]
+    first = inside[:comma], text[begin : inside[comma].start].strip()
+    return [first, *_parts(text, inside[comma + 1 :], inside[comma].end, stop)]
+
+
+def _with_constant(
+    function: str, parts: list[_Part], columns: ColumnTypes | None
+) -> tuple[Call, list[Fault]]:
+    """Return a call whose second argument is a constant, and all faults."""
+    rule = FUNCTIONS[function]
+    assert rule.parameter is not None, "it has a constant"
+    if not 2 <= len(parts) <= (3 if rule.chooses else 2):
+        return Call(function), [Fault(f"`{function}` has {len(parts)} arguments", rule.parameter.fix)]
+    argument, constant, *by = parts
+    number = _NUMBER.fullmatch(constant[1])
+    value = None if number is None else float(constant[1]) if number[1] else int(constant[1])
+    faults: list[Fault] = []
+    if value is None or not rule.parameter.accepts(value):
+        faults.append(Fault(f"`{constant[1]}` is no constant of `{function}`", rule.parameter.fix))
+    compared = by[0] if by else argument
+    faults += _argument_faults(*compared, function, columns)
+    if by:
+        faults += check_expression(argument[1], columns)
+    return Call(function, argument[1], by[0][1] if by else None, value), faults
 
 
 def _filter(
@@ -117,6 +169,8 @@ def closing(words: list[lexis.Word]) -> int | None:
 def no_aggregate(words: list[lexis.Word]) -> Fault:
     """Return the fault of a text without an aggregate."""
     function = words[0].text.lower()
+    if function == DISTINCT:
+        return Fault(f"`{function}` is not an aggregate that can be used", "Write `count(distinct x)`.")
     if len(words) > 1 and words[1].says("(") and function not in NAMES:
         fix = did_you_mean(function, NAMES, _EXAMPLE)
         return Fault(f"`{function}` is not an aggregate that can be used", fix)
@@ -172,11 +226,11 @@ def result_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | Non
     """
     function, argument = aggregate.function, aggregate.argument
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
-    if function.startswith("collect_"):
+    if function in _LISTS:
         element = type_ or ANY
         return Type(f"array<{element.text}>", "array", parts=(element,))
-    if function in ("count", DISTINCT):
-        return BIGINT
+    if function in _COUNTS or function in _DOUBLES:
+        return BIGINT if function in _COUNTS else DOUBLE
     if type_ is None or not type_.is_known or FUNCTIONS[function].chooses:
         return type_
     return type_of(FUNCTIONS[function].result_type(pa.field(function, arrow_type(type_))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -113,6 +114,8 @@ _AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "collect_set": _distinct,
     "bool_and": lambda values: all(values) if values else None,
     "bool_or": lambda values: any(values) if values else None,
+    "median": lambda values: float(statistics.median(values)) if values else None,
+    "approx_count_distinct": lambda values: len(_distinct(values)),
     "count distinct": lambda values: len(_distinct(values)),
 }
 

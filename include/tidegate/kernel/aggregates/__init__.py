@@ -28,6 +28,7 @@ from tidegate.kernel.rows import Mask
 _FILES = (
     *("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set"),
     *("bool_and", "bool_or", "count_distinct", "max_by", "min_by", "stddev", "variance"),
+    *("approx_count_distinct", "median", "percentile", "top"),
 )
 """A file contains the function of its name."""
 
@@ -43,27 +44,38 @@ class Aggregate:
     """An aggregate function over the record column of the same name.
 
     `argument` is the expression that is computed per record for that column; None for `count(*)`. `by` is the
-    one by which the function chooses among the records, if it does.
+    one by which the function chooses among the records, if it does; None: the argument itself. `parameter` is
+    the constant of functions that have one.
     """
 
     name: str
     function: str
     argument: str | None = None
     by: str | None = None
+    parameter: int | float | None = None
+
+    @property
+    def rule(self) -> Function:
+        """The function, with its constant."""
+        function = FUNCTIONS[self.function]
+        if function.parameter is None or self.parameter is None:
+            return function
+        return function.parameter.rule(self.parameter)
 
     @property
     def text(self) -> str:
         """The aggregate as a file has it, such as `sum(quantity)`."""
         if self.function == DISTINCT:
             return f"count(distinct {self.argument})"
-        by = "" if self.by is None else f", {self.by}"
-        return f"{self.function}({self.argument or '*'}{by})"
+        parts = (self.argument or "*", self.parameter, self.by)
+        return f"{self.function}({', '.join(str(part) for part in parts if part is not None)})"
 
     @property
     def computed(self) -> str:
         """The SQL of the record column."""
-        if self.by is not None:
-            return f"named_struct('{CHOSEN}', {self.argument}, '{BY}', {self.by})"
+        if FUNCTIONS[self.function].chooses:
+            by = self.argument if self.by is None else self.by
+            return f"named_struct('{CHOSEN}', {self.argument}, '{BY}', {by})"
         # `count(*)` has no argument; it counts any value that is not null.
         return self.argument or "1"
 
@@ -98,16 +110,13 @@ class Aggregates(Reduce):
 
     def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
         """Return the types of the aggregate's accumulator and result."""
-        function = FUNCTIONS[self.by_name[column.name].function]
+        function = self.by_name[column.name].rule
         return function.accumulator_type(column), function.result_type(column)
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return a struct of the accumulators of all functions."""
         return pa.struct(
-            [
-                (aggregate.name, FUNCTIONS[aggregate.function].accumulator_type(value[aggregate.name]))
-                for aggregate in self
-            ]
+            [(aggregate.name, aggregate.rule.accumulator_type(value[aggregate.name])) for aggregate in self]
         )
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
@@ -120,10 +129,7 @@ class Aggregates(Reduce):
     def result_type(self, value: pa.DataType) -> pa.StructType:
         """Return a struct of the results of all functions."""
         return pa.struct(
-            [
-                (aggregate.name, FUNCTIONS[aggregate.function].result_type(value[aggregate.name]))
-                for aggregate in self
-            ]
+            [(aggregate.name, aggregate.rule.result_type(value[aggregate.name])) for aggregate in self]
         )
 
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
@@ -135,7 +141,7 @@ class Aggregates(Reduce):
         if self.formulas:
             return False
         for aggregate in self:
-            rule = FUNCTIONS[aggregate.function].columns
+            rule = aggregate.rule.columns
             if rule is None or not rule.suits(value.field(aggregate.name).type):
                 return False
         return True
@@ -158,7 +164,7 @@ class Aggregates(Reduce):
 
     def _column_rules(self) -> Iterator[tuple[Aggregate, ColumnRule]]:
         for aggregate in self:
-            rule = FUNCTIONS[aggregate.function].columns
+            rule = aggregate.rule.columns
             assert rule is not None, "`runs_on_columns` is asked before"
             yield aggregate, rule
 
@@ -177,7 +183,7 @@ class AggregateValues:
         value = rows.column("value")
         self._rows = rows
         self._names = [aggregate.name for aggregate in aggregates]
-        self._functions = [FUNCTIONS[aggregate.function] for aggregate in aggregates]
+        self._functions = [aggregate.rule for aggregate in aggregates]
         self._accumulator_type = aggregates.accumulator_type(value.type)
         self._output_type = aggregates.output_type(value.type)
         self._emitted = self._output_type.names

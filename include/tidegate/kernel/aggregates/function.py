@@ -60,6 +60,21 @@ class ColumnRule:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A constant behind the first expression of a function.
+
+    Args:
+        accepts: Returns whether a number can be the constant.
+        rule: Returns the function for a constant.
+        fix: How a file writes such an aggregate.
+    """
+
+    accepts: Callable[[int | float], bool]
+    rule: Callable[[Any], Function]
+    fix: str
+
+
+@dataclass(frozen=True)
 class Function:
     """An aggregate function, with Spark's types. `fold(accumulator, argument)` gets no null arguments.
 
@@ -72,6 +87,7 @@ class Function:
         takes: The arguments that a file may give it; of a function that chooses, its second one.
         chooses: Whether it chooses one record's argument by another expression; see `chosen_by`.
         columns: The rule on whole columns; None: it goes record by record.
+        parameter: The constant that a file must give it, and without which it has that of an example.
     """
 
     fold: Callable[[Any, Any], Any]
@@ -86,6 +102,7 @@ class Function:
     takes: Literal["anything", "numbers", "booleans", "single values"] = "anything"
     columns: ColumnRule | None = None
     chooses: bool = False
+    parameter: Parameter | None = None
 
     @property
     def is_accumulator_result(self) -> bool:
