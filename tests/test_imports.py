@@ -101,11 +101,12 @@ def test_every_part_of_the_package_has_a_layer() -> None:
 
 
 def test_the_core_is_pure() -> None:
-    """Standard library, pyarrow, numpy and xxhash; no clock, no files, no network, no Spark."""
+    """Standard library, pyarrow, numpy, xxhash and sketches; no clock, no files, no network, no Spark."""
     allowed = {"tidegate", "pyarrow", "__future__", "collections", "contextlib", "dataclasses", "datetime"}
     allowed |= {
         "base64",
         "bisect",
+        "datasketches",
         "decimal",
         "functools",
         "gc",
