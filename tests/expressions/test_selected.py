@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.expressions import test_type_pairs_in_spark as in_spark
-from tidegate.expressions import Expression, RowUnfit
+from tidegate.expressions import Expression
 from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.rows import compiled
 from tidegate.expressions.types import BIGINT, INT, ColumnTypes
@@ -19,21 +21,13 @@ from tidegate.expressions.values import Unfit
 from tidegate.model.columns import parse_type
 from tidegate.model.condition import compiled_expression, read_expression
 
+_UNFIT = object()
+"""The value of a row without one."""
 TYPES = {"n": INT, "b": BIGINT, "s": parse_type("string"), "d": parse_type("decimal(9,2)")}
 
 
 def selected(text: str, types: ColumnTypes = TYPES) -> Expression | None:
     return compiled_expression(text, types)
-
-
-def first_failure(expression: Expression, rows: list[dict[str, Any]]) -> int | None:
-    compute = compiled(expression.tree)
-    for number, row in enumerate(rows):
-        try:
-            compute(row)
-        except Unfit:
-            return number
-    return None
 
 
 def test_selected_columns_equal_rows() -> None:
@@ -51,13 +45,19 @@ def test_selected_columns_equal_rows() -> None:
 
 def _agrees(expression: Expression, rows: pa.StructArray, plain: list[dict[str, Any]]) -> bool:
     type_ = arrow_type(parse_type(expression.type))
-    failure = first_failure(expression, plain)
+    by_row = list(map(partial(_value_or_unfit, compiled(expression.tree)), plain))
+    column, unfit = expression.of_rows(rows, type_)
+    failed = [row for row, value in enumerate(by_row) if value is _UNFIT]
+    if [failure.row for failure in unfit] != failed or column.type != type_:
+        return False
+    return _texts(column) == _texts(pa.array([None if value is _UNFIT else value for value in by_row], type_))
+
+
+def _value_or_unfit(compute: Callable[[dict[str, Any]], Any], row: dict[str, Any]) -> Any:
     try:
-        column = expression.of_rows(rows, type_)
-    except RowUnfit as unfit:
-        return unfit.row == failure
-    by_row = pa.array(list(map(compiled(expression.tree), plain)), type_)
-    return failure is None and column.type == type_ and _texts(column) == _texts(by_row)
+        return compute(row)
+    except Unfit:
+        return _UNFIT
 
 
 def _texts(column: pa.Array) -> str:
@@ -86,9 +86,11 @@ def test_row_without_a_result_is_named() -> None:
     expression = selected("n / b")
     assert expression is not None
     rows = pa.array([{"n": 1, "b": 1}, {"n": 1, "b": 0}], pa.struct([("n", pa.int32()), ("b", pa.int64())]))
-    with pytest.raises(RowUnfit, match="`n / b` has no result: it divides by zero") as raised:
-        expression.of_rows(rows, pa.float64())
-    assert raised.value.row == 1
+    column, unfit = expression.of_rows(rows, pa.float64())
+    assert column.to_pylist() == [1.0, None]
+    assert [(failure.row, failure.what) for failure in unfit] == [
+        (1, "`n / b` has no result: it divides by zero")
+    ]
 
 
 def test_types_are_those_of_the_tree() -> None:

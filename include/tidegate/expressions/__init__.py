@@ -72,14 +72,13 @@ class Condition:
         return Condition, (self.text, self.tree)
 
 
-class RowUnfit(Exception):
+@dataclass(frozen=True)
+class RowUnfit:
     """An expression has no result for the row with the number `row`: `what` happened, and the `fix`."""
 
-    def __init__(self, row: int, what: str, fix: str) -> None:
-        super().__init__(row, what, fix)
-        self.row = row
-        self.what = what
-        self.fix = fix
+    row: int
+    what: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -99,40 +98,42 @@ class Expression:
         """The columns that it names."""
         return frozenset(_columns(self.tree))
 
-    def of_rows(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
-        """Return the values for all rows. Raises RowUnfit if a row has none.
+    def of_rows(self, rows: pa.StructArray, type_: pa.DataType) -> tuple[pa.Array, list[RowUnfit]]:
+        """Return the values for all rows, and the rows that have none, for which the value is null.
 
         Args:
             rows: One struct per record; none is null.
             type_: `type` as Arrow has it.
         """
         column = typed_column(self.tree, rows, type_)
-        return self._row_by_row(rows, type_) if column is None else column
+        return self._row_by_row(rows, type_) if column is None else (column, [])
 
-    def rejected(self, rows: pa.RecordBatch, tested: pa.BooleanArray) -> pa.BooleanArray:
+    def rejected(
+        self, rows: pa.RecordBatch, tested: pa.BooleanArray
+    ) -> tuple[pa.BooleanArray, list[RowUnfit]]:
         """Return which of the tested rows do not fulfil the expression, a condition; False for the others.
 
-        Raises RowUnfit if there is no result for a tested row.
+        Also return the tested rows for which there is no result.
         """
-        try:
-            fulfilled = self.of_rows(rows.filter(tested).to_struct_array(), pa.bool_())
-        except RowUnfit as unfit:
-            row = int(pc.indices_nonzero(tested)[unfit.row].as_py())
-            raise RowUnfit(row, unfit.what, unfit.fix) from None
-        return pc.replace_with_mask(
+        fulfilled, unfit = self.of_rows(rows.filter(tested).to_struct_array(), pa.bool_())
+        if unfit:
+            places = pc.indices_nonzero(tested)
+            unfit = [RowUnfit(places[failure.row].as_py(), failure.what, failure.fix) for failure in unfit]
+        rejected = pc.replace_with_mask(
             pa.repeat(False, rows.num_rows), tested, pc.invert(pc.fill_null(fulfilled, False))
         )
+        return rejected, unfit
 
-    def _row_by_row(self, rows: pa.StructArray, type_: pa.DataType) -> pa.Array:
+    def _row_by_row(self, rows: pa.StructArray, type_: pa.DataType) -> tuple[pa.Array, list[RowUnfit]]:
         compute = compiled(self.tree)
-        values = []
+        values, failures = [], []
         for number, row in enumerate(rows.to_pylist()):
             try:
                 values.append(compute(row))
             except Unfit as unfit:
-                what = f"`{self.text}` has no result: {unfit.what}"
-                raise RowUnfit(number, what, unfit.fix) from None
-        return pa.array(values, type_)
+                values.append(None)
+                failures.append(RowUnfit(number, f"`{self.text}` has no result: {unfit.what}", unfit.fix))
+        return pa.array(values, type_), failures
 
 
 def _columns(tree: Tree) -> Iterator[str]:

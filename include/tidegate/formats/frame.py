@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import RecordFailed
-from tidegate.expressions import RowUnfit
 from tidegate.formats.decoded import Decoded, Reason, WatchedDecoder
 from tidegate.formats.metadata import CREATE_TIME, Header
 from tidegate.formats.own_keys import NullValueKeys, OwnKeyColumns
@@ -242,11 +241,11 @@ class FrameDecoder:
         stays = pc.or_(unreadable, rows.column(EMPTY))
         if not condition.columns or not condition.columns <= set(self._metadata_names):
             stays = pc.or_(stays, rows.column("__tombstone"))
-        try:
-            return condition.rejected(rows.select(self._layout.row_columns.names), pc.invert(stays))
-        except RowUnfit as unfit:
-            place = (records.topic, records.partition, rows.column("__offset")[unfit.row].as_py())
-            raise RecordFailed.with_command(unfit.what, unfit.fix, *place) from None
+        removed, unfit = condition.rejected(rows.select(self._layout.row_columns.names), pc.invert(stays))
+        if unfit:
+            place = (records.topic, records.partition, rows.column("__offset")[unfit[0].row].as_py())
+            raise RecordFailed.with_command(unfit[0].what, unfit[0].fix, *place)
+        return removed
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
         """Return the record's own key, or that of the columns; the own key of a null value in the same

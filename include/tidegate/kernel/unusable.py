@@ -185,14 +185,19 @@ def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch
         rows: Records with `input`.
         reasons: One per row.
     """
-    inputs = rows.column("input")
+    place = rows.schema.get_field_index("input")
+    inputs = inputs_with_reasons(rows.column("input"), pa.array(reasons, pa.string()))
+    return rows.set_column(place, rows.schema.field(place), inputs)
+
+
+def inputs_with_reasons(inputs: pa.StructArray, reasons: pa.StringArray) -> pa.StructArray:
+    """Return records in the form of quarantine, each with its reason, or null, in place of the one it has."""
     fields = list(inputs.type)
     parts = [
-        pa.array(reasons, field.type) if field.name == "reason" else pc.struct_field(inputs, field.name)
+        reasons.cast(field.type) if field.name == "reason" else pc.struct_field(inputs, field.name)
         for field in fields
     ]
-    place = rows.schema.get_field_index("input")
-    return rows.set_column(place, rows.schema.field(place), pa.StructArray.from_arrays(parts, fields=fields))
+    return pa.StructArray.from_arrays(parts, fields=fields)
 
 
 def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

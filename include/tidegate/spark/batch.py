@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tidegate.errors import RecordFailed
 from tidegate.kernel.counts import COMPUTED_TWICE
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import Plan
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.computation import Before, Computation, Computed
-from tidegate.spark.errors import translated, with_record
-from tidegate.spark.source import KafkaSource, RecordSource
+from tidegate.spark.errors import translated
+from tidegate.spark.source import RecordSource
 from tidegate.storage.layout import Lake
 
 
@@ -37,14 +36,7 @@ def compute_batch(
     def computed(reading: Reading) -> Computed:
         with translated(pipeline):
             computation = Computation(spark, plan, pipeline, lake, before, reading)
-        try:
-            with translated(pipeline):
-                reports = computation.run(records, attempt)
-        except RecordFailed as error:
-            if not isinstance(records, KafkaSource):  # rows of quarantine, which a replay reads, are few
-                raise
-            raise with_record(error, records, computation.fails) from error
-        return computation.outcome(attempt, reports)
+        return computation.outcome(attempt, computation.run(records, attempt))
 
     reading, stage = reading_of(pipeline), pipeline.stages[0].name
     # A stream with such keys has them in most batches: after the first, none is tried again.

@@ -36,7 +36,6 @@ from tidegate.spark.case_parts import (
     without_repeats,
 )
 from tidegate.spark.computation import Before, Computation
-from tidegate.spark.errors import translated
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
@@ -124,17 +123,20 @@ class CaseRun(Computation):
 
         Raises PipelineInvalid if an expression cannot be evaluated.
         """
+        with changed(self._spark, _FOR_FEW_ROWS):
+            return self._guarded(lambda: self._run(cuts))
+
+    def _run(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
         number = len(self.input.records)
         # Each run has turns of its own, so that one frame of Spark evaluates the expressions of all runs.
         self._runs = [
             _Run(cut, [(run * number + start, run * number + end) for start, end in cut.spans])
             for run, cut in enumerate(map(self.input.cut, cuts))
         ]
-        with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
-            frame = self._read()
-            keys = source_keys(self._pipeline)
-            for place in range(len(self._passes)):
-                frame, keys = self._apply_pass(place, frame, keys, "")
+        frame = self._read()
+        keys = source_keys(self._pipeline)
+        for place in range(len(self._passes)):
+            frame, keys = self._apply_pass(place, frame, keys, "")
         return [run.outcome for run in self._runs]
 
     # the source

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,9 @@ from tidegate.spark.decoding import (
     source_counts,
     source_schema,
 )
-from tidegate.spark.errors import translated
+from tidegate.spark.errors import hides_its_record, translated
+from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
+from tidegate.spark.guard import Guard
 from tidegate.spark.kernel_task import (
     BY_KEY_AND_RANK,
     TIME_ORDER,
@@ -47,7 +49,7 @@ from tidegate.spark.rows import (
     record_rows,
 )
 from tidegate.spark.semantics import pin_semantics
-from tidegate.spark.session import compile_expressions, cores_of, prepare
+from tidegate.spark.session import changed, compile_expressions, cores_of, prepare
 from tidegate.spark.shuffle import (
     REPORT,
     Report,
@@ -83,6 +85,8 @@ from tidegate.spark.steps import (
 from tidegate.spark.written import AttemptFiles, WrittenOutput
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -150,11 +154,32 @@ class Computation:
         self._keeps_time = keeps_time(self._passes)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
+        self._failure: str | None = None
+        """The message of an expression that fails in Spark, which does not name the record."""
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
-        """Compute all passes, and return the reports of their tasks."""
+        """Compute all passes, and return the reports of their tasks. Raises the errors of `translated`."""
         # The driver gets only the output of tasks that count: lost or superseded tries report nothing.
-        return [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
+        return self._guarded(
+            lambda: [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
+        )
+
+    def _guarded(self, compute: Callable[[], T]) -> T:
+        """Return what `compute` does. If an expression fails in Spark on a record that Spark does not name,
+        compute once more, with a guard that finds such records.
+        """
+        try:
+            with translated(self._pipeline):
+                return compute()
+        except RecordFailed as error:
+            if not hides_its_record(error):
+                raise
+            self._failure = error.what
+        try:
+            with translated(self._pipeline), changed(self._spark, GUARD_SETTINGS):
+                return compute()
+        finally:
+            self._failure = None
 
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
         """Return all passes as a frame of reports."""
@@ -163,20 +188,6 @@ class Computation:
         for number in range(len(self._passes)):
             frame, keys = self._apply_pass(number, frame, keys, attempt)
         return frame.select(REPORT)
-
-    def fails(self, records: RecordSource) -> bool:
-        """Return whether an expression of the first stage fails in Spark on some of these records."""
-        if self._reading.selects:
-            return False  # its expressions are computed where records are read, which names a record
-        first = next(pass_ for pass_ in self._passes if not pass_.is_filter)
-        try:
-            with translated(self._pipeline):
-                frame = self._source(records)
-                rows = record_rows(frame, first, self._shape(first), self._pipeline.pipeline)
-                rows.write.format("noop").mode("overwrite").save()  # unlike `count`, it computes each column
-        except RecordFailed:
-            return True
-        return False
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
         """Return the counts, checked, and the list of the files. Raises CountMismatch."""
@@ -247,6 +258,7 @@ class Computation:
         return SourceRows(
             *(names, values, reading.filter, reading.where, reading.compared, self._shape(first), by_place),
             self._shows_removed,
+            quarantines=first.logic.on_error == "quarantine",
         )
 
     def _reads_source(self, pass_: KernelPass) -> bool:
@@ -270,7 +282,8 @@ class Computation:
             self._key_types[pass_.name] = key_types_text(keys)
         rows = frame
         if number or not self._reading.selects:
-            rows = record_rows(frame, pass_, self._shape(pass_), self._pipeline.pipeline)
+            guard = self._guard(pass_)
+            rows = record_rows(frame, pass_, self._shape(pass_), self._pipeline.pipeline, guard)
         pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
         task = self._task(pass_, following, rows, keys, attempt)
         if pass_.logic.bound is not None:
@@ -282,6 +295,11 @@ class Computation:
         if pass_.is_filter:
             return unpacked(decided), keys
         return self._following_frame(decided, keys, following)
+
+    def _guard(self, pass_: KernelPass) -> Guard | None:
+        if self._failure is None or pass_.is_filter:
+            return None
+        return Guard(self._failure, pass_, is_later=not self._reads_source(pass_))
 
     def _shape(self, pass_: KernelPass) -> Shape:
         reads_source = self._reads_source(pass_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,7 +48,6 @@ from tidegate.errors import (
     TopicMissing,
     UserFunctionFailed,
 )
-from tidegate.spark.source import KafkaSource
 
 if TYPE_CHECKING:
     from tidegate.model.pipeline import Pipeline
@@ -111,10 +110,7 @@ _ADVICE = re.compile(
 and codes.
 """
 _RECORD_HIDDEN = "Spark does not tell which record it is. "
-EXPRESSION_FIX = (
-    "Use a form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`; `on_error` "
-    "covers only what tidegate computes itself."
-)
+EXPRESSION_FIX = "Use a form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`."
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 # Errors that are raised in a worker reach the driver as text only: these are written as JSON and read again.
 _RAISED_IN_WORKERS = {
@@ -310,40 +306,3 @@ def _first_line(text: str) -> str:
 def _line_with(signs: Sequence[str], text: str) -> str:
     """Return the line that names the cause: the first line often only names py4j's call."""
     return _first_line("\n".join(line for line in text.splitlines() if any(sign in line for sign in signs)))
-
-
-def with_record(
-    error: RecordFailed, source: KafkaSource, fails: Callable[[KafkaSource], bool]
-) -> RecordFailed:
-    """Return the error with the first record that fails; unchanged if it names one, or if none is found.
-
-    An expression of a later stage reads emissions, which no range of the source has alone, so none is found
-    for it.
-
-    Args:
-        error: the error of the batch.
-        source: the planned ranges.
-        fails: whether the first stage's expressions fail on a source's records; a job of Spark each time.
-    """
-    if not hides_its_record(error):
-        return error
-    try:
-        place = _first_failing(source, fails)
-    except TidegateError:
-        return error  # such as a broker that does not answer now: the batch has failed for another reason
-    if place is None:
-        return error
-    return RecordFailed.with_command(error.what, EXPRESSION_FIX, *place)
-
-
-def _first_failing(source: KafkaSource, fails: Callable[[KafkaSource], bool]) -> tuple[str, int, int] | None:
-    if not fails(source):
-        return None
-    while source.span > 1:
-        # invariant: `source` fails, so if its first half does not, its second half does
-        first, second = source.halves()
-        source = first if fails(first) else second
-    for planned in source.ranges:
-        if planned.span and fails(source):  # a batch's source also has ranges without new records
-            return planned.topic, planned.partition, planned.start
-    return None

@@ -12,12 +12,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from tidegate import formats, kernel
 from tidegate.formats import EMISSION
 from tidegate.formats.records import REMOVED
 from tidegate.model.conversions import guarded
+from tidegate.spark.guard import Guard, nullable
 from tidegate.spark.semantics import require_functions_of_records
 from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.spark.source import spark_types
@@ -37,20 +38,28 @@ REPORTS_ONLY = pa.schema(_REPORTS)
 """The output of tasks that forward no emissions."""
 
 
-def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str) -> DataFrame:
+def record_rows(
+    frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str, guard: Guard | None = None
+) -> DataFrame:
     """Return a frame's records as kernel rows, without the columns that all of them have alike
     (`task_rows.complete` adds them). Spark evaluates the expressions here.
 
-    `where` is that of a value which is the record's own; the kernel evaluates all others. Raises
-    PipelineInvalid if the value of an expression depends on chance, or on the day.
+    `where` is that of a value which is the record's own; the kernel evaluates all others. With a guard, a
+    record that an expression fails on is quarantined, or named by the task that fails. Raises PipelineInvalid
+    if the value of an expression depends on chance, or on the day.
     """
     logic, where, internals = pass_.logic, pass_.where, _internals(frame)
+
+    def tested(rows: DataFrame, expressions: Sequence[str], on: Column) -> DataFrame:
+        require_functions_of_records(rows, expressions, pipeline)
+        return rows if guard is None else guard.quarantine_failing(rows, expressions, on)
+
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
     bypasses = "__bypasses" in internals
     valued = used & ~F.col("__tombstone")
     removed = is_removed(frame)
     if pass_.filter:
-        require_functions_of_records(frame, [pass_.filter], pipeline)
+        frame = tested(frame, [pass_.filter], valued & ~removed)
         passes = F.coalesce(F.when(valued & ~removed, F.expr(guarded(pass_.filter))), F.lit(False))
         frame = frame.withColumn(REMOVED, removed | (valued & ~passes))
         removed = F.col(REMOVED)
@@ -59,10 +68,10 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     if bypasses:
         # A deletion that goes around the pass has a value, too: its whole record.
         valued |= F.col("__bypasses")
-    require_functions_of_records(frame, list(pass_.values.values()), pipeline)
+    frame = tested(frame, list(pass_.values.values()), valued)
     selected = _selected(frame, pass_, valued)
     if where:
-        require_functions_of_records(selected, [where], pipeline)
+        selected = tested(selected, [where], valued)
     value = F.struct(*[F.col(f"`{name}`") for name in pass_.values])
     rows = selected.select(
         F.when(F.col("__reason").isNotNull(), kernel.QUARANTINED)
@@ -81,7 +90,7 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
         *([F.col("__rank").alias("rank")] if "__rank" in frame.columns else []),
         *([_passes(where, valued)] if where else []),
         F.when(valued, value).alias("value"),
-        F.col("__input").alias("input"),
+        _with_reason(F.col("__input"), logic).alias("input"),
         *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
         REPORT,
         SLOT,
@@ -89,6 +98,11 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     # make all fields nullable: to Arrow, a column that is never null has another type
     nullable_type = nullable(rows.schema["value"].dataType)
     return rows.withColumn("value", F.col("value").cast(nullable_type))
+
+
+def _with_reason(record: Column, logic: kernel.Stage) -> Column:
+    """Return a record in the form of quarantine with its present reason."""
+    return record if logic.on_error == "stop" else record.withField("reason", F.col("__reason"))
 
 
 def _internals(frame: DataFrame) -> list[str]:
@@ -185,17 +199,6 @@ def _input(frame: DataFrame, logic: kernel.Stage) -> Column:
         F.lit(None).cast("byte"),
     )
     return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
-
-
-def nullable(type_: DataType) -> DataType:
-    """Return the type with all of its parts nullable."""
-    if isinstance(type_, StructType):
-        return StructType([StructField(field.name, nullable(field.dataType)) for field in type_])
-    if isinstance(type_, ArrayType):
-        return ArrayType(nullable(type_.elementType))
-    if isinstance(type_, MapType):
-        return MapType(nullable(type_.keyType), nullable(type_.valueType))
-    return type_
 
 
 def forwarded_schema(logic: kernel.Stage, rows: pa.Schema) -> pa.Schema:

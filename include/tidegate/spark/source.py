@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -67,24 +67,6 @@ class KafkaSource:
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
         """Return slices of the planned ranges. Large ranges are cut, so that each core has work."""
         return [KafkaSlice(self.kafka, slice_) for slice_ in slices_of(self.ranges, timed, cores)]
-
-    @property
-    def span(self) -> int:
-        """The number of offsets in all ranges."""
-        return sum(planned.span for planned in self.ranges)
-
-    def halves(self) -> tuple[KafkaSource, KafkaSource]:
-        """Return two sources with half of the offsets each, in the order of the ranges."""
-        first, second, room = [], [], self.span // 2
-        for planned in self.ranges:
-            middle = planned.start + min(room, planned.span)
-            first.append(replace(planned, end=middle))
-            second.append(replace(planned, start=middle))
-            room -= middle - planned.start
-        return self._with(first), self._with(second)
-
-    def _with(self, ranges: Sequence[OffsetRange]) -> KafkaSource:
-        return replace(self, ranges=tuple(planned for planned in ranges if planned.span))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ The rows are those of `rows.record_rows`, which Spark makes of all other records
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from tidegate.formats.records import REMOVED
 from tidegate.kernel.keys import key_hashes
 from tidegate.kernel.repeats import Repeats
 from tidegate.kernel.rows import mask, places_among
+from tidegate.kernel.unusable import GO_ON, RECORD_FAILED, inputs_with_reasons
 from tidegate.spark.shuffle import REPORT, SLOT, in_schema
 
 _MOST_ROWS, _MOST_BYTES = 250_000, 32 * 1024 * 1024
@@ -55,6 +56,8 @@ class SourceRows:
         by_place: whether rows are decided together by topic-partition, and not by key.
         shows_removed: removed records are rows of kind REMOVED, as a trace needs them; otherwise they are
             only counted.
+        quarantines: a record for which an expression has no result is quarantined; otherwise it fails the
+            batch. Requires that decoded records have their `__input`.
     """
 
     columns: tuple[str, ...]
@@ -65,6 +68,7 @@ class SourceRows:
     shape: Shape
     by_place: bool
     shows_removed: bool = False
+    quarantines: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -97,11 +101,12 @@ class SourceRows:
         empty = decoded.column("__empty")
         if empty.true_count:
             decoded = decoded.filter(pc.invert(empty))
-        usable = decoded.column("__reason").is_null()
-        tombstone = decoded.column("__tombstone")
-        removed = self._removed(decoded, pc.and_not(usable, tombstone))
-        valued = pc.and_not(pc.and_not(usable, tombstone), removed)
-        value, passes = self._computed(decoded, valued)
+        failures = _Failures(decoded, self.quarantines)
+        usable, tombstone = decoded.column("__reason").is_null(), decoded.column("__tombstone")
+        removed = self._removed(decoded, pc.and_not(usable, tombstone), failures)
+        valued = pc.and_not(pc.and_not(usable, tombstone), pc.or_(removed, failures.mask))
+        value, passes = self._computed(decoded, valued, failures)
+        usable = pc.and_not(usable, failures.mask)
         record, quarantined, of_filter = (
             pa.scalar(kind, pa.int8()) for kind in (kernel.RECORD, kernel.QUARANTINED, kernel.REMOVED)
         )
@@ -116,12 +121,15 @@ class SourceRows:
         }
         if passes is not None:
             columns["passes"] = pc.or_(passes, tombstone)
-        for name in ("topic", "partition", "offset", "turn", "part", "timestamp", "time", "input"):
+        for name in ("topic", "partition", "offset", "turn", "part", "timestamp", "time"):
             if f"__{name}" in decoded.schema.names:
                 columns[name] = decoded.column(f"__{name}")
+        columns["input"] = failures.with_reasons(decoded.column("__input"))
         return in_schema(columns, self.schema, decoded.num_rows)
 
-    def _removed(self, decoded: pa.RecordBatch, valued: pa.BooleanArray) -> pa.BooleanArray:
+    def _removed(
+        self, decoded: pa.RecordBatch, valued: pa.BooleanArray, failures: _Failures
+    ) -> pa.BooleanArray:
         """Return which records the source's filter, or that of the stage, removes. Only values are tested:
         deletions stay.
         """
@@ -131,29 +139,28 @@ class SourceRows:
             valued = pc.and_not(valued, removed)
         if self.filter is None:
             return removed
-        try:
-            return pc.or_(removed, self.filter.rejected(decoded.select(list(self.columns)), valued))
-        except RowUnfit as unfit:
-            raise _failed(decoded, unfit) from None
+        rejected, unfit = self.filter.rejected(decoded.select(list(self.columns)), valued)
+        failures.add(unfit)
+        return pc.or_(removed, pc.and_not(rejected, failures.mask))
 
     def _computed(
-        self, decoded: pa.RecordBatch, valued: pa.BooleanArray
+        self, decoded: pa.RecordBatch, valued: pa.BooleanArray, failures: _Failures
     ) -> tuple[pa.StructArray, pa.BooleanArray | None]:
         """Return values and `where`: null for deletions and unusable records, whose columns are null."""
         whole = valued.true_count == decoded.num_rows
         chosen = decoded if whole else decoded.filter(valued)
+        rows = None if whole else pc.indices_nonzero(valued)
         columns = {name: chosen.column(name) for name in self.columns}
-        try:
-            values = _columns(self.values, columns)
-            conditions = _columns({"": (self.where, pa.bool_())} if self.where else {}, columns | values)
-        except RowUnfit as unfit:
-            raise _failed(chosen, unfit) from None
+        values = _columns(self.values, columns, failures, rows)
+        conditions = {"": (self.where, pa.bool_())} if self.where else {}
+        conditions = _columns(conditions, columns | values, failures, rows)
         fields = list(self.schema.field("value").type)
         value = pa.StructArray.from_arrays([values[field.name] for field in fields], fields=fields)
         passes = pc.fill_null(conditions[""], False) if conditions else None
-        if whole:
+        if whole and not failures.reasons:
             return value, passes
         places = places_among(mask(valued))
+        places = pc.if_else(failures.mask, None, places)
         return value.take(places), None if passes is None else pc.fill_null(passes.take(places), False)
 
     def _place_hashes(self, decoded: pa.RecordBatch) -> pa.Int64Array:
@@ -189,13 +196,62 @@ class SourceRows:
         return rows
 
 
+class _Failures:
+    """The records among `decoded` for which an expression has no result.
+
+    Raises RecordFailed at the first of them, if they are not quarantined.
+    """
+
+    def __init__(self, decoded: pa.RecordBatch, quarantines: bool) -> None:
+        self._decoded = decoded
+        self._quarantines = quarantines
+        self.reasons: dict[int, str] = {}
+        """Row -> the reason; the first of several counts."""
+
+    def add(self, unfit: Sequence[RowUnfit], rows: pa.UInt64Array | None = None) -> None:
+        """Add the failures of an expression. `rows`: the number of each tested row; None: all were tested."""
+        for failure in unfit:
+            row = failure.row if rows is None else rows[failure.row].as_py()
+            if not self._quarantines:
+                raise self._error(row, failure)
+            self.reasons.setdefault(row, f"{RECORD_FAILED}: {failure.what}")
+
+    @property
+    def mask(self) -> pa.BooleanArray:
+        """Return which of the records have failed."""
+        return _texts(self.reasons, self._decoded.num_rows).is_valid()
+
+    def with_reasons(self, inputs: pa.StructArray) -> pa.StructArray:
+        """Return the records in the form of quarantine, with the reasons of those that have failed."""
+        if not self.reasons:
+            return inputs
+        reasons = pc.coalesce(_texts(self.reasons, self._decoded.num_rows), pc.struct_field(inputs, "reason"))
+        return inputs_with_reasons(inputs, reasons)
+
+    def _error(self, row: int, failure: RowUnfit) -> RecordFailed:
+        place = (self._decoded.column(f"__{name}")[row].as_py() for name in ("topic", "partition", "offset"))
+        return RecordFailed.with_command(failure.what, f"{failure.fix} {GO_ON}", *place)
+
+
+def _texts(texts: Mapping[int, str], number: int) -> pa.StringArray:
+    """Return the text of each of `number` rows; null for rows without one."""
+    return pa.array(map(texts.get, range(number)), pa.string()) if texts else pa.nulls(number, pa.string())
+
+
 def _columns(
-    expressions: Mapping[str, tuple[Expression, pa.DataType]], columns: Mapping[str, pa.Array]
+    expressions: Mapping[str, tuple[Expression, pa.DataType]],
+    columns: Mapping[str, pa.Array],
+    failures: _Failures,
+    places: pa.UInt64Array | None,
 ) -> dict[str, pa.Array]:
-    if not expressions:
-        return {}
-    rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-    return {name: expression.of_rows(rows, type_) for name, (expression, type_) in expressions.items()}
+    """Return the values of the expressions, and add the rows without one to `failures`."""
+    values: dict[str, pa.Array] = {}
+    if expressions:
+        rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+        for name, (expression, type_) in expressions.items():
+            values[name], unfit = expression.of_rows(rows, type_)
+            failures.add(unfit, places)
+    return values
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,8 +266,3 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_batches(waiting)
-
-
-def _failed(rows: pa.RecordBatch, unfit: RowUnfit) -> RecordFailed:
-    place = (rows.column(f"__{name}")[unfit.row].as_py() for name in ("topic", "partition", "offset"))
-    return RecordFailed.with_command(unfit.what, unfit.fix, *place)
