@@ -19,8 +19,12 @@ CASES: dict[str, list[str]] = {
     ],
     "`source.connection`": ["the source's connection"],
     "sinks: added, removed, changed": ["sinks"],
-    "`source.topics`: added": ["a topic more"],
-    "`source.topics`: removed": ["a topic less"],
+    "`source.topics`: added, or a pattern that matches those that were read": [
+        *("a topic more", "a pattern in place of a topic")
+    ],
+    "`source.topics`: removed, or a pattern that matches fewer": [
+        *("a topic less", "a pattern that matches another topic")
+    ],
     "`source.format`, `csv`, `key`, `timestamp`, `explode`, `deduplicate`, `sequence`": [
         *(
             "the format",

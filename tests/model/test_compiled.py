@@ -97,7 +97,7 @@ def with_everything() -> dict[str, Pipeline]:
         },
         {"emit": {"on": "interval", "every": "10s"}},
         {"emit": {"on": "quiet", "after": "10m"}},
-        source={"deduplicate": "root"},
+        source={"topics": {"pattern": "in-.*"}, "deduplicate": "root"},
     )
     registered = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "t", "format": "avro"}])
     sinks = tuple(sink.with_schemas(SinkSchema(7, "{}"), None) for sink in registered.sinks)

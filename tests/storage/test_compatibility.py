@@ -88,6 +88,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made(CHANGE, **source(metadata=["offset"], headers={"traceId": "string"})),
     ),
+    "a pattern in place of a topic": (made(CHANGE), made(CHANGE, **source(topics={"pattern": "i.*"}))),
     "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
     "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),
     "a column less that is not used": (
@@ -224,6 +225,11 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     ),
 }
 INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
+    "a pattern that matches another topic": (
+        made(CHANGE),
+        made(CHANGE, **source(topics={"pattern": "in-.*"})),
+        ["source.topics"],
+    ),
     "a topic less": (made(CHANGE, **source(topics=["in", "more"])), made(CHANGE), ["source.topics"]),
     "the format": (
         made({"select": {"v": "value"}}, **source(columns="value string", key=["value"])),

@@ -15,6 +15,7 @@ from tidegate.batch.pipeline_files import (
 from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
 from tidegate.batch.publish import check_progress, is_sent_in_shards, publish_batch, published_sinks
 from tidegate.batch.run import connections, run_batch
+from tidegate.batch.topics import new_topics
 from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.batch.validate import validate_batch
 from tidegate.batch.warnings import old_record_warnings, stalled_transactions
@@ -37,6 +38,7 @@ __all__ = [
     "explain_broken_file",
     "has_more_batches",
     "is_sent_in_shards",
+    "new_topics",
     "noted_batches",
     "old_record_warnings",
     "orphaned_streams",

@@ -14,6 +14,7 @@ from itertools import count
 
 from tidegate.app.root import App
 from tidegate.batch.offsets import Ends, offsets_at
+from tidegate.batch.topics import source_topics
 from tidegate.batch.trigger import Trigger
 from tidegate.ledger import Head, LedgerReader, Plan, Run, Stream
 from tidegate.model.pipeline import Pipeline
@@ -126,7 +127,7 @@ def describe_cover(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -
     if not trigger.backfill or trigger.interval_start_ms is None or trigger.interval_end_ms is None:
         return f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
     with app.log(pipeline.source.connection) as log:
-        views = [log.view(topic) for topic in pipeline.source.topics]
+        views = [log.view(topic) for topic in source_topics(log, pipeline.source, head)]
         starts = offsets_at(log, views, trigger.interval_start_ms)
         ends = offsets_at(log, views, trigger.interval_end_ms)
     batches = reading_batches(app.ledger, head, starts, ends)

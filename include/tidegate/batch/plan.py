@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -37,6 +37,7 @@ from tidegate.batch.pipeline_files import (
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.schemas import with_writers
 from tidegate.batch.suites import pinned
+from tidegate.batch.topics import new_topics, source_topics
 from tidegate.batch.trigger import ReplayRequest, Trigger
 from tidegate.batch.warnings import old_record_warnings, stalled_in
 from tidegate.errors import BackwardsRefused, TopicMissing
@@ -134,7 +135,8 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
     _check_direction(lease, plan, trigger)
     lease.add_plan(plan)
     lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
-    return Outcome(plan, f"batch {plan.seq}: {_described(plan)}", metrics)
+    topics = new_topics(pipeline.source, head, plan.ranges)
+    return Outcome(plan, f"batch {plan.seq}: {_described(plan)}{_new_topics(topics)}", metrics)
 
 
 def _plan_replay(
@@ -206,6 +208,8 @@ def _draft(
     source_view = None if trigger.drain or trigger.replay else _view_source(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if source_view is None else source_view.ranges
+    topics = {range_.topic: None for range_ in ranges}
+    pipeline = pipeline.model_copy(update={"source": pipeline.source.with_topics(tuple(topics))})
     # After the ends are fixed: the schema of each record before them is registered then.
     pipeline = with_writers(
         app, pipeline, before, reads=trigger.replay is not None or any(range_.span for range_ in ranges)
@@ -235,7 +239,7 @@ def _view_source(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> 
     trigger and `max_records` allow.
     """
     with app.log(pipeline.source.connection) as log:
-        views = [log.view(topic) for topic in pipeline.source.topics]
+        views = [log.view(topic) for topic in source_topics(log, pipeline.source, head)]
         first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
         most = trigger.most_records(pipeline.source.max_records)
         upper = interval_ends(log, views, trigger)
@@ -319,6 +323,8 @@ def _log_what_is_unusual(
     app: App, pipeline: Pipeline, head: Head, plan: Plan, source_view: _SourceView | None
 ) -> None:
     added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
+    if topics := new_topics(pipeline.source, head, plan.ranges):
+        logger.info("%s%s", plan.stream, _new_topics(topics))
     for range_ in added if head.seq else ():
         logger.info(
             "%s[%d] is new; it is read from offset %d on", range_.topic, range_.partition, range_.start
@@ -343,6 +349,11 @@ def _described(plan: Plan) -> str:
     return f"{text}, in {cut} of them not to the interval's end: its clock waits there" if cut else text
 
 
+def _new_topics(topics: Sequence[str]) -> str:
+    """Return what a plan says of the topics that its pattern has found; empty without any."""
+    return f"; new topics, read from their beginning: {', '.join(topics)}" if topics else ""
+
+
 def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Iterator[str]:
     """Yield what a run would plan now, or the open plan that goes first. Raises what `draft` raises."""
     stream = stream_of(pipeline)
@@ -351,9 +362,12 @@ def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Itera
         yield f"batch {waiting.seq} of {stream} is planned already, by {waiting.run_id}, and goes first:"
         yield from _lines(waiting)
     else:
-        plan = draft(app, pipeline, app.ledger.head(stream), trigger)
+        head = app.ledger.head(stream)
+        plan = draft(app, pipeline, head, trigger)
         yield f"batch {plan.seq} of {stream} would be:"
         yield from _lines(plan)
+        if topics := new_topics(pipeline.source, head, plan.ranges):
+            yield f"  new topics, read from their beginning: {', '.join(topics)}"
 
 
 def _lines(plan: Plan) -> Iterator[str]:

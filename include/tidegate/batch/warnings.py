@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tidegate.app.root import App
+from tidegate.app.root import App, stream_of
+from tidegate.batch.topics import source_topics
 from tidegate.errors import TidegateError
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import OpenTransaction
@@ -27,7 +28,8 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
     A transaction that no coordinator knows counts as such. Raises TopicMissing, BrokerUnavailable.
     """
     with app.log(pipeline.source.connection) as log:
-        return stalled_in(log, [log.view(topic) for topic in pipeline.source.topics])
+        topics = source_topics(log, pipeline.source, app.ledger.head(stream_of(pipeline)))
+        return stalled_in(log, [log.view(topic) for topic in topics])
 
 
 def stalled_in(log: KafkaLog, views: Sequence[TopicView]) -> list[str]:

@@ -15,6 +15,7 @@ from tidegate.batch import (
     check_source,
     check_still_there,
     draft,
+    new_topics,
     old_record_warnings,
     require_compatible,
     stalled_transactions,
@@ -207,10 +208,11 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     if waiting and has_read:
         check_source(app, waiting)
         require_compatible(waiting, with_digests(pipeline))
+    before = _after(head, waiting) if waiting and has_read else head
     next_plan = draft(
         app,
         pipeline,
-        _after(head, waiting) if waiting and has_read else head,
+        before,
         # The draft is never stored, so its clock has no effect.
         Trigger("doctor", clock_ms=0),
     )
@@ -220,7 +222,9 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
-    return f"batch {head.seq} is the last, {next_plan.span} offsets wait{planned}{withheld}", next_plan
+    topics = ", ".join(new_topics(pipeline.source, before, next_plan.ranges))
+    added = f", new topics: {topics}" if topics else ""
+    return f"batch {head.seq} is the last, {next_plan.span} offsets wait{added}{planned}{withheld}", next_plan
 
 
 def _after(head: Head, plan: Plan) -> Head:

@@ -189,6 +189,23 @@ class KafkaLog:
         with self._admin() as admin:
             return str(self._describe(admin, topic)["topic_id"])
 
+    def topics(self) -> list[str]:
+        """Return the names of all topics that this user may describe, without internal ones: Kafka's own, and
+        the topic of tidegate's progress records.
+
+        Raises BrokerUnavailable.
+        """
+        with self._admin() as admin:
+            with failpoint("kafka.describe"):
+                described = admin.describe_topics()
+            return sorted(
+                topic["name"]
+                for topic in described
+                if not topic["is_internal"]
+                and topic["name"] != PROGRESS_TOPIC
+                and for_code(topic["error_code"]) not in (*_NO_SUCH_TOPIC, TopicAuthorizationFailedError)
+            )
+
     def has_topic(self, topic: str) -> bool:
         """Return whether a topic exists. Raises SettingsInvalid if the user may not ask, and as `view`."""
         with self._admin() as admin:

@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -58,7 +58,7 @@ class Scope:
         in_case: Whether the pipeline is part of a case file.
         folder: The folder of the file.
         connection: The source's connection.
-        topics: The source's topics.
+        reads: Whether the source reads a topic.
         reader: The source's schema file.
         columns: The source's columns. After `explode` the array has the type of its elements.
         key: The columns of the source's key.
@@ -73,7 +73,7 @@ class Scope:
     folder: Path | None = None
     pipeline: str | None = None
     connection: str | None = None
-    topics: tuple[str, ...] = ()
+    reads: Callable[[str], bool] = lambda topic: False
     reader: PinnedSchema | None = None
     columns: ColumnTypes | None = None
     key: tuple[str, ...] | None = None

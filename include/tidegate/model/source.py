@@ -54,8 +54,9 @@ from tidegate.model.schemas import (
     record_name,
     schema_columns,
 )
-from tidegate.model.scope import Model, Topic, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
 from tidegate.model.start import Start
+from tidegate.model.topics import TopicPattern, Topics, reads
 
 _KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
 if TYPE_CHECKING:
@@ -168,11 +169,6 @@ def _note_connection(name: str | None, info: Info) -> str | None:
     return name
 
 
-def _note_topics(topics: tuple[str, ...], info: Info) -> tuple[str, ...]:
-    scope_of(info).topics = topics
-    return topics
-
-
 def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
     scope_of(info).columns = {column.name: parse_type(column.type) for column in columns} or None
     return columns
@@ -183,9 +179,6 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
     return key
 
 
-Topics = Annotated[
-    tuple[Topic, ...], BeforeValidator(require_filled), AfterValidator(distinct), AfterValidator(_note_topics)
-]
 Columns = Annotated[
     tuple[Column, ...],
     BeforeValidator(_read_columns),
@@ -223,7 +216,10 @@ class Source(Model):
     connection: Annotated[
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
-    topics: Topics = Field(description="The topics that are read.")
+    selection: Topics = Field(
+        alias="topics",
+        description="The topics that are read: their names, or `{pattern: …}` for all whose names match.",
+    )
     format: SourceFormat = Field(
         description="The format of values. `csv`: one row. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the single column `value`."
@@ -313,6 +309,7 @@ class Source(Model):
         description="Where the first batch begins: `earliest`, `latest`, a time with a zone, or epoch ms.",
     )
 
+    _matched: tuple[str, ...] | None = PrivateAttr(default=None)
     _condition: Expression | None = PrivateAttr(default=None)
     _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
     _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
@@ -323,6 +320,26 @@ class Source(Model):
             self._condition = compiled_expression(self.filter, scope_of(info).columns)
         self._schemas = SourceSchemas(scope_of(info).reader)
         return self
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics. Those of a pattern are known after a batch was planned."""
+        if not isinstance(self.selection, TopicPattern):
+            return self.selection
+        assert self._matched is not None, "a pattern selects topics when a batch is planned"
+        return self._matched
+
+    def reads(self, topic: str) -> bool:
+        """Return whether the list of topics, or the pattern, selects a topic."""
+        return reads(self.selection, topic)
+
+    def with_topics(self, topics: tuple[str, ...]) -> Source:
+        """Return the source with the topics that its pattern has selected; itself if it has none."""
+        if not isinstance(self.selection, TopicPattern):
+            return self
+        source = self.model_copy()
+        source._matched = topics
+        return source
 
     @property
     def condition(self) -> Expression | None:

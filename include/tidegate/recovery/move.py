@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate import kernel
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
+from tidegate.batch.topics import topics_of
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.inspect.streams import catalog_entries
 from tidegate.kafka.log import KafkaLog, TopicView
@@ -202,7 +203,7 @@ def _moved_topics(situation: Situation, head: Head) -> list[MovedTopic]:
     pipeline = _pipeline(situation)
     with situation.app.log(pipeline.source.connection) as log:
         # A topic that was never read has no offset to translate; it begins as the file says.
-        views = [log.view(topic) for topic in pipeline.source.topics if head.has_read(topic)]
+        views = [log.view(topic) for topic in topics_of(head) if pipeline.source.reads(topic)]
         # Kafka gives each topic an id of its own, also a copy with the same name.
         replaced = [view for view in views if view.topic_id != head.topic_ids[view.topic]]
         return [_moved_topic(situation, head, log, view) for view in replaced]

@@ -48,8 +48,9 @@ def not_a_source(topic: str, info: Info) -> str:
     Two connections can be the same cluster. The ids of the topics show that when a batch is planned.
     """
     scope = scope_of(info)
-    if topic in scope.topics and info.data.get("connection", scope.connection) == scope.connection:
-        raise mistake(f"`{topic}` is also a source: the pipeline would read itself", "Use another topic.")
+    if scope.reads(topic) and info.data.get("connection", scope.connection) == scope.connection:
+        fix = "Use another topic, or a pattern that does not match it."
+        raise mistake(f"`{topic}` is also a source: the pipeline would read itself", fix)
     return topic
 
 

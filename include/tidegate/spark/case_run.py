@@ -275,7 +275,7 @@ class CaseRun(Computation):
 def _nowhere(pipeline: Pipeline, records: int) -> tuple[Plan, Lake]:
     """Return a plan of so many records and a lake, for a computation that reads and writes no files."""
     stream = Stream(pipeline.pipeline, pipeline.generation)
-    ranges = (OffsetRange(pipeline.source.topics[0], 0, 0, records),)
+    ranges = (OffsetRange("", 0, 0, records),)
     return Plan(stream, 1, "", 0, 0, ranges, {}, "", ""), Lake("/", stream.pipeline, stream.generation)
 
 

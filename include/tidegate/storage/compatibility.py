@@ -129,10 +129,9 @@ def _elsewhere(before: Source, after: Source) -> Iterator[str]:
 
 
 def _in_source(before: Source, after: Source) -> Iterator[Change]:
-    removed = sorted(set(before.topics) - set(after.topics))
-    if removed:
+    if not all(map(after.reads, before.topics)):
         why = "records of the topic stay in the state, and its stream time would stand still"
-        yield _change("source.topics", before.topics, after.topics, why)
+        yield _change("source.topics", before.topics, after.selection, why)
     why = "records that are not read yet were written in the other one"
     yield from _if_changed("source.format", before.format, after.format, why)
     yield from _if_changed("source.key_format", before.key_format, after.key_format, why)

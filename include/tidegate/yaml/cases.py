@@ -29,6 +29,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
 from tidegate.model.scope import Model
 from tidegate.model.source import Source
+from tidegate.model.topics import TopicPattern
 from tidegate.yaml.grammar import Grammar, as_problems
 from tidegate.yaml.load import load_pipeline, parse_tree
 from tidegate.yaml.tree import Route, Tree, exact, exact_text, read, read_text
@@ -389,8 +390,8 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
 def _input(
     tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
 ) -> tuple[CaseRecord | Tick, ...]:
-    """Return the records and ticks. Records without a topic get the source's first one; records without an
-    offset get the next one of their partition.
+    """Return the records and ticks. Records without a topic get the first one that the source lists; records
+    without an offset get the next one of their partition.
     """
     _check_schemas(tree, pipeline.source)
     result: list[CaseRecord | Tick] = []
@@ -401,14 +402,13 @@ def _input(
         if isinstance(step, WrittenTick):
             result.append(Tick(step.tick))
             continue
-        topics = pipeline.source.topics
-        place = (step.topic or topics[0], step.partition)
+        topic = step.topic or _first_topic(pipeline.source)
+        if (fault := _topic_fault(topic, pipeline.source)) is not None:
+            problems.append(tree.problem(("input", at, "topic"), *fault))
+        place = (topic, step.partition)
         offset = following.get(place, 0) if step.offset is None else step.offset
         # An explicit offset moves the partition forward, as a gap in a real log does.
         following[place] = offset + 1
-        if place[0] not in topics:
-            fix = f"Write one of {', '.join(topics)}."
-            problems.append(tree.problem(("input", at, "topic"), f"`{place[0]}` is not a source topic", fix))
         try:
             payload = _payload(step, pipeline.source)
         except (TypeError, SchemaFault) as error:
@@ -421,6 +421,21 @@ def _input(
     if problems:
         raise PipelineInvalid(problems)
     return tuple(result)
+
+
+def _first_topic(source: Source) -> str:
+    """Return the first topic of a list; empty for a pattern, which has none before a batch is planned."""
+    return "" if isinstance(source.selection, TopicPattern) else source.selection[0]
+
+
+def _topic_fault(topic: str, source: Source) -> tuple[str, str] | None:
+    """Return what is wrong with the topic of a record, and the fix; None if the source reads it."""
+    if source.reads(topic):
+        return None
+    if not isinstance(source.selection, TopicPattern):
+        return f"`{topic}` is not a source topic", f"Write one of {', '.join(source.selection)}."
+    fix = f"Write one that matches the pattern `{source.selection.pattern}`."
+    return (f"`{topic}` does not match the pattern" if topic else "the record needs its topic"), fix
 
 
 def _check_schemas(tree: Tree, source: Source) -> None:

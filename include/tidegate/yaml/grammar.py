@@ -36,6 +36,7 @@ EXAMPLES = {
     "source": "source: {topics: [stock], format: json, columns: …}",
     "source.connection": "connection: shop",
     "source.topics": "topics: [stock]",
+    "source.topics.pattern": 'pattern: "orders-.*"',
     "source.format": "format: json",
     "source.schema": "schema: schemas/stock.avsc",
     "source.message": "message: shop.Stock",
@@ -214,6 +215,7 @@ PIPELINE = Grammar(
     examples=EXAMPLES,
     choices={
         "schedule": (),
+        "source.topics": (),
         "source.deduplicate": (),
         "stages.*.unchanged": (),
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
     from tidegate.app import App, stream_of
-    from tidegate.batch import draft, old_record_warnings, stalled_transactions
+    from tidegate.batch import draft, new_topics, old_record_warnings, stalled_transactions
     from tidegate.cli.batch import trigger_now
     from tidegate.inspect.read import estimate_state
     from tidegate.ledger.planned import planned_pipeline
@@ -44,17 +44,20 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
         }
         for range_ in next_plan.ranges
     ]
+    topics = new_topics(loaded.source, head, next_plan.ranges)
     states = estimate_state(app, loaded, next_plan) if estimate else []
     # a batch that is planned is computed as it was planned, whatever the file says now
     reading = reading_of(planned_pipeline(waiting) if waiting else loaded).described
     if as_json:
         state = {"state": [vars(estimate_) for estimate_ in states]} if estimate else {}
-        print(json.dumps({"ranges": rows, "reading": reading} | state))
+        print(json.dumps({"ranges": rows, "new_topics": topics, "reading": reading} | state))
         return
     what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, False, what)
+    if topics:
+        out.print(f"New topics, read from their beginning: {', '.join(topics)}.")
     out.print(reading)
     old = old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
     for warning in (*stalled_transactions(app, loaded), *old):
