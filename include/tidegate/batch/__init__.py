@@ -16,12 +16,13 @@ from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
 from tidegate.batch.publish import check_progress, is_sent_in_shards, publish_batch, published_sinks
 from tidegate.batch.run import connections, run_batch
 from tidegate.batch.topics import new_topics
-from tidegate.batch.trigger import ReplayRequest, Trigger
+from tidegate.batch.trigger import RepeatedBatch, ReplayRequest, Trigger
 from tidegate.batch.validate import validate_batch
 from tidegate.batch.warnings import old_record_warnings, stalled_transactions
 
 __all__ = [
     "Outcome",
+    "RepeatedBatch",
     "ReplayRequest",
     "Trigger",
     "batches_of_run",

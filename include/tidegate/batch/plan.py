@@ -128,7 +128,7 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
     _log_what_is_unusual(app, pipeline, head, plan, source_view)
     metrics = ({} if source_view is None else {"lag": float(source_view.waiting)}) | _age(lease, plan)
     # The very first batch is made even if it reads nothing: the head then knows all partitions.
-    has_work = plan.span > 0 or head.seq == 0 or trigger.drain
+    has_work = plan.span > 0 or head.seq == 0 or trigger.drain or trigger.repeats is not None
     if not has_work and not clock_may_fire(pipeline, plan, lease.attempt(plan.stream, head.seq)):
         note = describe_cover(app, pipeline, head, trigger)
         return replace(_no_batch(lease, trigger, note, plan.clocks_after), metrics=metrics)
@@ -205,9 +205,12 @@ def _draft(
     require_compatible(before, pipeline)
     pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
     # The offsets. A drain and a replay read nothing of Kafka: each partition stays where the head has it.
-    source_view = None if trigger.drain or trigger.replay else _view_source(app, pipeline, head, trigger)
+    asks_kafka = not (trigger.drain or trigger.replay or trigger.repeats)
+    source_view = _view_source(app, pipeline, head, trigger) if asks_kafka else None
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if source_view is None else source_view.ranges
+    if trigger.repeats is not None:
+        ranges = trigger.repeats.plan.ranges
     topics = {range_.topic: None for range_ in ranges}
     pipeline = pipeline.model_copy(update={"source": pipeline.source.with_topics(tuple(topics))})
     # After the ends are fixed: the schema of each record before them is registered then.
@@ -229,6 +232,8 @@ def _draft(
         clocks=head.clocks_of((range_.topic, range_.partition) for range_ in ranges),
         timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
+    if trigger.repeats is not None:
+        plan = trigger.repeats.planned(head, plan)
     if not (pipeline.start_over or trigger.from_start):
         require_start_over(app, pipeline, head, plan)
     return plan, source_view

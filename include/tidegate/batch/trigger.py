@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Protocol
 
 from tidegate.app.root import App
-from tidegate.errors import TriggerInvalid
+from tidegate.errors import Halted, TriggerInvalid
 from tidegate.kernel import FUTURE_MS
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
@@ -36,6 +36,41 @@ class ReplayRequest(Protocol):
 
 
 @dataclass(frozen=True)
+class RepeatedBatch:
+    """A batch of another generation that a trigger repeats, with the same records and the same clock.
+
+    Args:
+        plan: its plan.
+        keeps_lookups: whether lookups are as they were then; otherwise they are as they are now.
+    """
+
+    plan: Plan
+    keeps_lookups: bool
+
+    def planned(self, head: Head, plan: Plan) -> Plan:
+        """Return the plan of the batch that repeats it, with the pipeline of `plan`.
+
+        Raises Halted if the generation is not where the repeated batch begins.
+        """
+        starts = {(part.topic, part.partition): part.start for part in self.plan.ranges}
+        if any(head.offsets.get(at, start) != start for at, start in starts.items()):
+            raise Halted(
+                f"Batch {self.plan.seq} of {self.plan.stream} does not begin where {head.stream} is: records "
+                "between them were given up, or were read in another batch",
+                "Restate up to the batch before it; or make another generation: `tidegate generation new`.",
+            )
+        pins = {table: pin for table, pin in self.plan.lookups.items() if table in plan.lookups}
+        return replace(
+            plan,
+            clock_ms=self.plan.clock_ms,
+            believed_until_ms=self.plan.believed_until_ms,
+            topic_ids=self.plan.topic_ids,
+            drain=self.plan.drain,
+            lookups={**plan.lookups, **pins} if self.keeps_lookups else plan.lookups,
+        )
+
+
+@dataclass(frozen=True)
 class Trigger:
     """The reason and the time of a batch. Instants are epoch ms.
 
@@ -48,6 +83,7 @@ class Trigger:
     `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
     of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
     runs read it: its clock waits there. `replay`: nothing is read, and records in quarantine come in again.
+    `repeats`: what a batch of another generation has read is read, and Kafka is not asked for more.
     `any_clock` allows a clock that is ahead of `now_ms`, `from_start` to send again what another stream sent.
     """
 
@@ -62,6 +98,7 @@ class Trigger:
     max_records: int | None = None
     interval_start_ms: int | None = None
     replay: ReplayRequest | None = None
+    repeats: RepeatedBatch | None = None
     any_clock: bool = False
     from_start: bool = False
 

@@ -15,20 +15,24 @@ from tidegate.generations.promotion import (
     replaced_stream,
     rollback,
 )
+from tidegate.generations.restate import Restatement, plan_restatement, restate
 
 __all__ = [
     "Approval",
     "Difference",
     "GenerationDifference",
     "Promoted",
+    "Restatement",
     "SinkDifference",
     "begin_from",
     "compare_generations",
     "drop_generation",
     "needs_approval",
     "open_generation",
+    "plan_restatement",
     "promote",
     "replaced_stream",
     "require_generation",
+    "restate",
     "rollback",
 ]

@@ -17,7 +17,7 @@ from tidegate.cli.output import out, show
 
 if TYPE_CHECKING:
     from tidegate.app import App
-    from tidegate.generations import GenerationDifference, Promoted, SinkDifference
+    from tidegate.generations import GenerationDifference, Promoted, Restatement, SinkDifference
     from tidegate.ledger import Charge, Stream
     from tidegate.model.pipeline import Pipeline
 
@@ -85,6 +85,84 @@ def new(pipeline: str, from_batch: int | None, as_of: datetime | None, as_json: 
     )
 
 
+@generation.command()
+@click.argument("pipeline", shell_complete=pipeline_names)
+@click.option("--from-batch", "first", type=int, required=True, help="The first batch to compute again.")
+@click.option("--to-batch", "last", type=int, required=True, help="The last one that a mistake has spoiled.")
+@click.option("--generation", "number", type=int, help="Go on in this generation, which a call has made.")
+@click.option("--yes", is_flag=True, help="Compute them; without it, they are only shown.")
+@as_json
+def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool, as_json: bool) -> None:
+    """Compute batches of PIPELINE again, in another generation beside the one in charge.
+
+    The batches from --from-batch on get the records and the clocks that they had, the pipeline file as it is
+    now, and up to --to-batch lookups as they are now. Nothing goes out: look at the difference, and promote
+    the generation with --net, which sends nothing else. After a kill, or after more batches, go on with
+    --generation.
+    """
+    from tidegate.app import App
+    from tidegate.generations import open_generation, plan_restatement, require_generation
+    from tidegate.ledger import Stream
+
+    app = App.from_environment() if yes else App.for_reading()
+    loaded, path = app.pipeline(pipeline), _path_of(app, pipeline)
+    in_charge = app.ledger.charge(loaded.pipeline).generation or loaded.generation
+    origin = Stream(loaded.pipeline, in_charge)
+    restatement = plan_restatement(app, origin, first, last)
+    if not yes:
+        show(_restated_rows(restatement), as_json, f"Batches of {origin} that would be computed again")
+        if not as_json:
+            out.print("Nothing was done: with --yes they are computed, and what they emit is withheld.")
+        return
+    if number is None:
+        path, loaded = _copied(app, path, loaded)
+        open_generation(app, loaded)
+        if not as_json:
+            out.print(f"If this is interrupted, continue with --generation {loaded.generation}.")
+    else:
+        require_generation(app, Stream(loaded.pipeline, number))
+        path, loaded = _copy_with(path, loaded, number)
+    _restate(app, loaded, restatement, quiet=as_json)
+    if not path.exists():  # only now: its DAG must not read on in between
+        path.write_text(loaded.text)
+    if as_json:
+        show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
+        return
+    command = f"tidegate generation %s {loaded.pipeline} {loaded.generation}"
+    out.print(
+        f"Generation {loaded.generation} of {loaded.pipeline} has computed {len(restatement.plans)} batches "
+        f"again; its file is {path}. What changes: {command % 'diff'}. To send only that: "
+        f"{command % 'promote'} --net.",
+        markup=False,
+    )
+
+
+def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
+    return [
+        {
+            "batch": plan.seq,
+            "clock": datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat(),
+            "offsets": plan.span,
+            "lookups": "as they are now" if plan.seq <= restatement.last else "as they were",
+        }
+        for plan in restatement.plans
+    ]
+
+
+def _restate(app: App, pipeline: Pipeline, restatement: Restatement, quiet: bool) -> None:
+    from tidegate.app import stream_of
+    from tidegate.cli.master import spark_master
+    from tidegate.cli.output import steps_shown
+    from tidegate.generations import restate
+    from tidegate.quality.beside import CheckBeside
+    from tidegate.spark.session import OwnSession
+
+    settings, name = app.settings, app.session_name(stream_of(pipeline))
+    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
+    with CheckBeside() as quality, steps_shown(quiet=quiet) as progress, spark:
+        restate(app, pipeline, restatement, spark.open, progress, quality.check)
+
+
 def _is_empty(app: App, stream: Stream) -> bool:
     """Return whether a generation was created, but has no batch yet."""
     charge, head = app.ledger.charge(stream.pipeline), app.ledger.head(stream)
@@ -103,20 +181,29 @@ def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
     written yet.
     """
     from tidegate.ledger import Stream
-    from tidegate.yaml.load import parse_pipeline
 
     taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
     number = max(taken) + 1
     # the number of a dropped generation is never used again
     while app.ledger.is_dropped(Stream(pipeline.pipeline, number)):
         number += 1
+    copy, copied = _copy_with(path, pipeline, number)
+    if copy.exists():
+        raise click.UsageError(f"{copy} already exists: use its name instead of {path.stem}, or remove it.")
+    return copy, copied
+
+
+def _copy_with(path: Path, pipeline: Pipeline, number: int) -> tuple[Path, Pipeline]:
+    """Return the path and the pipeline of the copy for a generation: its file, if there is one."""
+    from tidegate.yaml.load import load_pipeline, parse_pipeline
+
+    copy = path.with_name(f"{pipeline.pipeline}_g{number}.yaml")
+    if copy.exists():
+        return copy, load_pipeline(copy)
     line = f"generation: {number}"
     text, replaced = _GENERATION.subn(line, pipeline.text, count=1)
     if not replaced:
         text = _PIPELINE.sub(lambda line_before: f"{line_before[0]}\n{line}", text, count=1)
-    copy = path.with_name(f"{pipeline.pipeline}_g{number}.yaml")
-    if copy.exists():
-        raise click.UsageError(f"{copy} already exists: use its name instead of {path.stem}, or remove it.")
     return copy, parse_pipeline(text, str(copy))
 
 
