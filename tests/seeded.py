@@ -14,6 +14,7 @@ from tests.conftest import REPOSITORY
 from tidegate.app import App, stream_of
 from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
+from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
 from tidegate.ledger.rows import columns_of, manifest_out, plan_out
 from tidegate.model.compiled import compile_pipeline
@@ -21,6 +22,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.storage import attempt_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import DataFile, manifest_of
+from tidegate.storage.schema import outbox_schema
 from tidegate.yaml.load import load_pipeline
 
 PIPELINES = REPOSITORY / "include" / "pipelines"
@@ -81,10 +83,12 @@ class Seeded:
         pipeline: Pipeline,
         counts: Mapping[str, float],
         quarantine: Sequence[Mapping[str, object]] = (),
+        outbox: Sequence[Mapping[str, object]] = (),
     ) -> Attempt:
         """An attempt whose stages have all counted the same, with the rows of its quarantine."""
         name = attempt_name(plan.seq, plan.seq)
         files = [self._quarantine(plan, name, quarantine)] if quarantine else []
+        files += [self._outbox(plan, name, pipeline.stages[-1].name, outbox)] if outbox else []
         manifest = self.app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
         whole = {"read": plan.span, "quarantined": len(quarantine)}
         stages = {stage.name: dict(counts) for stage in pipeline.stages}
@@ -98,12 +102,13 @@ class Seeded:
         counts: Mapping[str, float],
         quarantine: Sequence[Mapping[str, object]] = (),
         passed: bool = True,
+        outbox: Sequence[Mapping[str, object]] = (),
     ) -> None:
         """A batch that is committed and published, half a minute after it was planned."""
         lease = self.lease(pipeline)
         plan = self.plan(pipeline, seq)
         lease.add_plan(plan)
-        attempt = self.attempt(plan, pipeline, counts, quarantine)
+        attempt = self.attempt(plan, pipeline, counts, quarantine, outbox)
         lease.add_attempt(attempt)
         self.now += MINUTE / 2
         lease.commit(plan, attempt)
@@ -159,6 +164,22 @@ class Seeded:
         assert writer.file is not None
         return writer.file
 
+    def _outbox(
+        self, plan: Plan, name: str, stage: str, emissions: Sequence[Mapping[str, object]]
+    ) -> DataFile:
+        """Write the outbox of a stage, sorted by hash, and return its file."""
+        lake = self.app.lake(plan.stream)
+        rows = sorted(emissions, key=lambda emission: key_hash(str(emission["key"])))
+        hashed = [{**row, "hash": key_hash(str(row["key"])), "seq": plan.seq} for row in rows]
+        value, keys = pa.struct([("n", pa.int64())]), pa.struct([("id", pa.int64())])
+        table = pa.Table.from_pylist(hashed, outbox_schema(value, keys, {}))
+        path = f"{lake.files('outbox', stage, name)}/0.parquet"
+        with RowWriter(lake.store, path, "outbox", stage) as writer:
+            for batch in table.to_batches():
+                writer.write(batch)
+        assert writer.file is not None
+        return writer.file
+
 
 QUARANTINE = pa.schema(
     [
@@ -203,3 +224,10 @@ def _insert_batches(connection: Connection, seqs: range, plan: Plan, attempt: At
     }
     for table, of_table in rows.items():
         connection.execute(insert(table), of_table)
+
+
+def emission(key: str, n: int | None, ordinal: int = 0, reason: str = "changed") -> dict[str, object]:
+    """Return a row of an outbox; `n` None is a deletion."""
+    value = None if n is None else {"n": n}
+    times = {"timestamp": 1_000, "at": 2_000}
+    return {"key": key, "value": value, "ordinal": ordinal, "reason": reason, "source": "stock/0/7", **times}

@@ -14,7 +14,7 @@ import pytest
 import requests
 from fastapi.testclient import TestClient
 
-from tests.seeded import Seeded, unusable
+from tests.seeded import Seeded, emission, unusable
 from tidegate.console.local import ADDRESS, application, listen
 from tidegate.errors import SetupFailed
 
@@ -31,7 +31,9 @@ def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
         monkeypatch.delenv(name, raising=False)
     pipeline = made.add_sample("availability")
     made.day(pipeline, 2)
-    made.batch(pipeline, 3, {"used": 999, "emitted": 100}, [unusable(2001, b"odd <b>")])
+    made.batch(
+        pipeline, 3, {"used": 999, "emitted": 100}, [unusable(2001, b"odd <b>")], outbox=[emission("s<1>", 7)]
+    )
     return made
 
 
@@ -54,6 +56,17 @@ def test_page_is_shown_without_airflow(client: TestClient, path: str) -> None:
 
 def test_person_on_this_machine_sees_records(client: TestClient) -> None:
     assert "odd &lt;b&gt;" in client.get(PAGE).text
+
+
+def test_key_is_shown_with_its_emissions(client: TestClient) -> None:
+    page = client.get(f"{PAGE}/emissions", params={"key": "s<1>"}).text
+    assert "{&#34;n&#34;:7}" in page
+    assert "s<1>" not in page
+    assert "key=s%3C1%3E" in page
+
+
+def test_stage_without_emissions_has_no_page(client: TestClient) -> None:
+    assert client.get(f"{PAGE}/emissions?stage=other").status_code == 404
 
 
 def test_run_leads_to_its_batch(client: TestClient) -> None:

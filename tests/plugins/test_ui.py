@@ -35,6 +35,7 @@ PAGES = (
     "/pipelines/availability/batches/1",
     "/pipelines/availability/runs/run-1",
     "/pipelines/availability/check",
+    "/pipelines/availability/emissions?key=s1",
 )
 SCRIPT = b"<script>alert('x')</script>"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
     from tidegate.ledger import Stream
@@ -43,6 +43,17 @@ class Links:
         Example: `/tidegate/pipelines/orders/docs/orders/g1/index.html`
         """
         return f"{self.base}/pipelines/{quoted(dag_id)}/docs/{page}"
+
+    def emissions(
+        self, dag_id: str, stream: Stream | None = None, stage: str | None = None, key: str | None = None
+    ) -> str:
+        """Return the page of the newest emissions of a stage, or of a key.
+
+        Example: `/tidegate/pipelines/orders/emissions?generation=2&stage=orders&key=s1`
+        """
+        asked = {"generation": stream.generation if stream else None, "stage": stage, "key": key}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        return f"{self.base}/pipelines/{quoted(dag_id)}/emissions" + (f"?{query}" if query else "")
 
     def check(self, dag_id: str) -> str:
         """Return the page with the findings of doctor.

@@ -14,7 +14,14 @@ from tidegate.app import App
 from tidegate.console.chart import chart_of
 from tidegate.console.host import Host, host_of
 from tidegate.console.render import docs_page, links_of, render
-from tidegate.console.rows import IndexRow, PartitionRow, condition_badge, newest_try, partition_rows
+from tidegate.console.rows import (
+    IndexRow,
+    PartitionRow,
+    condition_badge,
+    newest_try,
+    partition_rows,
+    state_rows,
+)
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
@@ -26,6 +33,7 @@ PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
 # Numbers in a URL can be of any size; a column of the ledger has 64 bits.
 _MOST = 2**62
+_LONGEST_KEY = 10_000
 Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
 of_all, of_pipeline, with_records = APIRouter(), APIRouter(), APIRouter()
 _SENTENCES = {
@@ -141,6 +149,36 @@ def batch(request: Request, dag_id: str, seq: int, generation: Generation = None
         no_samples=no_samples,
         runs=host_of(request).existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
         steps=STEPS,
+    )
+
+
+@with_records.get("/emissions")
+def emissions(
+    request: Request,
+    dag_id: str,
+    generation: Generation = None,
+    stage: Annotated[str, Query(max_length=200)] = "",
+    key: Annotated[str, Query(max_length=_LONGEST_KEY)] = "",
+    before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
+) -> Response:
+    """The newest emissions of a stage; those of one key, with its state."""
+    app = host_of(request).open_app()
+    stream = _stream(_entry(app, dag_id), generation)
+    stages = inspect.stored_stages(app, stream)
+    if stage and stage not in stages:
+        raise HTTPException(404, f"{stream} stores no emissions of a stage {stage}.")
+    chosen = stage or (stages[-1] if stages else "")
+    return render(
+        request,
+        "emissions.html",
+        title=f"{dag_id}: emissions",
+        dag_id=dag_id,
+        stream=stream,
+        stages=stages,
+        stage=chosen,
+        key=key,
+        state=state_rows(inspect.read_state(app, stream, stage=chosen, key=key)) if key and chosen else [],
+        emissions=inspect.newest_emissions(app, stream, chosen, key or None, before) if chosen else None,
     )
 
 

@@ -12,6 +12,7 @@ from tidegate.inspect.check import (
     kept_states,
     requested_checks,
 )
+from tidegate.inspect.emissions import Emission, Emissions, newest_emissions
 from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
 from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
@@ -25,7 +26,7 @@ from tidegate.inspect.overview import (
     stage_metrics,
     standing_metrics,
 )
-from tidegate.inspect.read import read_emissions, read_quarantine, read_state
+from tidegate.inspect.read import read_emissions, read_quarantine, read_state, stored_stages
 from tidegate.inspect.streams import CatalogEntry, Tried, catalog_entries, stream_condition, troubled_streams
 from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
 
@@ -43,6 +44,8 @@ __all__ = [
     "kept_states",
     "requested_checks",
     "CatalogEntry",
+    "Emission",
+    "Emissions",
     "HistoryEntry",
     "Lags",
     "Lineage",
@@ -62,6 +65,8 @@ __all__ = [
     "read_emissions",
     "read_quarantine",
     "read_state",
+    "newest_emissions",
+    "stored_stages",
     "sink_warnings",
     "stage_metrics",
     "standing_metrics",

@@ -48,7 +48,7 @@ def read_state(
 
     Raises SettingsInvalid, StateGivenUp, LakeDamaged, LakeUnavailable.
     """
-    planned = _stage(app, stream, stage)
+    planned = planned_stage(app, stream, stage)
     if planned is None:
         return pa.table({})
     pipeline, chosen = planned
@@ -74,7 +74,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
     Raises SettingsInvalid, also for a stage whose emissions only the next stage gets, since they are not
     stored.
     """
-    planned = _stage(app, stream, stage)
+    planned = planned_stage(app, stream, stage)
     if planned is None:
         return pa.table({})
     pipeline, chosen = planned
@@ -88,6 +88,12 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
         return pa.table({})
     # Files are sorted by hash, which says nothing to a reader.
     return rows.drop_columns([HASH]).sort_by([(name, "ascending") for name in ORDER])
+
+
+def stored_stages(app: App, stream: Stream) -> tuple[str, ...]:
+    """Return the stages whose emissions are stored, as last planned; none before the first plan."""
+    planned = planned_stage(app, stream, None)
+    return planned[0].published_stages if planned is not None else ()
 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
@@ -105,7 +111,7 @@ def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Tabl
     return rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
 
 
-def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
+def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
     """Return a stage by its name (None: the last), as last planned; None before the first plan."""
     # Before the first commit the open plan, which is batch 1, already names the stages.
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
