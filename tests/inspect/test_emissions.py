@@ -46,8 +46,8 @@ def test_a_page_ends_where_the_next_goes_on(seeded: Seeded) -> None:
 
 
 def test_key_without_emissions_has_none(seeded: Seeded) -> None:
-    found = newest(seeded, "s9")
-    assert (found.rows, found.searched, found.before) == ([], 3, None)
+    page = newest(seeded, "s9")
+    assert (page.rows, page.searched, page.before) == ([], 3, None)
 
 
 def test_unknown_stage_is_an_error(seeded: Seeded) -> None:
