@@ -112,6 +112,18 @@ def test_late_stop_bound_fails_the_batch(world: Quarantined) -> None:
     assert "raise `late.stop`" in caught.value.fix
 
 
+def test_late_records_in_quarantine_count_for_both_bounds(
+    world: Quarantined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_late = {"": COUNTS[""] | {"late-quarantined": 5}, "first": {"used": 90}}
+    monkeypatch.setattr(f"{__name__}.COUNTS", kept_late)
+    alerts: list[str] = []
+    apply(world, "{alert: {count: 7}}", alert=alerts.append)
+    apply(world, "{alert: {count: 6}}", alert=alerts.append, name="late")
+    expected = "8 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1"
+    assert alerts == [expected, "7 of 100 records of batch 1 of visitors/1 are late"]
+
+
 def test_reasons_are_counted_without_any_bound(world: Quarantined) -> None:
     apply(world, "{alert: {share: 1%}}", name="late")
     report = batch_report(world.app.ledger, world.stream, 1)

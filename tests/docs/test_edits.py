@@ -97,6 +97,7 @@ CASES: dict[str, list[str]] = {
     "`filter` of the source or a stage": ["the source's filter", "a stage's filter"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
+    "`on_late`": ["what becomes of late records"],
     "`unchanged`": ["what is as it was"],
     "`emit.on`": ["when it emits"],
     "`on: change`: `columns`, `ignore`, `equal`, `timestamp`": [

@@ -26,7 +26,7 @@ from tidegate.yaml.tree import read_exactly
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 """An emission as it can be compared: value, timestamp, window and reason."""
 
-_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where"}
+_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late"}
 _OF_EMIT = {
     *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
     *("state", "timestamp", "buffer", "columns", "ignore", "equal"),
@@ -96,6 +96,7 @@ class _Stage:
         if isinstance(self.settings["reduce"], str):
             self.settings["select"] = {name: _column(sql) for name, sql in self.stage.select.items()}
         if "window" in written:
+            _require("sliding" not in (written["window"] or {}), "sliding windows")
             self.settings["window"] = written["window"]
         if "where" in written:
             self.settings["where"] = written["where"]

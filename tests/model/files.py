@@ -107,6 +107,7 @@ def everything() -> dict[str, Any]:
                 "offset": "1h",
             },
             "where": "n < window_end",
+            "on_late": "quarantine",
         },
         {"key": ["n"], "select": {"m": "n * 2"}, "emit": {"on": "change", "equal": {"within": {"m": "1%"}}}},
         {

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.model.files import GOOD, everything, made
+from tests.model.files import COUNT, GOOD, everything, made
 from tidegate import __version__
 from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.expressions import Condition
@@ -140,7 +140,9 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     partial = made({"unchanged": {"text": "?"}, "emit": {"on": "update"}})
     of_log = made(source={"sequence": {"columns": ["id"], "keep": "1h"}})
     by_bytes = made({"emit": {"on": "change", "equal": "bytes"}})
-    of_files = [refusing, of_csv, of_log, by_bytes]
+    windows = ({"sliding": "1h"}, {"cumulating": "1h", "every": "1m"})
+    in_windows = made(*({**COUNT, "window": window} for window in windows))
+    of_files = [refusing, of_csv, of_log, by_bytes, in_windows]
     pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.files import COUNT, made, refused
+from tests.model.files import COUNT, HOUR, LATEST, made, refused
 from tidegate import kernel
 from tidegate.model.compiled import compile_pipeline, read_compiled
 
@@ -81,6 +81,13 @@ def test_a_window_may_be_null() -> None:
         ),
         ({"tumbling": "1h", "offset": "1h"}, ".offset", "cannot begin 1h later"),
         ({"session": "1h", "offset": "5m"}, ".offset", "`offset` does not go with `session: 1h`"),
+        ({"cumulating": "1h", "every": "7m"}, ".every", "1h is not a multiple of 7m"),
+        ({"cumulating": "1h"}, ".every", "`every` is missing"),
+        (
+            {"sliding": "1h", "timezone": "Europe/Berlin"},
+            ".timezone",
+            "`timezone` does not go with `sliding: 1h`",
+        ),
         ({"hopping": "1s", "tumbling": "1s"}, "", "a window is one of `tumbling`, `hopping`"),
         ({"grace": "1s"}, "", "the window's kind is missing"),
         ({"tumbling": "1s", "grce": "1s"}, ".grce", "unknown field `grce` in `window`"),
@@ -93,3 +100,25 @@ def test_a_mistake_in_a_window_is_reported(written: Any, field: str, part: str) 
     ((actual_field, message, fix),) = refused({**COUNT, "window": written})
     assert (actual_field, part in message) == (f"stages.0.window{field}", True), (actual_field, message)
     assert fix
+
+
+@pytest.mark.parametrize("overlapping", [{"sliding": "10m"}, {"cumulating": "1h", "every": "10m"}])
+@pytest.mark.parametrize("reduce", ["latest", "collect"])
+def test_overlapping_windows_take_only_aggregates(overlapping: dict[str, str], reduce: str) -> None:
+    ((field, message, fix),) = refused({**LATEST, "reduce": reduce, "window": overlapping})
+    assert field == "stages.0.reduce"
+    assert "only aggregates fold into them" in message
+    assert "last(x)" in fix
+
+
+def test_threshold_empties_no_sliding_window() -> None:
+    emit = {"on": "threshold", "count": 3}
+    ((field, message, fix),) = refused({**COUNT, "window": {"sliding": "10m"}, "emit": emit})
+    assert (field, "empties windows" in message, "window_close" in fix) == ("stages.0.emit", True, True)
+
+
+def test_only_windows_have_late_records() -> None:
+    assert made({**COUNT, **HOUR, "on_late": "quarantine"}).stages[0].on_late == "quarantine"
+    ((field, message, fix),) = refused({**COUNT, "on_late": "quarantine"})
+    assert (field, message) == ("stages.0.on_late", "without a window no record is late")
+    assert "window:" in fix

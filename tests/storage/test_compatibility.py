@@ -120,6 +120,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made({**CHANGE, "on_error": "quarantine"}),
     ),
+    "what becomes of late records": (made(CLOSE), made({**CLOSE, "on_late": "quarantine"})),
     "what is as it was": (made(CHANGE), made({**CHANGE, "unchanged": "nulls"})),
     "a column more of which only hashes are kept, not compared": (
         made(emit(HASH, columns=["price"])),

@@ -177,7 +177,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
     excesses = []
     if pipeline.quarantine is not None:
-        quarantined = int(counts.get("quarantined", 0))
+        quarantined = int(counts.get("quarantined", 0) + counts.get("late-quarantined", 0))
         finding = f"{quarantined} {of_batch} cannot be used: {why}"
         error: Permanent = QuarantineExceeded(
             f"{finding}, which is more than `quarantine.stop` allows",
@@ -187,7 +187,8 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
         excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, finding, error))
     if pipeline.late is not None:
         late = int(counts.get("expired-window-record-drop", 0))
-        finding = f"{late} {of_batch} are late, and were dropped"
+        is_dropped = not counts.get("late-quarantined", 0)
+        finding = f"{late} {of_batch} are late{', and were dropped' if is_dropped else ''}"
         error = LateExceeded(
             f"{finding}, which is more than `late.stop` allows",
             "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "

@@ -97,6 +97,8 @@ def _fates(report: inspect.BatchReport) -> dict[str, float]:
             rows[_FATES[fate]] = number
         if fate == "used" and report.counts.get("tombstones"):
             rows["of these, tombstones"] = report.counts["tombstones"]
+        if fate == "expired-window-record-drop" and report.counts.get("late-quarantined"):
+            rows["of these, in quarantine"] = report.counts["late-quarantined"]
         if fate == "quarantined":
             rows |= {f"quarantined: {reason}": records for reason, records in report.reasons.items()}
     return rows

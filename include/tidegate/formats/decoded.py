@@ -81,6 +81,7 @@ class Reason(Explained):
     )
     CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` cannot be evaluated on it."
     RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it into its state, or store the value."
+    LATE = core.LATE, "All windows of the record were over; its window and its lateness follow the colon."
     FUNCTION_FAILED = (
         core.FUNCTION_FAILED,
         "A stage's `python` function raised an error on it, or returned no boolean.",

@@ -46,7 +46,7 @@ from tidegate.kernel.strategies.update import Update
 from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
 from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.unchanged import Unchanged
-from tidegate.kernel.windows import Hopping, Session, Tumbling, Window
+from tidegate.kernel.windows import Cumulating, Hopping, Session, Sliding, Tumbling, Window
 from tidegate.kernel.within import Amount, Within
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "Equivalence",
     "Exact",
     "FinalBound",
+    "Cumulating",
     "Hopping",
     "InSequence",
     "Interval",
@@ -92,6 +93,7 @@ __all__ = [
     "Reduce",
     "RowExpectation",
     "Session",
+    "Sliding",
     "SqlEqual",
     "Stage",
     "Threshold",

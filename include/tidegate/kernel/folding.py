@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.kernel import sliding
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.gate import Gate
@@ -15,8 +16,8 @@ from tidegate.kernel.rows import TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entries, Entry
 from tidegate.kernel.timers import Timers
-from tidegate.kernel.unusable import RECORD_ERRORS, at_record, reason_of
-from tidegate.kernel.windows import Span, Window
+from tidegate.kernel.unusable import RECORD_ERRORS, at_record, late_reason, reason_of
+from tidegate.kernel.windows import Sliding, Span, Window
 
 
 class Folding:
@@ -36,6 +37,8 @@ class Folding:
         self.timers = Timers(stage.emit, stage.window)
         self.buffer = Buffer(stage.bound, self.values, counts) if stage.bound else None
         self.entries = Entries(stage, self.columns, self.values, self.timers, self.buffer, batch.replay)
+        self._closed_window: Span | None = None
+        """The last window for which a record was too late."""
         self.cause = TIMER
         """The cause of what is emitted now: the row of a record, or as in `Outcome.emit`."""
         latest, collect = stage.reduce.newest_only, stage.reduce.lists_events
@@ -50,6 +53,7 @@ class Folding:
         self._retracts = not (collect or emptied)
         # a final value must not be emitted twice
         self._final = stage.emit.is_final
+        self._accumulates = self._final and stage.window is not None and stage.window.accumulates
         self._late_after = stage.emit.late_after_ms
         self._counts_bytes = stage.emit.max_text_bytes is not None
         self._ending = stage.emit.ending(stage, self.values, rows)
@@ -85,29 +89,55 @@ class Folding:
         if self._ignores_nulls and self.values.null[row]:
             return ("ignored",)
         if self._late_after is not None and now - timestamp >= self._late_after and self._may_be_late(row):
-            return (self._late(),)
+            return (self._late(None),)
         if self._window is None:
             return (self._take(self.entries.at(row, None), row, timestamp, now),)
         if self._window.merges:
             return (self._in_session(self._window, row, timestamp, now),)
+        if isinstance(self._window, Sliding):
+            return self._in_sliding(self._window, row, timestamp, now)
         return self._in_windows(self._window, row, timestamp, now)
 
     def _in_windows(self, window: Window, row: int, timestamp: int, now: int) -> Sequence[str]:
         fates = []
         for span in window.spans(timestamp):
             if window.is_late(span, now):
-                fates.append(self._late())
+                fates.append(self._late(span))
             else:
                 fates.append(self._take(self.entries.at(row, span), row, timestamp, now))
         return fates
 
-    def _take(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """Fold a record into an entry, and return what became of it."""
+    def _in_sliding(self, window: Sliding, row: int, timestamp: int, now: int) -> Sequence[str]:
+        """Fold a record into the windows of its key that contain it, and add the windows that it defines."""
+        last = window.from_start(timestamp)
+        if window.is_late(last, now):
+            return (self._late(last),)
+        entries = self.entries.entries_of_key(row)
+        containing = [entry for entry in entries if entry.window and window.joins(entry.window, timestamp)]
+        # before windows are added: a repetition must change nothing
+        if any(self.entries.repeats(entry, row) for entry in containing):
+            return ("repeated",)
+        fates = []
+        for change in sliding.changes(window, entries, timestamp, self.values.copy):
+            if window.is_late(change.window, now):
+                fates.append(self._late(change.window))
+                continue
+            entry = self.entries.at(row, change.window)
+            if change.contents is not None:
+                entry.accumulator, entry.timestamp = change.contents
+            if change.has_record:
+                fates.append(self._take(entry, row, timestamp, now))
+            else:
+                self._take(entry, row, entry.timestamp, now, folds=False)
+        return fates
+
+    def _take(self, entry: Entry, row: int, timestamp: int, now: int, folds: bool = True) -> str:
+        """Fold a record into an entry, unless it only makes the entry; return what became of it."""
         if entry.fence is not None and self.entries.repeats(entry, row):
             return "repeated"
         if self._emit.holds:
-            return self._buffer_record(entry, row, timestamp, now)
-        return self._forward(entry, row, timestamp, now)
+            return self._buffer_record(entry, row, timestamp, now, folds)
+        return self._forward(entry, row, timestamp, now, folds)
 
     def _advance(self, entry: Entry, row: int, accumulator: Any, timestamp: int) -> None:
         entry.accumulator = accumulator
@@ -115,13 +145,14 @@ class Folding:
             entry.timestamp = timestamp
         self.entries.advance(entry, row)
 
-    def _buffer_record(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+    def _buffer_record(self, entry: Entry, row: int, timestamp: int, now: int, folds: bool = True) -> str:
         """Fold the record in for strategies that hold values back, and flush if that fills the buffer."""
         size = self.values.event_size(row) if self._counts_bytes else 0
         if self._counts_bytes and self._emit.overflows([entry], size):
             # before the record is folded in: no emission may exceed `max_bytes`, unless one event does
             self._make_room(entry, now)
-        self._advance(entry, row, self.values.fold(entry.accumulator, row), timestamp)
+        accumulator = self.values.fold(entry.accumulator, row) if folds else entry.accumulator
+        self._advance(entry, row, accumulator, timestamp)
         restarts = entry.pending and self._emit.restarts
         if not entry.pending:
             entry.since = self._emit.starts_at(entry.timestamp, now)
@@ -142,9 +173,9 @@ class Folding:
             self.timers.set(entry, now)
         return reason or "held"
 
-    def _forward(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+    def _forward(self, entry: Entry, row: int, timestamp: int, now: int, folds: bool = True) -> str:
         """Fold the record in for strategies that emit a value with its record, or not at all."""
-        accumulator = self.values.fold(entry.accumulator, row)
+        accumulator = self.values.fold(entry.accumulator, row) if folds else entry.accumulator
         output = self.values.output(accumulator)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
         passes = self._passes(row, entry, output)
@@ -187,7 +218,7 @@ class Folding:
         joined, span = self._joined(window, row, timestamp)
         # a final value is not emitted twice, so no record may join a session that is over
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
-            return self._late()
+            return self._late(span)
         # before sessions are merged: a repetition must change nothing
         if any(self.entries.repeats(entry, row) for entry in joined):
             return "repeated"
@@ -198,11 +229,20 @@ class Folding:
             self.timers.set(entry, now)
         return fate
 
+    def quarantine_late(self, row: int, timestamp: int, now: int) -> None:
+        """Quarantine a record that has just come too late for all of its windows."""
+        window = self._closed_window
+        assert self._window is not None
+        assert window is not None
+        reason = late_reason(window, self._window.close(window), now - timestamp)
+        self.outcome.quarantine(row, reason, "late-quarantined")
+
     def _may_be_late(self, row: int) -> bool:
         return self._emit.may_be_late(self.entries.at(row, None))
 
-    def _late(self) -> str:
+    def _late(self, window: Span | None) -> str:
         """Count a record as too late for one window, or too late to decide whether it is a repetition."""
+        self._closed_window = window
         self._counts["late-record-drop"] += 1
         return "late"
 
@@ -266,10 +306,12 @@ class Folding:
             self._counts["filtered"] += 1
         elif (refusal := self.gate.refusal(entry, output)) is not None:
             self.outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
-        elif reason in self._emit.only_if_changed and not self._differs(entry, output):
+        elif (self._accumulates or reason in self._emit.only_if_changed) and not self._differs(entry, output):
             self._counts["idempotent-update-skip"] += 1
         elif output is not None or entry.emitted is not None:
             self._send(entry, output, at, reason)
+        if self._accumulates:
+            self._hand_over(entry)
         if self._empties:
             self._empty(entry)
         if self._remembers_flush:
@@ -314,6 +356,9 @@ class Folding:
             raise FlushFailed(error) from error
 
     def _send(self, entry: Entry, output: Any, at: int, reason: str) -> None:
+        if self._accumulates:
+            # what a shorter window has emitted is not the value that this one replaces
+            entry.emitted = None
         self.outcome.emit(entry, output, entry.timestamp, at, self.cause, reason)
         entry.emitted_timestamp = entry.timestamp
         if self._retracts:
@@ -324,6 +369,13 @@ class Folding:
             entry.flushed_at = at if output is not None or self._spaces_emissions else None
         if self._empties:
             self._empty(entry)
+
+    def _hand_over(self, entry: Entry) -> None:
+        """Let the next longer window compare its result with the last one that was emitted."""
+        following = self.entries.next_longer(entry)
+        if following is not None:
+            following.emitted, following.emitted_timestamp = entry.emitted, entry.emitted_timestamp
+            self.entries.touch(following)
 
     def _differs(self, entry: Entry, output: Any) -> bool:
         """Return whether an output differs from the last emitted one."""

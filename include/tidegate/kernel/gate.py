@@ -26,6 +26,7 @@ from tidegate.expressions import Tree
 from tidegate.expressions.rows import KEY, Part, Row, compiled
 from tidegate.expressions.values import Unfit
 from tidegate.kernel.counts import Counts
+from tidegate.kernel.equivalence import Exact
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import RECORD, REFUSED, fill
 from tidegate.kernel.state import NEVER, Entry
@@ -186,6 +187,8 @@ class Gate:
             self.same = self._repeats
         else:
             self.same = stage.emit.compare(values)
+        if stage.window is not None and stage.window.accumulates and stage.emit.is_final:
+            self.same = Exact().bind(values, tuple(field.name for field in output))
         self._where = stage.where
         # A condition on values that are in Arrow is computed for all of them at once, if Arrow can.
         self._verdicts: list[bool | None] | None = None

@@ -112,7 +112,8 @@ class Loop:
         if self._buffer is not None and self._buffer.is_full:
             self._folding.cause = row
             self._relieve(self._buffer, now)
-        self._count(row, fates)
+        if self._count(row, fates) == "late" and self._stage.on_late == "quarantine":
+            self._folding.quarantine_late(row, timestamp, now)
         for fate in fates if self._batch.trace else ():
             self._outcome.trace(row, fate, now, description)
 
@@ -124,8 +125,8 @@ class Loop:
         entries = [entry for entry in described if entry]
         return serialize({"value": self._columns.value(row), "known": entries}).decode()
 
-    def _count(self, row: int, fates: Sequence[str]) -> None:
-        """Count a record once, whatever became of it in each of its windows."""
+    def _count(self, row: int, fates: Sequence[str]) -> str:
+        """Count a record once, whatever became of it in each of its windows, and return that fate."""
         fate = fates[0]
         if len(fates) > 1:
             dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
@@ -134,6 +135,7 @@ class Loop:
         if self._values.null[row] and fate not in ("late", *_REPETITIONS, "quarantined"):
             self._counts["tombstones"] += 1
         self._tally[fate] += 1
+        return fate
 
     def _count_fates(self) -> None:
         """Count what became of the records of all rows."""
@@ -164,10 +166,10 @@ class Loop:
             self._counts.include({"suppression-overtime-min": overtime})
         if reason is not None:
             self._folding.flush_apart(entry, reason, due)
-        if entry.close <= due or (reason is None and self._emit.expires):
+        if entry.forget <= due or (reason is None and self._emit.expires):
             self._entries.remove(entry)
             return
-        if reason is None:
+        if reason is None and due < entry.close:
             self._folding.forget_emission(entry)
         self._timers.set(entry, due)
 
@@ -180,7 +182,7 @@ class Loop:
 
     def _flush_early(self, entry: Entry, reason: str, now: int) -> None:
         self._folding.flush_apart(entry, reason, now)
-        if entry.close <= now:
+        if entry.forget <= now:
             self._entries.remove(entry)
         else:
             self._timers.set(entry, now)

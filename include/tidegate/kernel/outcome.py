@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ class Outcome:
         self._states: list[_State] = []
         self._traces: list[_Trace] = []
         self._refused: list[_Refused] = []
-        self._quarantined: list[tuple[int, str]] = []
+        self._quarantined: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, cause: int, reason: str) -> None:
         """Emit a value, None for a deletion, numbered within its key. `at`: when it happened, epoch ms.
@@ -110,14 +110,15 @@ class Outcome:
         start, end = entry.window or (None, None)
         self._refused.append(_Refused(row, value, timestamp, reason, start, end))
 
-    def quarantine(self, row: int, reason: str) -> None:
+    def quarantine(self, row: int, reason: str, metric: str = "quarantined") -> None:
         """Quarantine a record.
 
         Args:
             row: A record whose `input` is filled.
             reason: A word of `formats.decoded` and the detail.
+            metric: The count of such records.
         """
-        self._quarantined.append((row, reason))
+        self._quarantined[metric].append((row, reason))
 
     def savepoint(self, key: str) -> Callable[[], None]:
         """Return a function that takes back all emissions and refusals of the key from now on.
@@ -197,10 +198,10 @@ class Outcome:
         if self._refused:
             counts["refused"] += len(self._refused)
             yield self._as_rows(REFUSED, self._columns(_Refused._fields, self._refused))
-        if self._quarantined:
-            places, reasons = zip(*self._quarantined, strict=True)
+        for metric, quarantined in self._quarantined.items():
+            places, reasons = zip(*quarantined, strict=True)
             rows = self._rows.take(pa.array(places, pa.int64()))
-            yield pass_through(self._schema, with_reasons(rows, reasons), counts)
+            yield pass_through(self._schema, with_reasons(rows, reasons), counts, metric)
         if self._traces:
             yield self._as_rows(TRACE, self._columns(_Trace._fields, self._traces))
 

@@ -30,6 +30,7 @@ class Stage:
         window: None: one entry per key.
         on_error: what becomes of a record that cannot be folded, tested or compared; for `quarantine` the
             rows' `input` must contain it.
+        on_late: what becomes of a record all of whose windows are over; for `quarantine` as with `on_error`.
         expectations: a value that breaks one of them is refused: it is not emitted, and leaves the kernel as
             a row of kind REFUSED.
         name: for messages.
@@ -46,6 +47,7 @@ class Stage:
     deduplicate: Literal["offset", "root", "none"] = "offset"
     bound: Bound | None = None
     on_error: Literal["stop", "quarantine"] = "stop"
+    on_late: Literal["drop", "quarantine"] = "drop"
     expectations: tuple[RowExpectation, ...] = ()
     name: str = ""
     tells_before: bool = False
@@ -61,6 +63,11 @@ class Stage:
     def empties(self) -> bool:
         """Whether emitted records are no longer part of the value."""
         return self.reduce.lists_events or self.emit.empties
+
+    @property
+    def keeps_input(self) -> bool:
+        """Whether it may quarantine a record, so that each record has to come whole."""
+        return "quarantine" in (self.on_error, self.on_late)
 
     @property
     def remembers_emitted(self) -> bool:

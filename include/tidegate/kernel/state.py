@@ -40,6 +40,7 @@ class Entry:
         "fence",
         "fence_row",
         "flushed_at",
+        "forget",
         "group",
         "key",
         "pending",
@@ -59,6 +60,8 @@ class Entry:
         self.window = window
         self.close = close
         """When its window is over; NEVER without a window."""
+        self.forget = close
+        """When its contents are no longer needed."""
         self.row = row
         self.accumulator: Any = None
         self.timestamp = -1
@@ -171,8 +174,10 @@ class Entries:
     def _created(self, key: str, span: Span | None, row: int) -> Entry:
         window = self._stage.window
         close = NEVER if window is None or span is None else window.close(span)
-        self._windows[span] = Entry(key, span, close, row)
-        return self._windows[span]
+        entry = self._windows[span] = Entry(key, span, close, row)
+        if window is not None and span is not None:
+            entry.forget = window.forget(span)
+        return entry
 
     def _take_row_over(self, entry: Entry) -> None:
         """Let an entry that is created again take over the state row of the removed one: one row per entry.
@@ -189,6 +194,19 @@ class Entries:
         """Return all entries of a row's key."""
         # a copy: the caller may remove entries while it visits them
         return list(self._keys.get(self._columns.key[row], {}).values())
+
+    def next_longer(self, entry: Entry) -> Entry | None:
+        """Return the entry of the shortest window that begins with this entry's and is longer; None if there
+        is none.
+        """
+        assert entry.window is not None
+        start, end = entry.window
+        windows = [
+            other.window
+            for other in self.entries_of_key(entry.row)
+            if other.window and other.window[0] == start and other.window[1] > end
+        ]
+        return self._keys[entry.key][min(windows)] if windows else None
 
     def pending(self) -> list[Entry]:
         """Return the entries that hold records back, in the order of their timers, then by key and window."""

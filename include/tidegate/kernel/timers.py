@@ -15,7 +15,9 @@ from tidegate.kernel.state import NEVER, Entry
 if TYPE_CHECKING:
     from tidegate.kernel.stage import Place, Stage
     from tidegate.kernel.strategy import Emit
-    from tidegate.kernel.windows import Window
+    from tidegate.kernel.windows import Span, Window
+
+_NO_WINDOW = (0, 0)
 
 
 class Timers:
@@ -24,7 +26,7 @@ class Timers:
     def __init__(self, emit: Emit, window: Window | None) -> None:
         self._emit = emit
         self._sessions = window is not None and window.merges
-        self._heap: list[tuple[int, str, int, int, Entry]] = []
+        self._heap: list[tuple[int, str, Span, int, Entry]] = []
         self._number = count()
         self.next_due = NEVER
         """No timer fires before this."""
@@ -39,6 +41,8 @@ class Timers:
             now: The time of the partition, in epoch ms.
         """
         due = self._emit.due(entry)
+        if due == entry.close and not entry.pending:
+            due = entry.forget
         if self._sessions and now < entry.close < due:
             due = entry.close
         self.restore(entry, due if due > now else now)
@@ -51,9 +55,10 @@ class Timers:
         """
         entry.due = due
         if due != NEVER:
-            start = entry.window[0] if entry.window else 0
             # the number breaks ties, since entries have no order
-            heapq.heappush(self._heap, (due, entry.key, start, next(self._number), entry))
+            heapq.heappush(
+                self._heap, (due, entry.key, entry.window or _NO_WINDOW, next(self._number), entry)
+            )
             self.next_due = self._heap[0][0]
 
     def pop(self, time: int) -> tuple[int, Entry] | None:
@@ -81,12 +86,12 @@ class Timers:
         passed_over, first = [], None
         while self._heap and (first is None or self._heap[0][:3] <= first[:3]):
             timer = heapq.heappop(self._heap)
-            due, key, start, number, entry = timer
+            due, key, window, number, entry = timer
             if entry.due == due:
                 passed_over.append(timer)
                 if entry.pending:
                     # a session fires at its end, too, but may wait for longer than that
-                    candidate = (self.waits_until(entry), key, start, number, entry)
+                    candidate = (self.waits_until(entry), key, window, number, entry)
                     first = candidate if first is None else min(first, candidate)
         for timer in passed_over:
             heapq.heappush(self._heap, timer)
@@ -157,6 +162,8 @@ def _due_at(stage: Stage, row: Mapping[str, Any], has_emitted: bool, time: int) 
     close = NEVER if stage.window is None or span is None else stage.window.close(span)
     # an entry only to ask the strategy for its timer; no row is read
     entry = Entry(row["key"], span, close, row=0)
+    if stage.window is not None and span is not None:
+        entry.forget = stage.window.forget(span)
     entry.pending, entry.since = row["pending"] or 0, row[_SINCE]
     entry.flushed_at = row[_FLUSHED]
     entry.emitted = has_emitted or None  # only its presence counts

@@ -13,6 +13,7 @@ from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.rows import QUARANTINED, fill
 from tidegate.kernel.stage import Stage
+from tidegate.kernel.windows import Span
 
 
 def not_text(values: pa.Array) -> pa.BooleanArray | None:
@@ -118,6 +119,7 @@ _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
 
 
 CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
+LATE = "late"
 """Reasons that the kernel gives; `formats.decoded` explains them, with all others."""
 
 
@@ -167,14 +169,28 @@ def at_record(error: RecordError, stage: Stage, position: Sequence[object]) -> R
     return type(error)(f"{error.what} ({place})", f"{error.fix} {GO_ON}")
 
 
-def pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+def late_reason(window: Span, closed: int, lateness: int) -> str:
+    """Return why a late record is in quarantine.
+
+    Args:
+        window: The last of its windows.
+        closed: When that was over, in epoch ms.
+        lateness: How far its timestamp is behind the time of its partition, in ms.
+    """
+    return f"{LATE}: {lateness} ms behind its partition; its window {list(window)} was over at {closed}"
+
+
+def pass_through(
+    schema: pa.Schema, rows: pa.RecordBatch, counts: Counts, metric: str = "quarantined"
+) -> pa.RecordBatch:
     """Return quarantined rows as they come out of the kernel, and count them.
 
     Args:
         schema: The kernel's output schema.
         rows: Rows with `input`.
+        metric: The name of the count.
     """
-    counts["quarantined"] += rows.num_rows
+    counts[metric] += rows.num_rows
     return fill(schema, QUARANTINED, {name: rows.column(name) for name in _COLUMNS}, rows.num_rows)
 
 

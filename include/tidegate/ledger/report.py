@@ -16,7 +16,7 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
 """Metrics of values that a stage had and did not emit: unchanged, replaced in a buffer, or filtered."""
 
-QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp", "refused")
+QUARANTINED = ("quarantined", "late-quarantined", "emitted-too-large", "emitted-refused-timestamp", "refused")
 """Metrics that count records and values in quarantine."""
 
 FATES = (
@@ -126,7 +126,8 @@ class BatchReport:
         later_stages = list(self.stages.values())[1:]
         # `counts` has the first stage's number; records of later stages are not in it.
         summarized = sum(self.counts.get(name, 0) for name in QUARANTINED)
-        return int(summarized + sum(counts.get("quarantined", 0) for counts in later_stages))
+        by_stages = ("quarantined", "late-quarantined")
+        return int(summarized + sum(counts.get(name, 0) for counts in later_stages for name in by_stages))
 
     @property
     def suppressed(self) -> int:

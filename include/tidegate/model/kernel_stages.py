@@ -21,7 +21,8 @@ from tidegate.model.columns import parse_type
 from tidegate.model.keys import DeduplicateColumns
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.row_expectations import with_column_types
-from tidegate.model.stage import WINDOW_COLUMNS, Stage
+from tidegate.model.stage import Stage
+from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import SinkModel
 
 _KINDS: dict[str, Literal["plain", "text", "time"]] = {
@@ -74,6 +75,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
         bound=stage.emit.bound,
         on_error=stage.on_error,
+        on_late=stage.on_late,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
         unchanged=stage.unchanged,

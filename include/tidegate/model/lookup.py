@@ -12,7 +12,8 @@ from tidegate.expressions.types import group
 from tidegate.model import names
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
-from tidegate.model.stage import WINDOW_COLUMNS, Stage
+from tidegate.model.stage import Stage
+from tidegate.model.windows import WINDOW_COLUMNS
 
 KEY = "key"
 """A name in `on`: the record's key as the outbox has it, as one text."""

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Condition, Expression
-from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type
+from tidegate.expressions.types import ANY, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model import lexis, names
 from tidegate.model.columns import ColumnAliases, check_aliases
@@ -22,17 +22,20 @@ from tidegate.model.condition import (
     read_condition,
     type_of_no_condition,
 )
-from tidegate.model.keys import check_identity, check_key
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.options import Emit, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
 from tidegate.model.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
 from tidegate.model.sql import check_expression
-
-WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
-"""Start and end of a stage's window in epoch milliseconds, as its `where` and its sinks have them."""
-WINDOW_TIMES: ColumnTypes = dict.fromkeys(WINDOW_COLUMNS, Type("timestamp", "timestamp"))
-"""Start and end of the window of the stage before."""
+from tidegate.model.windows import (
+    WINDOW_COLUMNS,
+    WINDOW_TIMES,
+    check_key_column,
+    check_late,
+    check_reduce,
+    check_strategy,
+    note_window,
+)
 
 
 def _open_stage(scope: Scope) -> None:
@@ -67,16 +70,6 @@ def _note_name(name: str, info: Info) -> str:
     return name
 
 
-def _key_column(name: str, info: Info) -> str:
-    """Check a key column of a later stage: it must be emitted by the stage before, or be in its key."""
-    scope = scope_of(info)
-    if scope.before is None:
-        return name
-    # the outbox of a stage without a window has no other start and end than these
-    is_window = name in WINDOW_COLUMNS and (scope.before.windowed or name in (scope.before.keys or ()))
-    return (check_identity if is_window else check_key)(name, scope.stage.columns)
-
-
 def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
     stage = scope_of(info).stage
     if key is not None:
@@ -91,18 +84,6 @@ def _unkeyed(written: Any, info: Info) -> Any:
     if written is not None:
         scope_of(info).stage.keys = None
     return require_filled(written)
-
-
-def _note_window(window: Any, info: Info) -> Any:
-    scope = scope_of(info)
-    stage, before = scope.stage, scope.before
-    stage.windowed = window is not None
-    if window is not None and (name := next(iter(WINDOW_COLUMNS.keys() & (stage.keys or {}).keys()), None)):
-        fix = f"Select it in a stage between, `select: {{opened: {name}}}`, and write `opened` in its `key`."
-        raise mistake(f"the key has `{name}` of another window than this one", fix)
-    if window is None and before is not None and info.data.get("key") is None:
-        stage.drops_window = bool(before.windowed) or before.drops_window
-    return window
 
 
 def _read_select(written: Any, info: Info) -> Any:
@@ -232,7 +213,7 @@ class Stage(Model):
         description="The stage's name, unique in the file."
     )
     key: Annotated[
-        tuple[Annotated[str, AfterValidator(_key_column)], ...] | None,
+        tuple[Annotated[str, AfterValidator(check_key_column)], ...] | None,
         BeforeValidator(_unkeyed),
         AfterValidator(_note_key),
     ] = Field(
@@ -244,7 +225,7 @@ class Stage(Model):
         default=None,
         description="A condition: only records that fulfil it, and deletions, reach the state.",
     )
-    window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
+    window: Annotated[Window | None, AfterValidator(note_window)] = Field(
         default=None, description="State is kept per key and window. Null: per key."
     )
     reduce: Reduce = Field(  # type: ignore[assignment]  # the default is read like a written one
@@ -273,6 +254,10 @@ class Stage(Model):
         default="stop",
         description="What a record does that the stage cannot use: fail the batch, or go into quarantine.",
     )
+    on_late: Annotated[Literal["drop", "quarantine"], AfterValidator(check_late)] = Field(
+        default="drop",
+        description="What a record does all of whose windows are over: be dropped, or go into quarantine.",
+    )
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
     _expressions: dict[str, Expression] = PrivateAttr(default={})
@@ -284,6 +269,11 @@ class Stage(Model):
     def _begin(cls, written: Any, info: Info) -> Any:
         _open_stage(scope_of(info))
         return written
+
+    @field_validator("reduce")
+    @classmethod
+    def _folds_in_window(cls, reduce: Any, info: Info) -> Any:
+        return check_reduce(reduce, info)
 
     @field_validator("select")
     @classmethod
@@ -308,6 +298,7 @@ class Stage(Model):
     @classmethod
     def _fits(cls, emit: Emit, info: Info) -> Emit:
         stage = scope_of(info).stage
+        check_strategy(emit, info)
         fitting(lambda: emit.require_fit(info.data.get("window"), stage.windowed, stage.collects))
         resolved: Emit = fitting(lambda: emit.over(tuple(stage.emitted or ())))
         return resolved

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION, Reason
-from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, RECORD_FAILED
+from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, LATE, RECORD_FAILED
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
 from tidegate.model.keys import DeduplicateColumns
 from tidegate.model.pipeline import Pipeline
@@ -22,7 +22,7 @@ from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
 from tidegate.storage.quarantine_files import reason_codes
 
 _EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))
-_BY_STAGES = (CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED)
+_BY_STAGES = (CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED, LATE)
 
 
 @dataclass(frozen=True)

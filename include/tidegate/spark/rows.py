@@ -186,7 +186,7 @@ def _input(frame: DataFrame, logic: kernel.Stage) -> Column:
     """Return the quarantine form of a record: its bytes in Kafka, or else the emission of the
     stage before.
     """
-    if logic.on_error == "stop":
+    if not logic.keeps_input:
         return F.col("__input").cast(INPUT)
     columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
     emitted = F.struct(

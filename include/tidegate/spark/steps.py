@@ -52,7 +52,7 @@ from tidegate.storage.manifest import DataFile
 _SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 KeyTypes = Mapping[str, DataType]
 """The columns of a key, in order; empty if the key is the record's own."""
-_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop")
+_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop", "late-quarantined")
 _JSON = {"ignoreNullFields": "false"} | {
     # without a format Spark cuts what it writes to milliseconds: two times would be one
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -139,7 +139,7 @@ def keeps_time(passes: Sequence[KernelPass]) -> bool:
 def keeps_input(passes: Sequence[KernelPass]) -> bool:
     """Return whether the first stage may quarantine a record: then records travel whole."""
     first = next(pass_ for pass_ in passes if pass_.stage is not None)
-    return first.logic.on_error == "quarantine"
+    return first.logic.keeps_input
 
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:

@@ -100,6 +100,7 @@ EXAMPLES = {
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
     **examples("stages.*.unchanged", [Unchanged]),
     "stages.*.on_error": "on_error: quarantine",
+    "stages.*.on_late": "on_late: quarantine",
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",
     "sinks.*.stage": "stage: availability",

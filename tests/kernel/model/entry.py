@@ -33,9 +33,9 @@ class Entry:
     expired: bool = False
 
     @property
-    def start(self) -> int:
+    def start(self) -> Window:
         """The order of a key's entries."""
-        return self.window[0] if self.window else -1
+        return self.window or (-1, -1)
 
     def take(self, record: Record, value: Value, position: Position, batch: int) -> None:
         """The record becomes part of the value, and the one that last changed the entry."""

@@ -33,7 +33,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """`kind` is tumbling, hopping or session; `size_ms` is the gap of a session."""
+    """`kind` is tumbling, hopping, cumulating or session; `size_ms` is the gap of a session."""
 
     kind: str
     size_ms: int
@@ -136,8 +136,10 @@ def _meaning(name: str, text: str) -> str | Formula:
 def _window(window: Mapping[str, str] | None) -> WindowSettings | None:
     if window is None:
         return None
-    kind = next(kind for kind in ("tumbling", "hopping", "session") if kind in window)
+    kind = next(
+        kind for kind in ("tumbling", "hopping", "cumulating", "sliding", "session") if kind in window
+    )
     size = milliseconds(window[kind])
-    every = milliseconds(window["every"]) if kind == "hopping" else size
+    every = milliseconds(window["every"]) if kind in ("hopping", "cumulating") else size
     grace, offset = (milliseconds(window.get(name, "0ms")) for name in ("grace", "offset"))
     return WindowSettings(kind, size, every, grace, offset, window.get("timezone"))

@@ -47,6 +47,8 @@ WINDOWS: list[dict[str, str] | None] = [
     {"hopping": "10ms", "every": "5ms", "grace": "5ms"},
     {"hopping": "20ms", "every": "7ms", "offset": "2ms", "grace": "3ms"},
     {"hopping": "20ms", "every": "7ms", "grace": "0ms"},
+    {"cumulating": "20ms", "every": "5ms", "grace": "3ms"},
+    {"cumulating": "30ms", "every": "15ms", "offset": "4ms"},
     {"session": "5ms", "grace": "0ms"},
     {"session": "8ms", "grace": "6ms"},
 ]
@@ -98,6 +100,8 @@ def cases(
         allowed = [None]
     if on == "change":  # each record of a session changes the session itself
         allowed = [window for window in allowed if window is None or "session" not in window]
+    if reduce != "aggregates":
+        allowed = [window for window in allowed if window is None or "cumulating" not in window]
     if (window := draw(st.sampled_from(allowed))) is not None:
         stage["window"] = window
     conditions: dict[str, Condition] = {}

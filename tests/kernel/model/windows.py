@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import pairwise
@@ -21,6 +22,16 @@ def windows_at(settings: WindowSettings, timestamp: int) -> list[Window]:
     (`tumbling` is `hopping` with `every` = size). With an offset or a time zone, s may be
     below 0.
     """
+    if settings.kind == "cumulating":
+        # as Flink's CUMULATE: all windows of one start, each longer by `every`, that do not end before ts
+        ((start, last),) = windows_at(
+            replace(settings, kind="tumbling", every_ms=settings.size_ms), timestamp
+        )
+        steps = replace(settings, kind="tumbling", size_ms=settings.every_ms)
+        ends, at = [], timestamp
+        while not ends or ends[-1] < last:
+            ends.append(at := windows_at(steps, at)[0][1])
+        return [(start, min(end, last)) for end in ends]
     if settings.timezone is not None:
         return _local_windows(settings, timestamp)
     every, offset = settings.every_ms, settings.offset_ms

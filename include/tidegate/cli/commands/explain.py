@@ -24,7 +24,7 @@ _WHY = {
     "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
     "held": "not emitted yet: held back",
     "repeated": "dropped: was applied before",
-    "late": "dropped: its window is over, or what it may repeat or undo is forgotten",
+    "late": "too late: its window is over, or what it may repeat or undo is forgotten",
     "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
     "ignored": "dropped: it has no value to add",
     "emit_early": "the buffer was full",

@@ -272,8 +272,11 @@ def replay(
     if report is None:
         say(f"{note}.")
     else:
-        used, again, emitted = (report.counts.get(name, 0) for name in ("used", "quarantined", "emitted"))
-        say(f"{note}: {used:.0f} used, {again:.0f} in quarantine again, {emitted:.0f} emitted.")
+        names = ("used", "quarantined", "late-quarantined", "emitted")
+        used, again, late, emitted = (int(report.counts.get(name, 0)) for name in names)
+        say(f"{note}: {used} used, {again + late} in quarantine again, {emitted} emitted.")
+        if late:
+            say(f"{late} are still late: their windows are over. A larger `grace` needs a new generation.")
 
 
 @quarantine.command()

@@ -8,6 +8,7 @@ argument that never is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
@@ -256,6 +257,12 @@ class AggregateValues:
             if not fits(merged[at]):
                 raise self._too_large(at)
         return merged
+
+    def copy(self, accumulator: Any) -> Any:
+        """Return another accumulator with the same parts; those that grow in place are copied, too."""
+        if accumulator is None:
+            return None
+        return [part.copy() if isinstance(part, (list, dict)) else deepcopy(part) for part in accumulator]
 
     def mark(self, accumulator: Any) -> Any:
         """Return the accumulators, and the lengths of those that grow in place, lists and sets.

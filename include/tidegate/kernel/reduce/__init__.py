@@ -55,6 +55,10 @@ class Values(Protocol):
         """
         ...
 
+    def copy(self, accumulator: Any) -> Any:
+        """Return the same accumulator, which does not change when the first one is folded on."""
+        ...
+
     def mark(self, accumulator: Any) -> Any:
         """Return what `undo` needs, in constant time, however large the accumulator is."""
         ...

@@ -87,6 +87,10 @@ class CollectValues:
         """Join two sessions, the older one's events first."""
         return (older or []) + (newer or []) or None
 
+    def copy(self, accumulator: Any) -> Any:
+        """Return another list with the same events."""
+        return None if accumulator is None else list(accumulator)
+
     def mark(self, accumulator: Any) -> Any:
         """Return the list, and its length."""
         return None if accumulator is None else (accumulator, len(accumulator))

@@ -75,6 +75,10 @@ class LatestValues:
         """Return the later session's value."""
         return older if newer is None else newer
 
+    def copy(self, accumulator: Any) -> Any:
+        """Return the reference, which is never changed."""
+        return accumulator
+
     def mark(self, accumulator: Any) -> Any:
         """Return the reference, which is never changed."""
         return accumulator

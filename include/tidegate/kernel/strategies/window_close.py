@@ -75,8 +75,8 @@ class WindowClose(Emit):
     )
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason: the only timer is the window's end."""
-        return "window_close"
+        """Return the reason; None if only the contents of a window that was over are no longer needed."""
+        return "window_close" if entry.pending else None
 
     def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
         """Check that the stage has a window. Raises BadOption."""
@@ -102,7 +102,8 @@ class WindowClose(Emit):
         """Return masks of the rows whose keys are left to `loop`.
 
         These have timestamps before 1970, are in partitions whose time goes back, have state of an edited
-        stage, sums that may overflow, null values, or records that were applied before.
+        stage, sums that may overflow, null values, or records that were applied before,
+        or are late and not dropped.
         """
         rows = [
             keys.before_epoch(),
@@ -111,6 +112,10 @@ class WindowClose(Emit):
             stage.reduce.may_overflow(keys),
             keys.tombstones(),
         ]
+        if stage.on_late != "drop":
+            window = _window(stage)
+            closed = window.bounds(keys.timestamp)[1] + window.grace_ms
+            rows.append(~keys.is_state & (closed <= np.where(keys.is_state, 0, keys.now)))
         if stage.deduplicate == "offset" and keys.is_state.any():
             offset = ints(keys.column("offset"))
             # each window has its own fence: `loop` decides records below the key's newest

@@ -30,9 +30,15 @@ class Window(HasOptions):
     """Whether a record can extend a window, or join several into one."""
     lie_side_by_side: ClassVar[bool] = False
     """Whether each record is in exactly one window, so that `bounds` decides whole columns."""
-    accumulate: ClassVar[bool] = False
-    """Whether a window contains the shorter ones with its start, and has a final result only if it differs
-    from theirs.
+    accumulates: ClassVar[bool] = False
+    """Whether a window contains the shorter ones with its start: its final result is emitted only if it
+    differs from theirs.
+    """
+    slides: ClassVar[bool] = False
+    """Whether the records of a key define its windows (`kernel.sliding`)."""
+    only_aggregates: ClassVar[bool] = False
+    """Whether it needs a value that stays in its state when it is emitted, and that one record cannot
+    replace.
     """
     grace_ms: int
 
@@ -72,6 +78,10 @@ class Window(HasOptions):
             span: A window that `spans` has returned, or a session that records have extended.
         """
         return span[1] + self.grace_ms
+
+    def forget(self, span: Span) -> int:
+        """Return the stream time from which the contents of a window are no longer needed."""
+        return self.close(span)
 
     def is_late(self, span: Span, now: int) -> bool:
         """Return whether a record comes too late for a window, or for the session that it would make.

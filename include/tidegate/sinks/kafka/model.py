@@ -27,7 +27,7 @@ from tidegate.model.schemas import (
     schema_path,
 )
 from tidegate.model.scope import Model, Topic, scope_of
-from tidegate.model.stage import WINDOW_COLUMNS
+from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import MessageRules, SinkModel, Treatment, not_a_source, stage_of
 
 BY_REGISTRY = names_of_formats(lambda format_: format_.messages)

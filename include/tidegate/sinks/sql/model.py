@@ -12,7 +12,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import mistake
-from tidegate.model.stage import WINDOW_COLUMNS
+from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import SinkModel, stage_of
 
 SQL_COLUMNS = {

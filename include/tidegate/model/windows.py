@@ -1,0 +1,69 @@
+"""`window` of a stage: the columns that it adds, and what does not go with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationInfo as Info
+
+from tidegate.expressions.types import BIGINT, ColumnTypes, Type
+from tidegate.kernel.options import options_of
+from tidegate.model.keys import check_identity, check_key
+from tidegate.model.mistakes import mistake
+from tidegate.model.scope import scope_of
+
+WINDOW_COLUMNS: ColumnTypes = {"window_start": BIGINT, "window_end": BIGINT}
+"""Start and end of a stage's window in epoch milliseconds, as its `where` and its sinks have them."""
+WINDOW_TIMES: ColumnTypes = dict.fromkeys(WINDOW_COLUMNS, Type("timestamp", "timestamp"))
+"""Start and end of the window of the stage before."""
+
+
+def check_key_column(name: str, info: Info) -> str:
+    """Check a key column of a later stage: it must be emitted by the stage before, or be in its key or its
+    window. Raises a mistake otherwise.
+    """
+    scope = scope_of(info)
+    if scope.before is None:
+        return name
+    # the outbox of a stage without a window has no other start and end than these
+    is_window = name in WINDOW_COLUMNS and (scope.before.windowed or name in (scope.before.keys or ()))
+    return (check_identity if is_window else check_key)(name, scope.stage.columns)
+
+
+def note_window(window: Any, info: Info) -> Any:
+    """Note in the scope whether the stage has a window. Raises a mistake if its key has another one."""
+    scope = scope_of(info)
+    stage, before = scope.stage, scope.before
+    stage.windowed = window is not None
+    if window is not None and (name := next(iter(WINDOW_COLUMNS.keys() & (stage.keys or {}).keys()), None)):
+        fix = f"Select it in a stage between, `select: {{opened: {name}}}`, and write `opened` in its `key`."
+        raise mistake(f"the key has `{name}` of another window than this one", fix)
+    if window is None and before is not None and info.data.get("key") is None:
+        stage.drops_window = bool(before.windowed) or before.drops_window
+    return window
+
+
+def check_reduce(reduce: Any, info: Info) -> Any:
+    """Check that a `reduce` goes with the stage's window. Raises a mistake otherwise."""
+    window = info.data.get("window")
+    if window is not None and window.only_aggregates and not reduce.by_name:
+        kind = options_of(type(window))[0].written
+        fix = 'Write aggregates, such as `reduce: {n: "count(*)", x: "last(x)"}`.'
+        raise mistake(f"windows of the kind `{kind}` overlap: only aggregates fold into them", fix)
+    return reduce
+
+
+def check_strategy(emit: Any, info: Info) -> None:
+    """Check that a strategy leaves in windows what others begin with. Raises a mistake otherwise."""
+    window = info.data.get("window")
+    if window is not None and window.slides and emit.empties:
+        fix = "Use `update`, `change`, `time_limit`, `interval` or `window_close`."
+        raise mistake(f"`on: {emit.on}` empties windows, but sliding windows begin with others", fix)
+
+
+def check_late(on_late: str, info: Info) -> str:
+    """Check that the stage can have late records. Raises a mistake otherwise."""
+    if on_late != "drop" and scope_of(info).stage.windowed is False:
+        fix = "Give the stage a `window:`, or leave `on_late` out."
+        raise mistake("without a window no record is late", fix)
+    return on_late
