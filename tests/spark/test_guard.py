@@ -141,7 +141,9 @@ def test_compiled_expression_quarantines_the_same_records(spark: SparkSession, t
     for number, of_stage in enumerate((by_reader, in_spark)):
         played = Played(spark, made(stage("quarantine", of_stage)), tmp_path / str(number))
         computed = played.batch(records(4, 0, 5, 0, 2))
-        places = sorted(row["offset"] for row in played.rows("quarantine"))
+        rows = played.rows("quarantine")
+        assert all(row["reason"].startswith("record_failed: `100 div") for row in rows)
+        places = sorted(row["offset"] for row in rows)
         outcomes.append((places, [row["text"] for row in played.emissions()["a"]], computed.counts["out"]))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0] == [0, 1, 2, 3]
