@@ -121,10 +121,15 @@ def everything() -> dict[str, Any]:
                 "clock": "stream",
             },
         },
+        {
+            "reduce": {"most": "max(m)"},
+            "window": {"tumbling": "1h"},
+            "emit": {"on": "window_close", "early": {"every": "1m"}, "buffer": buffer},
+        },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
         {
             "reduce": "collect",
-            "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "m > 5"},
+            "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "most > 5"},
         },
         source={
             "explode": "tags",

@@ -98,11 +98,11 @@ def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
 
 
 OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every", "buffer")
-OPTIONS += ("after", "count", "max_bytes", "until", "since", "every")
+OPTIONS += ("after", "count", "max_bytes", "until", "since", "every", "early")
 OPTIONS_BY_EMIT: dict[str, tuple[str, ...]] = {
     "update": (),
     "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "at_most_every"),
-    "window_close": ("buffer",),
+    "window_close": ("buffer", "early"),
     "time_limit": ("after", "buffer"),
     "threshold": ("count", "max_bytes", "after", "until", "since"),
     "interval": ("every",),
@@ -152,6 +152,13 @@ def test_changes_that_wait_run_by_the_clock() -> None:
 def test_stage_with_changes_that_wait_is_timed() -> None:
     timed = [made(stage("change", LATEST, **emit)).stages[0].timed for emit in ({}, {"at_most_every": "30s"})]
     assert timed == [False, True]
+
+
+def test_clock_alone_emits_a_final_result() -> None:
+    forms: list[dict[str, Any]] = [{}, {"early": {"every": "1m"}}, {"early": {"on": "change"}}]
+    emits = [made({**HOUR, **COUNT, "emit": {"on": "window_close", **form}}).stages[0].emit for form in forms]
+    assert [emit.fires_without_buffer for emit in emits] == [False, True, True]
+    assert [emit.is_final for emit in emits] == [True, False, False]
 
 
 def test_only_the_run_clock_triggers_a_heartbeat() -> None:

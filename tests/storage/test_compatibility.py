@@ -186,6 +186,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made({**emit(HASH, columns=["name"]), "select": {"price": "ok", "name": "name"}}),
     ),
     "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
+    "early results": (
+        made(emit({**COUNT, **HOUR, "emit": {"on": "window_close"}}, early={"every": "1m"})),
+        made(emit({**COUNT, **HOUR, "emit": {"on": "window_close"}}, early={"on": "change"})),
+    ),
     "a condition that ends a threshold": (
         made(emit(THRESHOLD, until="price > 1")),
         made(emit(THRESHOLD, until="price > 2")),

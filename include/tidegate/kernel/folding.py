@@ -163,7 +163,8 @@ class Folding:
         entry.pending += 1
         entry.bytes += size
         self.entries.note_pending(entry)
-        reason = self._emit.on_record(entry, None, timestamp, None)
+        output = None if self.gate.same is None else self.values.output(entry.accumulator)
+        reason = self._emit.on_record(entry, output, entry.timestamp, self.gate.same)
         if reason is None and self._ending is not None:
             reason = self._ending(entry, row)
         if reason is not None:
@@ -307,8 +308,11 @@ class Folding:
         elif (refusal := self.gate.refusal(entry, output)) is not None:
             self.outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
         elif (self._accumulates or reason in self._emit.only_if_changed) and not self._differs(entry, output):
+        elif output is None and entry.emitted is None:
+            pass  # consumers have nothing that could be deleted
+        elif reason in self._emit.only_if_changed and not self._differs(entry, output):
             self._counts["idempotent-update-skip"] += 1
-        elif output is not None or entry.emitted is not None:
+        else:
             self._send(entry, output, at, reason)
         if self._accumulates:
             self._hand_over(entry)

@@ -79,8 +79,6 @@ class Emit(HasOptions):
     """Whether an entry expires when its timer has fired, with or without a window."""
     forgets_suppressed: ClassVar[bool] = False
     """Whether a record that is not emitted leaves no trace in state (unless the value is an aggregate)."""
-    is_final: ClassVar[bool] = False
-    """Whether a value is emitted once per key and window, and never again."""
     is_change: ClassVar[bool] = False
     """Whether each emission differs from the one before it, heartbeats aside."""
     suppressed: ClassVar[str] = "suppressed"
@@ -141,6 +139,16 @@ class Emit(HasOptions):
     def not_before(self, entry: Entry) -> int:
         """Return the time before which the entry emits nothing, in epoch ms; -1: it may emit at any time."""
         return -1
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a value is emitted once per key and window, and never again."""
+        return False
+
+    @property
+    def fires_without_buffer(self) -> bool:
+        """Whether a timer may emit a value although nothing is held back."""
+        return self.repeats_by_clock
 
     @property
     def sets_timers(self) -> bool:

@@ -15,6 +15,7 @@ from tidegate.formats.csv import Csv
 from tidegate.kernel import STRATEGIES, Bound, Unchanged
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.change import EQUIVALENCES
+from tidegate.kernel.strategies.window_close import Early
 from tidegate.kernel.windows import WINDOWS
 from tidegate.model.mistakes import MISTAKE, did_you_mean, faults_of, listed, shown
 from tidegate.sinks.registry import MODELS
@@ -96,6 +97,7 @@ EXAMPLES = {
     **examples("stages.*.emit.equal", EQUIVALENCES),
     "stages.*.emit.equal.within.*": "price: 0.5",
     **examples("stages.*.emit.buffer", [Bound]),
+    **examples("stages.*.emit.early", [Early]),
     "stages.*.where": 'where: "isAvailable"',
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
     **examples("stages.*.unchanged", [Unchanged]),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.kernel.model.entry import Entry
-from tests.kernel.model.grammar import Settings
+from tests.kernel.model.grammar import Settings, milliseconds
 from tests.kernel.model.records import Value
 from tests.kernel.model.values import Folded, fold, serialized
 
@@ -22,13 +22,24 @@ def natural_due(settings: Settings, entry: Entry) -> int | None:
         every = settings.duration("every")
         assert every
         return (since // every + 1) * every
-    if settings.on == "window_close" or after is None:
+    if settings.on == "window_close":
+        early: Mapping[str, str] = settings.emit.get("early", {})
+        assert entry.window
+        # Quote: multiples from the window's start, by the stage's clock
+        return (
+            _next_multiple(since, entry.window[0], milliseconds(early["every"])) if "every" in early else None
+        )
+    if after is None:
         return None
     if settings.emit.get("since") == "last_flush" and entry.last_flush is not None:
         # Quote: or since the key's `last_flush` (never flushed: first event)
         return entry.last_flush + after
     # Quote: `after` the timestamp of the key's first buffered value
     return since + after
+
+
+def _next_multiple(after: int, start: int, every: int) -> int:
+    return next(at for at in range(start, after + every + 1, every) if at > after)
 
 
 def reached(settings: Settings, entry: Entry) -> str | None:

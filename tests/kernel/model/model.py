@@ -183,6 +183,8 @@ class Model:
             at, _, _, closing, entry = min(due, key=lambda timer: timer[:4])
             if closing:
                 self._close(entry, at)
+            elif self.settings.on == "window_close":
+                self._early(entry, at)
             elif self.settings.on == "change" and entry.pending:
                 self._flush(entry, "at_most_every", at)
             elif self.settings.on == "change" and entry.emitted is None:
@@ -258,6 +260,23 @@ class Model:
             self.out.counts["idempotent-update-skip"] += 1
         elif self.out.send(entry, "window_close", at):
             self._last_results[place] = value
+
+    def _early(self, entry: Entry, at: int) -> None:
+        """Quote: nothing is emitted early if the value has not changed since the last early emission"""
+        value = fold(self.settings, entry.folded)
+        is_candidate = (
+            value is not None and self.out.passes(value, entry.window) and self.out.is_expected(value)
+        )
+        if is_candidate and not self._is_new(entry, value):
+            self.counts["idempotent-update-skip"] += 1
+        else:
+            self.out.send(entry, "early", at)
+        entry.pending, entry.since, entry.due = 0, None, None
+
+    def _is_new(self, entry: Entry, value: Any) -> bool:
+        if value is None or entry.emitted is None:
+            return value is not entry.emitted
+        return not equivalent(self.settings, entry.emitted, value, (0, 0))
 
     def _flush(self, entry: Entry, reason: str, at: int) -> None:
         """Emit what is buffered, and drop an entry that only waited for that."""
@@ -432,6 +451,9 @@ class Model:
         if self.settings.on == "change":
             return self._send_change(entry, step)
         self._buffer(entry, step)
+        early = self.settings.emit.get("early") or {}
+        if "on" in early and self._is_new(entry, fold(self.settings, entry.folded)):
+            self._early(entry, step.now)
         if self.settings.on == "threshold" and (reason := reached(self.settings, entry)):
             self._flush(entry, reason, step.now)
             return True
@@ -513,6 +535,8 @@ class Model:
         `arrival`: the partition's time when the first buffered event arrived, this event's own timestamp
         included.
         """
+        if self.settings.on == "window_close":
+            return step.now
         if self.settings.on != "threshold":
             return self.out.timestamp(entry)
         return step.now if self.settings.since == "arrival" else step.record.timestamp

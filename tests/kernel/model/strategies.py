@@ -56,6 +56,7 @@ EMITS = list(STRATEGIES)
 """All that the registry has: a strategy without a rule in the model fails."""
 HEARTBEATS = ["1ms", "10ms", "20ms"]
 AT_MOST_EVERY = ["4ms", "10ms", "25ms"]
+EARLY = [{"every": "3ms"}, {"every": "10ms"}, {"on": "change"}]
 PARITY = "tests.kernel.model.equivalences:same_parity"
 
 
@@ -161,6 +162,10 @@ def _options(draw: Draw, stage: dict[str, Any], on: str, conditions: dict[str, C
         fallbacks = ["shut_down", "spill", *(["emit_early"] * 3 if on == "time_limit" else [])]
         bounds = draw(st.sampled_from([{"max_records": 1}, {"max_records": 2}, {"max_bytes": 40}]))
         after["buffer"] = {**bounds, "when_full": draw(st.sampled_from(fallbacks))}
+    if on == "window_close" and after.get("buffer", {}).get("when_full", "spill") == "spill":
+        grows = stage["reduce"] == "collect" or not {"tumbling", "hopping"} & {*stage["window"]}
+        if not grows and (early := draw(st.sampled_from([None, *EARLY]))):
+            after["early"] = early
     return after
 
 

@@ -1,31 +1,25 @@
-"""`on: window_close`.
-
-On whole columns, for aggregates in tumbling windows, rows are brought together by key and window, without
-those that come too late. An entry, which is a window of a key, is over in the step in which the time of its
-key's partition reaches its end, or at the batch's end.
-"""
+"""`on: window_close`. The rule on whole columns, for aggregates in tumbling windows, is in `closing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kernel import bounded
 from tidegate.kernel.bounded import Bound
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.json_text import text_bytes
-from tidegate.kernel.options import BadOption, Sample, option
-from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
-from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only
+from tidegate.kernel.equivalence import Exact
+from tidegate.kernel.options import BadOption, Duration, HasOptions, Sample, option
+from tidegate.kernel.reduce import Values
+from tidegate.kernel.rows import Mask, ints
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategy import CLOCK, Clock, Emit
+from tidegate.kernel.strategies import closing
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, Time
 from tidegate.kernel.windows import Window
 
 
@@ -48,19 +42,64 @@ class FinalBound(Bound):
 
 
 @dataclass(frozen=True)
+class Early(HasOptions):
+    """Two ways to emit a window's value before it is final: at fixed times, or with changes."""
+
+    every_ms: Duration | None = option(
+        "At each multiple of it from the window's start, if the value has changed.",
+        "every: 1m",
+        default=None,
+        written="every",
+    )
+    on: Literal["change"] | None = option(
+        "With each record that changes the value.", "on: change", default=None
+    )
+
+    @classmethod
+    def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Return the options. Raises BadOption unless there is one of them."""
+        if (options["every_ms"] is None) == (options["on"] is None):
+            fix = "Write `early: {every: 1m}` or `early: {on: change}`."
+            raise BadOption("early results come at fixed times, or with changes", fix)
+        return options
+
+
+def _has_no_bound(early: Early | None, options: Mapping[str, Any]) -> None:
+    buffer = options.get("buffer")
+    if early is not None and buffer is not None and buffer.when_full != "spill":
+        fix = "Use `when_full: spill`, or leave `buffer` out."
+        raise BadOption("a bounded buffer does not have the early results", fix)
+
+
+@dataclass(frozen=True)
 class WindowClose(Emit):
-    """Emit the final value once per key and window, when the window is closed."""
+    """Emit the final value once per key and window, when the window is closed; early results before it, if
+    `early` asks for them.
+
+    Args:
+        emitted: the columns of the value, which early results compare.
+    """
 
     buffer: FinalBound | None = option(
         "A bound for values that wait.", "buffer: {max_records: 1000, when_full: shut_down}", default=None
     )
+    early: Early | None = option(
+        "Results before the final one; null: none.",
+        "early: {every: 1m}",
+        default=None,
+        check=_has_no_bound,
+    )
     clock: Clock = option(CLOCK, "clock: stream", default="run")
+    emitted: tuple[str, ...] = ()
     on: ClassVar[str] = "window_close"
     when: ClassVar[str] = "Once per key and window, when the window is closed."
-    reasons: ClassVar[Mapping[str, str]] = {"window_close": "the window is over"}
+    reasons: ClassVar[Mapping[str, str]] = {
+        "window_close": "the window is over",
+        "early": "a result before the window is over",
+    }
     holds: ClassVar[bool] = True
     drains: ClassVar[bool] = False
-    is_final: ClassVar[bool] = True
+    only_if_changed: ClassVar[frozenset[str]] = frozenset({"early"})
     sample: ClassVar[Sample] = Sample(
         """\
     # Each window is one hour. Late records count until ten minutes after its end.
@@ -74,15 +113,79 @@ class WindowClose(Emit):
         tick_ms=4_200_000,
     )
 
+    @property
+    def is_final(self) -> bool:
+        """Whether there are no early results."""
+        return self.early is None
+
+    @property
+    def fires_without_buffer(self) -> bool:
+        """Whether the final value may already have been an early result."""
+        return self.early is not None
+
+    def compare(self, values: Values) -> Sameness | None:
+        """Return the exact comparison of an early result with the one before it; None if there are none."""
+        return None if self.early is None else Exact().bind(values, self.emitted)
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """Return `early` for a value that differs from the last early result, if such are emitted at once."""
+        if self.early is None or self.early.on is None:
+            return None
+        if now is None or entry.emitted is None:
+            return None if now is entry.emitted else "early"
+        assert same is not None, "early results are compared"
+        last = entry.emitted_timestamp or 0
+        return None if same(entry.emitted, now, last, timestamp) else "early"
+
+    @property
+    def waits_from_arrival(self) -> bool:
+        """Whether an early result waits for a multiple of `every` by the partition's time."""
+        return self.early is not None and self.early.every_ms is not None
+
+    def starts_at(self, timestamp: Time, now: Time) -> Time:
+        """Return the partition's time, after which the next early result is due."""
+        return now if self.waits_from_arrival else timestamp
+
+    def due(self, entry: Entry) -> int:
+        """Return the next multiple of `every` if the value may have changed, but no later than the window's
+        close.
+        """
+        every_ms = None if self.early is None else self.early.every_ms
+        if every_ms is None or not entry.pending or entry.window is None:
+            return entry.close
+        start = entry.window[0]
+        return min(start + ((entry.since - start) // every_ms + 1) * every_ms, entry.close)
+
     def on_time(self, entry: Entry, at: int) -> str | None:
         """Return the reason; None if only the contents of a window that was over are no longer needed."""
         return "window_close" if entry.pending else None
+        """Return the reason: the window is over, or an early result is due."""
+        return "window_close" if at >= entry.close else "early"
+
+    def over(self, emitted: tuple[str, ...]) -> Emit:
+        """Return the strategy for a value with these columns."""
+        return self if self.early is None else replace(self, emitted=emitted)
 
     def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
         """Check that the stage has a window. Raises BadOption."""
         if is_windowed is False:
             fix = "Add a window such as `window: {tumbling: 1h, grace: 10m}`, or use `on: interval`."
             raise BadOption("`on: window_close` needs a window", fix)
+        if self.early is None:
+            return
+        if collects:
+            fix = 'Use `on: threshold`, or an aggregate such as `all: "collect_list(x)"`.'
+            raise BadOption("an early result would take the events out of the final one", fix)
+        if window is None:
+            return
+        if window.slides or window.accumulates:
+            fix = "Use a tumbling or hopping window; cumulating windows are early results of their own."
+            raise BadOption("early results go with tumbling and hopping windows", fix)
+        if window.merges:
+            fix = "Use `on: update`, which takes back the windows that grow, or a tumbling or hopping window."
+            raise BadOption("a session has no window before it is over", fix)
+        if self.early.every_ms is not None and self.early.every_ms >= window.open_ms:
+            raise BadOption("the window is over before the first early result", "Use a shorter `every`.")
 
     def longest_hold_ms(self, window: Window | None) -> int:
         """Return how long the window is open."""
@@ -91,7 +194,12 @@ class WindowClose(Emit):
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether its windows are tumbling, and its aggregates can be folded on columns."""
-        if stage.window is None or not stage.window.lie_side_by_side or stage.where is not None:
+        if (
+            self.early is not None
+            or stage.window is None
+            or not stage.window.lie_side_by_side
+            or stage.where is not None
+        ):
             return False
         # no pipeline file can request this combination, but tests of the kernel can
         if stage.bound and stage.bound.when_full == "emit_early":
@@ -105,15 +213,16 @@ class WindowClose(Emit):
         stage, sums that may overflow, null values, or records that were applied before,
         or are late and not dropped.
         """
+        assert stage.window is not None, "`on: window_close` needs a window"
         rows = [
             keys.before_epoch(),
             ~keys.times.ascend,
-            _edited(_window(stage), keys),
+            closing.edited(stage.window, keys),
             stage.reduce.may_overflow(keys),
             keys.tombstones(),
         ]
         if stage.on_late != "drop":
-            window = _window(stage)
+            window = stage.window
             closed = window.bounds(keys.timestamp)[1] + window.grace_ms
             rows.append(~keys.is_state & (closed <= np.where(keys.is_state, 0, keys.now)))
         if stage.deduplicate == "offset" and keys.is_state.any():
@@ -127,199 +236,4 @@ class WindowClose(Emit):
         """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
         BufferFull.
         """
-        windows = _Windows(_window(stage), keys)
-        counts["expired-window-record-drop"] += windows.late
-        counts["late-record-drop"] += windows.late
-        # no open window is left, and the array operations below need a row
-        if not windows.order.size:
-            return
-        if stage.bound:
-            bounded.require_room(stage.bound, keys, windows.first, windows.due_step, counts)
-        entries = windows.entries
-        results = stage.reduce.running(entries, schema.field("accumulator").type)
-        _count(windows, counts)
-        over = np.flatnonzero(windows.over)
-        emitted = EmittedRows(
-            windows.last[over],
-            results.take(pa.array(windows.last[over])),
-            windows.timestamp[over],
-            windows.close[over],
-            np.full(len(over), TIMER),  # a record that is not late leaves its window's end still to come
-            "window_close",
-            (windows.start[over], windows.end[over]),
-        )
-        yield from emission_rows(schema, entries, emitted, counts)
-        yield from _states(schema, windows, results, counts)
-
-
-def _edited(window: Window, keys: Keys) -> Mask:
-    """Return state that the stage in its present form would not have left: its strategy or windows have
-    changed.
-    """
-    start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
-    natural_start, natural_end = window.bounds(start)
-    natural = (start == natural_start) & (end == natural_end) & (due == end + window.grace_ms)
-    has_contents = mask(keys.column("accumulator").is_valid()) & (ints(keys.column("pending")) > 0)
-    fresh = mask(keys.column("emitted").is_null()) & mask(keys.column("window_start").is_valid())
-    edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
-    return edited
-
-
-def _open(keys: Keys) -> Mask:
-    """Return the state rows of windows that are not over; a row without a timer says that its entry has
-    expired.
-    """
-    return keys.is_state & mask(keys.column("due_at").is_valid())
-
-
-def _window(stage: Stage) -> Window:
-    assert stage.window is not None
-    return stage.window
-
-
-class _Windows:
-    """Rows of keys, brought together by window; then one element per entry. All times are in epoch ms."""
-
-    def __init__(self, window: Window, keys: Keys) -> None:
-        start, end = window.bounds(keys.timestamp)
-        start = np.where(keys.is_state, ints(keys.column("window_start")), start)
-        end = np.where(keys.is_state, ints(keys.column("window_end")), end)
-        close = end + window.grace_ms
-        is_late = ~keys.is_state & (close <= np.where(keys.is_state, 0, keys.now))
-        self.late = int(is_late.sum())
-        """The number of records that come too late."""
-        self.order: Ints = _by_window(keys, start, ~is_late)
-        """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
-        times = keys.times
-        self._row_step, self._times = keys.by_row(times.reached(keys.by_place(close))), times
-        self._keys = keys
-        self._row_start, self._row_end, self._row_close = start, end, close
-
-    @cached_property
-    def entries(self) -> Keys:
-        """The rows in that order."""
-        number, start = self._keys.number[self.order], self._row_start[self.order]
-        begins = np.append(True, (number[1:] != number[:-1]) | (start[1:] != start[:-1]))
-        return Keys(self._keys.rows.take(pa.array(self._keys.place[self.order])), self._keys.batch, begins)
-
-    @cached_property
-    def first(self) -> Ints:
-        """The row that each entry begins with, among all rows."""
-        return self.order[self.entries.first]
-
-    @cached_property
-    def last(self) -> Ints:
-        """The row that each entry ends with, among `entries`."""
-        return self.entries.end - 1
-
-    @cached_property
-    def start(self) -> Ints:
-        return self._row_start[self.first]
-
-    @cached_property
-    def end(self) -> Ints:
-        return self._row_end[self.first]
-
-    @cached_property
-    def close(self) -> Ints:
-        """The time at which each entry is over."""
-        return self._row_close[self.first]
-
-    @cached_property
-    def due_step(self) -> Ints:
-        """The step in which the time of its key's partition reaches its end."""
-        step: Ints = self._row_step[self.first]
-        return step
-
-    @cached_property
-    def timestamp(self) -> Ints:
-        """The largest timestamp in each entry."""
-        return np.maximum.reduceat(self.entries.timestamp, self.entries.first)
-
-    @cached_property
-    def is_stored(self) -> Mask:
-        """Whether the entry has a state row."""
-        stored: Mask = self.entries.is_state[self.entries.first]
-        return stored
-
-    @cached_property
-    def records(self) -> Ints:
-        """The number of new records in each entry."""
-        return self.entries.end - self.entries.first - self.is_stored
-
-    @cached_property
-    def _in_time(self) -> Mask:
-        """Whether its key's records have reached its end."""
-        in_time: Mask = self.due_step < self._times.last(self.first)
-        return in_time
-
-    @cached_property
-    def fired(self) -> Ints:
-        """The time that reached its end, or the time at the end of the batch."""
-        # a step behind the last one has no time; the mask replaces that value
-        steps = np.minimum(self.due_step, len(self._times.at) - 1)
-        ends = self.entries.batch_ends(self.last, ~self._in_time)
-        return np.where(self._in_time, self._times.at[steps], ends)
-
-    @cached_property
-    def over(self) -> Mask:
-        over: Mask = self.close <= self.fired
-        return over
-
-
-def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
-    """Return the rows that count, by key, window, and in their order; only the newest state row
-    of an entry.
-    """
-    order = np.lexsort((start, keys.number))
-    number, start, is_state = keys.number[order], start[order], keys.is_state[order]
-    follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
-    superseded = is_state & np.append(follows, False)
-    closed = is_state & ~_open(keys)[order]
-    in_order: Ints = order[counts[order] & ~superseded & ~closed]
-    return in_order
-
-
-def _count(windows: _Windows, counts: Counts) -> None:
-    begun = int((~windows.is_stored & (windows.records > 0)).sum())
-    records = int(windows.records.sum())
-    counts["used"] += records
-    counts["intermediate-result-suppression"] += records - begun
-    count_overtime((windows.fired - windows.close)[windows.over], counts)
-
-
-def _states(
-    schema: pa.Schema, windows: _Windows, results: pa.StructArray, counts: Counts
-) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each waiting entry with new records, and for each entry that is over and had a state
-    row.
-    """
-    entries = windows.entries
-    changed = np.flatnonzero(np.where(windows.over, windows.is_stored, windows.records > 0))
-    if not len(changed):
-        return
-    row, stored, waits = windows.last[changed], windows.is_stored[changed], ~windows.over[changed]
-
-    def was(name: str) -> Ints:
-        """Return a column of the entries' state rows; 0 for entries without one."""
-        return np.where(stored, ints(entries.column(name))[entries.first[changed]], 0)
-
-    values = only(results.take(pa.array(row)), waits)
-    size = np.zeros(len(row), np.int64)
-    size[waits] = text_bytes(values.filter(pa.array(waits)))
-    since = np.where(stored, was("since"), entries.timestamp[entries.first[changed]])
-    columns = {
-        "accumulator": values,
-        "timestamp": windows.timestamp[changed],
-        "live": waits,
-        "pending": np.where(waits, was("pending") + windows.records[changed], 0),
-        "since": pa.array(since, mask=~waits),
-        "bytes": size,
-        "due_at": pa.array(windows.close[changed], mask=~waits),
-        "window_start": windows.start[changed],
-        "window_end": windows.end[changed],
-    }
-    count_states(entries, row, waits, counts)
-    counts["suppression-buffer-records"] += int(waits.sum()) - int(stored.sum())
-    counts["suppression-buffer-bytes"] += int(size.sum() - was("bytes").sum())
-    yield from state_rows(schema, entries, row, columns)
+        yield from closing.decide(stage, schema, keys, counts)
