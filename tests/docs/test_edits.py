@@ -114,6 +114,7 @@ CASES: dict[str, list[str]] = {
     "`count`, `max_bytes`, `since`, longer or shorter `after`, `every`": [
         *("thresholds", "a timer less", "another time limit", "another interval", "another silence")
     ],
+    "`any`: other triggers": ["other triggers"],
     "`early` of `window_close`": ["early results"],
     "`until` of a threshold": ["a condition that ends a threshold", "a condition less"],
     "`after` of a threshold: added": ["a timer more"],

@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 _OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late"}
 _OF_EMIT = {
     *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
-    *("state", "timestamp", "buffer", "columns", "ignore", "equal"),
+    *("state", "timestamp", "buffer", "columns", "ignore", "equal", "early", "any"),
 }
 _ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")
 _SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
@@ -103,8 +103,16 @@ class _Stage:
             self.conditions[written["where"]] = _condition(written["where"])
         if "until" in emit:
             self.conditions[emit["until"]] = _condition(emit["until"])
-        if "equal" in emit:
-            emit["equal"] = _equal(emit["equal"])
+        for trigger in emit.get("any", ()):
+            _require(trigger.keys() <= _OF_EMIT, "an option of a trigger")
+        emit["any"] = [dict(trigger) for trigger in emit.get("any", ())]
+        for part in (emit, *emit["any"]):
+            if "equal" in part:
+                part["equal"] = _equal(part["equal"])
+        if emit["any"]:
+            emit["clock"] = self.stage.emit.clock
+        else:
+            del emit["any"]
         key = self.stage.key if number else None
         _require(key is None or len(key) == 1, "a key of several columns")
         self.key = None if key is None else key[0]

@@ -50,6 +50,7 @@ class Texts:
 
     def names(self, path: str) -> list[str]:
         """Return the names of a mapping's fields."""
+        path = path.replace(".emit.any.*.", ".emit.")
         if path in ("source.aliases", "stages.*.emit.equal.within", "stages.*.aliases"):
             return [self._column(self.columns if path.startswith("source") else self.emitted)]
         return self.dice.sample(["x", "y", "total", "isHigh"], self.dice.choice((1, 1, 2)))
@@ -77,6 +78,8 @@ class Texts:
 
     def text(self, path: str) -> str:
         """Return a text for the field at a generic path."""
+        # the triggers of `any` have the fields of strategies
+        path = path.replace(".emit.any.*.", ".emit.")
         if path == "source.schema" and self.format in KINDS:
             name, self.schema = draw_file(self.dice, self.format, self.folder)
             self.columns = dict(self.schema)

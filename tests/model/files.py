@@ -126,6 +126,14 @@ def everything() -> dict[str, Any]:
             "window": {"tumbling": "1h"},
             "emit": {"on": "window_close", "early": {"every": "1m"}, "buffer": buffer},
         },
+        {
+            "emit": {
+                "any": [
+                    {"on": "change", "equal": {"sql": "old.most = new.most"}},
+                    {"on": "interval", "every": "5m"},
+                ],
+            },
+        },
         {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
         {
             "reduce": "collect",

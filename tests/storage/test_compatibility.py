@@ -186,6 +186,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made({**emit(HASH, columns=["name"]), "select": {"price": "ok", "name": "name"}}),
     ),
     "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
+    "other triggers": (
+        made({**CHANGE, "emit": {"any": [{"on": "change"}, {"on": "interval", "every": "5m"}]}}),
+        made({**CHANGE, "emit": {"any": [{"on": "time_limit", "after": "5m"}, {"on": "change"}]}}),
+    ),
     "early results": (
         made(emit({**COUNT, **HOUR, "emit": {"on": "window_close"}}, early={"every": "1m"})),
         made(emit({**COUNT, **HOUR, "emit": {"on": "window_close"}}, early={"on": "change"})),

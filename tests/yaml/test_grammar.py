@@ -19,11 +19,11 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
     return {model for part in typing.get_args(annotation) for model in _models(part)}
 
 
-LISTS = ("lookup", "stages", "sinks")
+LISTS = ("lookup", "stages", "sinks", "stages.*.emit.any")
 ONE_OR_SEVERAL = ("quality",)
 MAPPINGS = (
     *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
-    "stages.*.emit.equal.within",
+    *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within"),
 )
 MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata")
 MAPPINGS_OF_MODELS = ("source.headers",)

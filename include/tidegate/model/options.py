@@ -29,6 +29,7 @@ from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, group
 from tidegate.kernel.options import BadOption, Check, Form, HasOptions, Option, options_of
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.kernel.strategies import STRATEGIES
+from tidegate.kernel.strategies.any_of import NO_TRIGGERS, TRIGGERS, AnyOf
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS, write_duration
 from tidegate.kernel.windows.zones import TimeZone
@@ -353,11 +354,49 @@ def _reader(name: str, strategy: type[kernel.Emit]) -> Any:
     return read_as(strategy, _READERS, on=(Literal[name], Field(description=strategy.when)))
 
 
+def _can_be_trigger(written: Any) -> Any:
+    on = written.get("on") if isinstance(written, dict) else None
+    if isinstance(on, str) and on in NO_TRIGGERS:
+        why, fix = NO_TRIGGERS[on]
+        raise mistake(f"`on: {on}` cannot be one of several triggers: it {why}", fix)
+    return written
+
+
+def _with_one_clock(written: Any) -> Any:
+    """Give all triggers of `any` the clock that one of them, or the `emit` itself, has; by default `run`."""
+    triggers = written.get("any") if isinstance(written, dict) else None
+    if not isinstance(triggers, list):
+        return written
+    parts = [written, *(trigger for trigger in triggers if isinstance(trigger, dict))]
+    clocks = list(dict.fromkeys(str(part["clock"]) for part in parts if "clock" in part))
+    if len(clocks) > 1:
+        raise mistake(f"the triggers have {len(clocks)} clocks", "Write `clock` once, beside `any`.")
+    clock = {"clock": next((part["clock"] for part in parts if "clock" in part), "run")}
+    with_clock = [{**trigger, **clock} if isinstance(trigger, dict) else trigger for trigger in triggers]
+    return {**written, **clock, "any": with_clock}
+
+
+def _strategy_tag(written: Any) -> str | None:
+    if isinstance(written, dict):
+        return "any" if "any" in written and "on" not in written else written.get("on")
+    return getattr(written, "on", None)
+
+
 if TYPE_CHECKING:
     Emit = kernel.Emit
 else:
-    _STRATEGIES = Union[tuple(_reader(name, strategy) for name, strategy in STRATEGIES.items())]  # noqa: UP007
-    Emit = Annotated[_STRATEGIES, Field(discriminator="on")]
+    _BY_NAME = {name: _reader(name, strategy) for name, strategy in STRATEGIES.items()}
+    _TRIGGERS = Union[tuple(_BY_NAME[name] for name in TRIGGERS)]  # noqa: UP007
+    _TRIGGER = Annotated[
+        Annotated[_TRIGGERS, Field(discriminator="on")],
+        BeforeValidator(_can_be_trigger),
+    ]
+    _ANY = read_as(AnyOf, {**_READERS, "triggers": Reader(tuple[_TRIGGER, ...])})
+    _EMITS = (Annotated[reader, Tag(name)] for name, reader in {**_BY_NAME, "any": _ANY}.items())
+    Emit = Annotated[
+        Annotated[Union[tuple(_EMITS)], Discriminator(_strategy_tag)],  # noqa: UP007
+        BeforeValidator(_with_one_clock),
+    ]
 
 
 KINDS = {options_of(window)[0].written: window for window in WINDOWS}

@@ -14,12 +14,15 @@ from tidegate.errors import Problem
 from tidegate.formats.csv import Csv
 from tidegate.kernel import STRATEGIES, Bound, Unchanged
 from tidegate.kernel.options import examples, options_of
+from tidegate.kernel.strategies.any_of import TRIGGERS, AnyOf
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.strategies.window_close import Early
 from tidegate.kernel.windows import WINDOWS
 from tidegate.model.mistakes import MISTAKE, did_you_mean, faults_of, listed, shown
 from tidegate.sinks.registry import MODELS
 from tidegate.yaml.tree import Route, Tree
+
+_STRATEGIES = examples("stages.*.emit", STRATEGIES.values())
 
 EXAMPLES = {
     "pipeline": "pipeline: availability",
@@ -93,7 +96,17 @@ EXAMPLES = {
     "stages.*.aliases.*": "isAvailable: [available]",
     "stages.*.emit": "emit: {on: change, equal: exact}",
     "stages.*.emit.on": "on: change",
-    **examples("stages.*.emit", STRATEGIES.values()),
+    **_STRATEGIES,
+    **examples("stages.*.emit", [AnyOf]),
+    "stages.*.emit.any.*.on": "on: change",
+    # A trigger is described as the strategy that it is, with the same examples.
+    **{
+        path.replace(".emit.", ".emit.any.*.", 1): _STRATEGIES[path]
+        for path in examples("stages.*.emit", TRIGGERS.values())
+    },
+    **examples("stages.*.emit.any.*.equal", EQUIVALENCES),
+    "stages.*.emit.any.*.equal.within.*": "price: 0.5",
+    **examples("stages.*.emit.any.*.buffer", [Bound]),
     **examples("stages.*.emit.equal", EQUIVALENCES),
     "stages.*.emit.equal.within.*": "price: 0.5",
     **examples("stages.*.emit.buffer", [Bound]),
@@ -224,6 +237,8 @@ PIPELINE = Grammar(
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
         "stages.*.reduce": (),
         "stages.*.emit": ("on",),
+        "stages.*.emit.any.*": ("on",),
+        "stages.*.emit.any.*.equal": tuple(examples("", EQUIVALENCES)),
         "stages.*.emit.equal": tuple(examples("", EQUIVALENCES)),
         "sinks.*": ("kind",),
         **dict.fromkeys(_CALLBACKS, ()),
@@ -232,7 +247,7 @@ PIPELINE = Grammar(
     },
     free=(
         *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
-        *("stages.*.emit.equal.within", "airflow.spark.conf"),
+        *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within", "airflow.spark.conf"),
         *(f"{path}.with" for path in _CALLBACKS),
     ),
 )

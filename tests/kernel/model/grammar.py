@@ -10,7 +10,7 @@ from typing import Any
 Condition = Callable[..., "bool | None"]
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_RUN_BY_DEFAULT = ("threshold", "time_limit", "window_close", "interval", "quiet")
+_RUN_BY_DEFAULT = ("threshold", "time_limit", "window_close", "interval", "quiet", "any")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Settings:
     expected: Condition | None
     equivalent: Condition | None
     until: Condition | None
+    triggers: tuple[Settings, ...] = ()
 
     def duration(self, name: str) -> int | None:
         """An option of `emit`, in ms."""
@@ -99,15 +100,19 @@ def settings_of(
         emitted={} if isinstance(reduce, str) else {name: _meaning(name, reduce[name]) for name in reduce},
         select=stage.get("select"),
         window=_window(stage.get("window")),
-        on=emit["on"],
+        on=emit.get("on", "any"),
         emit=emit,
         # Quote: `clock:` is `run` by default for `threshold`, `time_limit`, `window_close`, `interval`.
         # (and for `quiet`, which waits as they do)
-        clock=emit.get("clock", "run" if emit["on"] in _RUN_BY_DEFAULT else "stream"),
+        clock=emit.get("clock", "run" if emit.get("on", "any") in _RUN_BY_DEFAULT else "stream"),
         where=conditions[stage["where"]] if "where" in stage else None,
         expected=expected,
         equivalent=conditions[named] if named else None,
         until=conditions[emit["until"]] if "until" in emit else None,
+        triggers=tuple(
+            settings_of({**stage, "emit": {**trigger, "clock": emit["clock"]}}, conditions)
+            for trigger in emit.get("any", ())
+        ),
     )
 
 

@@ -14,6 +14,8 @@ def natural_due(settings: Settings, entry: Entry) -> int | None:
     """Return when the timer of a buffered value would be due if it was set in time, or None without a
     timer.
     """
+    if settings.on == "any":
+        return min((due for due, _ in trigger_times(settings, entry)), default=None)
     since, after = entry.since, settings.duration("after")
     assert since is not None
     if settings.on == "interval":
@@ -36,6 +38,13 @@ def natural_due(settings: Settings, entry: Entry) -> int | None:
         return entry.last_flush + after
     # Quote: `after` the timestamp of the key's first buffered value
     return since + after
+
+
+def trigger_times(settings: Settings, entry: Entry) -> list[tuple[int, str]]:
+    """Return when each trigger of `any` would emit what waits, and its reason; `change` never waits."""
+    timed = [trigger for trigger in settings.triggers if trigger.on != "change"]
+    times = [(natural_due(trigger, entry), trigger.on) for trigger in timed]
+    return [(due, on) for due, on in times if due is not None]
 
 
 def _next_multiple(after: int, start: int, every: int) -> int:

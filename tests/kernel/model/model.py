@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tests.kernel.model.entry import Entry, merged
-from tests.kernel.model.grammar import Condition, settings_of
-from tests.kernel.model.limits import natural_due, over_bound, overflows, reached
+from tests.kernel.model.grammar import Condition, Settings, settings_of
+from tests.kernel.model.limits import natural_due, over_bound, overflows, reached, trigger_times
 from tests.kernel.model.outlet import Outlet
 from tests.kernel.model.records import Batch, BufferFull, Partition, Position, Record, Refused, Value, Window
 from tests.kernel.model.values import Folded, equivalent, fold, same, selected
 from tests.kernel.model.windows import closes_at, is_late, reaches, union, windows_at
 
-BUFFERING = ("time_limit", "interval", "threshold", "quiet")
+BUFFERING = ("time_limit", "interval", "threshold", "quiet", "any")
 
 
 class Buffered(NamedTuple):
@@ -192,7 +192,7 @@ class Model:
             elif self.settings.on == "change":
                 self._beat(entry, at)
             else:
-                self._flush(entry, _ELAPSED[self.settings.on], at)
+                self._flush(entry, self._elapsed(entry), at)
 
     def _timers(self, entry: Entry) -> list[tuple[int, bool]]:
         timers = [] if entry.due is None else [(entry.due, False)]
@@ -209,6 +209,12 @@ class Model:
             beat = entry.last_out + heartbeat
             timers += [(beat, False)] if all(beat < at for at, _ in timers) else []
         return timers
+
+    def _elapsed(self, entry: Entry) -> str:
+        """Quote: the reason names the trigger that fired"""
+        if self.settings.on == "any":
+            return min(trigger_times(self.settings, entry), key=lambda timer: timer[0])[1]
+        return _ELAPSED[self.settings.on]
 
     def _between(self, entry: Entry) -> int | None:
         """Return when a key that emitted a deletion last may emit again; None for other keys."""
@@ -273,10 +279,11 @@ class Model:
             self.out.send(entry, "early", at)
         entry.pending, entry.since, entry.due = 0, None, None
 
-    def _is_new(self, entry: Entry, value: Any) -> bool:
+    def _is_new(self, entry: Entry, value: Any, settings: Settings | None = None) -> bool:
         if value is None or entry.emitted is None:
             return value is not entry.emitted
-        return not equivalent(self.settings, entry.emitted, value, (0, 0))
+        times = (entry.emitted_timestamp, self.out.timestamp(entry))
+        return not equivalent(settings or self.settings, entry.emitted, value, times)
 
     def _flush(self, entry: Entry, reason: str, at: int) -> None:
         """Emit what is buffered, and drop an entry that only waited for that."""
@@ -451,6 +458,10 @@ class Model:
         if self.settings.on == "change":
             return self._send_change(entry, step)
         self._buffer(entry, step)
+        change = next((trigger for trigger in self.settings.triggers if trigger.on == "change"), None)
+        if change is not None and self._is_new(entry, fold(self.settings, entry.folded), change):
+            self._flush(entry, self._reason(entry), step.now)
+            return True
         early = self.settings.emit.get("early") or {}
         if "on" in early and self._is_new(entry, fold(self.settings, entry.folded)):
             self._early(entry, step.now)
@@ -514,7 +525,7 @@ class Model:
 
     def _buffer(self, entry: Entry, step: Step) -> None:
         """Quote: newer values replace it and do not restart the timer"""
-        if entry.pending and self.settings.on in ("time_limit", "interval", "window_close", "quiet"):
+        if entry.pending and self.settings.on != "threshold":
             # Quote: += 1 for each record applied to an entry that already buffers
             self.counts["intermediate-result-suppression"] += 1
         entry.pending += 1

@@ -52,11 +52,16 @@ WINDOWS: list[dict[str, str] | None] = [
     {"session": "5ms", "grace": "0ms"},
     {"session": "8ms", "grace": "6ms"},
 ]
-EMITS = list(STRATEGIES)
+EMITS = [*STRATEGIES, "any"]
 """All that the registry has: a strategy without a rule in the model fails."""
 HEARTBEATS = ["1ms", "10ms", "20ms"]
 AT_MOST_EVERY = ["4ms", "10ms", "25ms"]
 EARLY = [{"every": "3ms"}, {"every": "10ms"}, {"on": "change"}]
+TRIGGERS = [
+    *(("change", "interval"), ("time_limit", "change"), ("interval", "time_limit")),
+    ("change", "time_limit", "interval"),
+]
+"""Strategies that `any` combines."""
 PARITY = "tests.kernel.model.equivalences:same_parity"
 
 
@@ -90,7 +95,9 @@ def cases(
 ) -> Case:
     """A stage of the given kinds; `filtered`: it may have a `where`; `expecting`: it has expectations."""
     on = draw(st.sampled_from(emits))
-    reduce = draw(st.sampled_from([reduce for reduce in reduces if reduce != "collect" or on != "change"]))
+    kinds = draw(st.sampled_from(TRIGGERS)) if on == "any" else (on,)
+    compares = "change" in kinds
+    reduce = draw(st.sampled_from([reduce for reduce in reduces if reduce != "collect" or not compares]))
     stage: dict[str, Any] = {"name": "out", "reduce": reduce}
     if reduce == "aggregates":
         stage["reduce"] = draw(_aggregates())
@@ -99,14 +106,15 @@ def cases(
     allowed = [window for window in windows if window is not None or on != "window_close"]
     if on == "quiet":  # a key is silent, and not a window
         allowed = [None]
-    if on == "change":  # each record of a session changes the session itself
+    if compares:  # each record of a session changes the session itself
         allowed = [window for window in allowed if window is None or "session" not in window]
     if reduce != "aggregates":
         allowed = [window for window in allowed if window is None or "cumulating" not in window]
     if (window := draw(st.sampled_from(allowed))) is not None:
         stage["window"] = window
     conditions: dict[str, Condition] = {}
-    stage["emit"] = {"on": on, **draw(_options(stage, on, conditions))}
+    emits_of = [{"on": kind, **draw(_options(stage, kind, conditions))} for kind in kinds]
+    stage["emit"] = {"any": [*map(_trigger, emits_of)]} if on == "any" else emits_of[0]
     stage["emit"]["clock"] = draw(st.sampled_from(clocks))
     if stage["emit"]["clock"] == "run" and "heartbeat" in stage["emit"]:
         stage["emit"].pop("state", None)  # a hash cannot be sent again
@@ -116,6 +124,12 @@ def cases(
         conditions[stage["where"]] = below(column, limit)
     expectations = draw(_expectations(stage)) if expecting else ()
     return Case(stage, draw(st.sampled_from(deduplicates)), conditions, expectations)
+
+
+def _trigger(emit: dict[str, Any]) -> dict[str, Any]:
+    """Return a strategy without the options that a trigger of `any` cannot have."""
+    alone = ("state", "heartbeat", "at_most_every", "buffer")
+    return {name: option for name, option in emit.items() if name not in alone}
 
 
 @st.composite
