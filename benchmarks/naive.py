@@ -7,7 +7,7 @@ partitions, no metrics. All get sorted rows as Arrow and give emissions and new 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +59,74 @@ def change(batches: Batches) -> Decided:
                 emitted.append(newest)
         yield emitted, states
     yield [], [newest] if newest else []
+
+
+def spaced_change(batches: Batches, apart_ms: int, end_ms: int) -> Decided:
+    """Values that differ from the last one, of which two are at least `apart_ms` apart."""
+    current: str | None = None
+    last: Any = None
+    opens = -1
+    pending: tuple[Any, ...] | None = None
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for kind, key, partition, offset, timestamp, value, sent, before in _rows(batch):
+            if key != current:
+                if pending is not None:
+                    (emitted if opens <= end_ms else states).append(pending)
+                current, last, opens, pending = key, None, -1, None
+            if kind == kernel.STATE:
+                last = sent
+                continue
+            if pending is not None and opens <= before:
+                emitted.append(pending)
+                last, opens, pending = pending[4], opens + apart_ms, None
+            row = (key, partition, offset, timestamp, value)
+            now = max(before, timestamp)
+            if value == last:
+                pending = None
+            elif now < opens:
+                pending = row
+            else:
+                emitted.append(row)
+                last, opens, pending = value, now + apart_ms, None
+        yield emitted, states
+    if pending is not None:
+        yield ([pending], []) if opens <= end_ms else ([], [pending])
+
+
+def change_or_interval(batches: Batches, every_ms: int, end_ms: int) -> Decided:
+    """Values that differ from the last one; others at the next multiple of `every_ms`."""
+    current: str | None = None
+    last: Any = None
+    pending: tuple[Any, ...] | None = None
+    due = 0
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
+            if key != current:
+                if pending is not None:
+                    (emitted if due <= end_ms else states).append(pending)
+                current, last, pending = key, None, None
+            if pending is not None and due <= before:
+                emitted.append(pending)
+                pending = None
+            row = (key, partition, offset, timestamp, value)
+            now = max(before, timestamp)
+            if value != last:
+                emitted.append(row)
+                last, pending = value, None
+                continue
+            if pending is None:
+                due = max((timestamp // every_ms + 1) * every_ms, now)
+            pending = row
+            if due <= now:
+                emitted.append(row)
+                pending = None
+        yield emitted, states
+    if pending is not None:
+        yield ([pending], []) if due <= end_ms else ([], [pending])
 
 
 def within(batches: Batches, column: str, amount: float) -> Decided:
@@ -140,8 +208,15 @@ def running_sum(batches: Batches, column: str) -> Decided:
     yield [], [newest] if newest else []
 
 
-def threshold(batches: Batches, count: int, after_ms: int, end_ms: int) -> Decided:
-    """The events of each key, at `count` of them, or `after_ms` past the first one's timestamp."""
+def threshold(
+    batches: Batches,
+    count: int,
+    after_ms: int,
+    end_ms: int,
+    until: Callable[[Any], bool] = lambda event: False,
+) -> Decided:
+    """The events of each key, at `count` of them, with one that fulfils `until`, or `after_ms` past the first
+    one's timestamp."""
     current: str | None = None
     events: list[Any] = []
     due = partition = offset = newest_ms = 0
@@ -162,7 +237,7 @@ def threshold(batches: Batches, count: int, after_ms: int, end_ms: int) -> Decid
                 due, newest_ms = max(timestamp + after_ms, before, timestamp), timestamp
             events.append(value)
             partition, offset, newest_ms = place, at, max(newest_ms, timestamp)
-            if len(events) >= count or due <= max(before, timestamp):
+            if len(events) >= count or until(value) or due <= max(before, timestamp):
                 emitted.append((key, partition, offset, newest_ms, {"events": events}))
                 events = []
         yield emitted, states
@@ -280,3 +355,49 @@ def bounded_time_limit(batches: Batches, after_ms: int, most: int, end_ms: int) 
         yield emitted, states
     emitted = list(fire(end_ms))
     yield emitted, list(left())
+
+
+def early_sums(
+    batches: Batches, column: str, size_ms: int, grace_ms: int, every_ms: int, end_ms: int
+) -> Decided:
+    """The sum of each key and window when the window is over, and before at multiples of `every_ms` from its
+    start, if it has changed."""
+    current: str | None = None
+    windows: dict[int, list[Any]] = {}
+
+    def fire(until_ms: int) -> Iterator[tuple[Any, ...]]:
+        while windows:
+            due, start = min((window[4], start) for start, window in windows.items())
+            if due > until_ms:
+                return
+            window = windows[start]
+            total, place, at, newest, _, sent = window
+            close = start + size_ms + grace_ms
+            if due >= close:
+                del windows[start]
+            else:
+                window[4] = close
+            if due >= close or total != sent:
+                window[5] = total
+                yield current, place, at, newest, {column: total}
+
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
+            if key != current:
+                emitted += fire(end_ms)
+                states += [(current, *window[1:4], {column: window[0]}) for window in windows.values()]
+                windows.clear()
+                current = key
+            emitted += fire(before)
+            start = timestamp - timestamp % size_ms
+            now, close = max(before, timestamp), start + size_ms + grace_ms
+            if close > now:
+                window = windows.setdefault(start, [0, 0, 0, -1, close, None])
+                if window[4] == close:
+                    window[4] = min(start + ((now - start) // every_ms + 1) * every_ms, close)
+                window[:4] = [window[0] + value[column], partition, offset, max(window[3], timestamp)]
+            emitted += fire(now)
+        yield emitted, states
+    yield list(fire(end_ms)), [(current, *window[1:4], {column: window[0]}) for window in windows.values()]

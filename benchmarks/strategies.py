@@ -12,11 +12,15 @@ import pyarrow.compute as pc
 from benchmarks import naive
 from benchmarks.rows import Shape
 from tidegate import kernel
+from tidegate.expressions import Condition
 from tidegate.formats.records import sequence_texts
+from tidegate.kernel.strategies.any_of import AnyOf
+from tidegate.kernel.strategies.window_close import Early
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
 _LIMIT_MS, _SILENCE_MS = 30_000, 10_000
+_EARLY_MS = 20_000
 _SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
@@ -66,12 +70,26 @@ def _always(stage: kernel.Stage) -> Callable[[int], kernel.Stage]:
 
 _TOLERANCE = kernel.Within({"level": kernel.Amount(Decimal(20))})
 _TIME_LIMIT = kernel.TimeLimit(_LIMIT_MS)
+_SPACED = kernel.Change(("isAvailable",), at_most_every_ms=_LIMIT_MS, clock="run")
+_CHANGE_OR_INTERVAL = AnyOf((kernel.Change(("isAvailable",)), kernel.Interval(_LIMIT_MS)))
+_EARLY = kernel.WindowClose(early=Early(every_ms=_EARLY_MS), emitted=("quantity",))
+_UNTIL = Condition("visitorId = 0", ("=", ("column", "visitorId"), ("literal", 0)))
 
 STRATEGIES = {
     "change, exact": Strategy(
         _always(kernel.Stage(kernel.Latest(), kernel.Change(("isAvailable",)))),
         Shape(_available, stored=1),
         lambda batches, *_: naive.change(batches),
+    ),
+    "change, at_most_every": Strategy(
+        _always(kernel.Stage(kernel.Latest(), _SPACED)),
+        Shape(_available, keys_per_100=1),
+        lambda batches, end_ms, _: naive.spaced_change(batches, _LIMIT_MS, end_ms),
+    ),
+    "any: change, interval": Strategy(
+        _always(kernel.Stage(kernel.Latest(), _CHANGE_OR_INTERVAL)),
+        Shape(_available, keys_per_100=1),
+        lambda batches, end_ms, _: naive.change_or_interval(batches, _LIMIT_MS, end_ms),
     ),
     "change, within": Strategy(
         _always(kernel.Stage(kernel.Latest(), kernel.Change(("level",), equal=_TOLERANCE))),
@@ -97,6 +115,20 @@ STRATEGIES = {
         _always(kernel.Stage(kernel.Collect(), kernel.Threshold(_COUNT, None, _AFTER_MS))),
         Shape(_event, keys_per_100=1, uneven=True),
         lambda batches, end_ms, _: naive.threshold(batches, _COUNT, _AFTER_MS, end_ms),
+    ),
+    "threshold, until": Strategy(
+        _always(kernel.Stage(kernel.Collect(), kernel.Threshold(_COUNT, None, _AFTER_MS, _UNTIL))),
+        Shape(_event, keys_per_100=1, uneven=True),
+        lambda batches, end_ms, _: naive.threshold(
+            batches, _COUNT, _AFTER_MS, end_ms, lambda event: event["visitorId"] == 0
+        ),
+    ),
+    "window_close, early": Strategy(
+        _always(kernel.Stage(_SUM, _EARLY, kernel.Tumbling(_WINDOW_MS, _GRACE_MS))),
+        Shape(_quantity, keys_per_100=1),
+        lambda batches, end_ms, _: naive.early_sums(
+            batches, "quantity", _WINDOW_MS, _GRACE_MS, _EARLY_MS, end_ms
+        ),
     ),
     "window_close, sum": Strategy(
         _always(kernel.Stage(_SUM, kernel.WindowClose(), kernel.Tumbling(_WINDOW_MS, _GRACE_MS))),
