@@ -115,7 +115,8 @@ CASES: dict[str, list[str]] = {
         *("thresholds", "a timer less", "another time limit", "another interval", "another silence")
     ],
     "`any`: other triggers": ["other triggers"],
-    "`early` of `window_close`": ["early results"],
+    "`early` of `window_close`: removed": ["no early results any more"],
+    "`early` of `window_close`: added, changed": ["early results"],
     "`until` of a threshold": ["a condition that ends a threshold", "a condition less"],
     "`after` of a threshold: added": ["a timer more"],
     "`buffer`: other bounds, `emit_early` and `shut_down`": ["another bound of a buffer"],

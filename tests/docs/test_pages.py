@@ -36,11 +36,13 @@ PAGES = (
 )
 """The pages that say what a field of the pipeline file means."""
 EXAMPLES_OF_PAGES = {
-    page.stem: cases
+    f"{page.stem}-{number}": cases
     for page in sorted(DOCS.glob("*.md"))
-    for cases in re.findall(r"^```yaml\n(cases:.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for number, cases in enumerate(
+        re.findall(r"^```yaml\n(cases:.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    )
 }
-"""Page -> the case file with which it begins."""
+"""Page, with a number -> a case file in it."""
 SOURCE = {"topics": ["in"], "format": "json", "columns": "price double, weight double, updatedAt bigint"}
 
 

@@ -104,15 +104,8 @@ def test_hopping_windows_each_have_early_results() -> None:
     ]
 
 
-def test_edit_without_early_keeps_the_final_result() -> None:
-    kernel = run(Batch(records((1, 55), (2, 56)), clock=71), **EVERY)
-    plain = Kernel(Case({**MOST, "emit": {"on": "window_close"}}))
-    plain.state, plain.times, plain.clock, plain.seq = kernel.state, kernel.times, kernel.clock, 1
-    plain.apply(Batch(records((5, 72), start=3), clock=300))
-    assert emitted(plain) == [(5, 72, "window_close", 110)]
-
-
 SESSION = {"window": {"session": "1h"}, "reduce": {"n": "count(*)"}}
+CUMULATING = {"window": {"cumulating": "1h", "every": "10m"}, "reduce": {"n": "count(*)"}}
 HOUR = {"window": {"tumbling": "1h"}, "reduce": {"n": "count(*)"}}
 MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (HOUR, {"early": {}}, "emit.early", "at fixed times, or with changes"),
@@ -121,6 +114,7 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (HOUR, {"early": {"every": "1h"}}, "emit", "over before the first early result"),
     (HOUR, {"early": {"after": "1m"}}, "emit.early.after", "unknown field `after`"),
     (SESSION, {"early": {"every": "1m"}}, "emit", "a session has no window"),
+    (CUMULATING, {"early": {"every": "1m"}}, "emit", "go with tumbling and hopping windows"),
     ({**HOUR, "reduce": "collect"}, {"early": {"every": "1m"}}, "emit", "take the events out"),
     (HOUR, {"early": {"every": "1m"}, "buffer": {"max_records": 5}}, "emit.early", "a bounded buffer"),
 ]

@@ -407,6 +407,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(bounded(when_full="spill")),
         ["stages.s0.emit.buffer"],
     ),
+    "no early results any more": (
+        made(emit({**COUNT, **HOUR, "emit": {"on": "window_close"}}, early={"every": "1m"})),
+        made({**COUNT, **HOUR, "emit": {"on": "window_close"}}),
+        ["stages.s0.emit.early"],
+    ),
     "no change waits any more": (
         made(emit(CHANGE, at_most_every="30s", clock="stream")),
         made(CHANGE),

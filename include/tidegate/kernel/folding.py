@@ -307,10 +307,9 @@ class Folding:
             self._counts["filtered"] += 1
         elif (refusal := self.gate.refusal(entry, output)) is not None:
             self.outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
-        elif (self._accumulates or reason in self._emit.only_if_changed) and not self._differs(entry, output):
         elif output is None and entry.emitted is None:
             pass  # consumers have nothing that could be deleted
-        elif reason in self._emit.only_if_changed and not self._differs(entry, output):
+        elif (self._accumulates or reason in self._emit.only_if_changed) and not self._differs(entry, output):
             self._counts["idempotent-update-skip"] += 1
         else:
             self._send(entry, output, at, reason)

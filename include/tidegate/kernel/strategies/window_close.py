@@ -19,7 +19,7 @@ from tidegate.kernel.rows import Mask, ints
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategies import closing
-from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, Time
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness, StateChange, Time
 from tidegate.kernel.windows import Window
 
 
@@ -157,10 +157,12 @@ class WindowClose(Emit):
         return min(start + ((entry.since - start) // every_ms + 1) * every_ms, entry.close)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason; None if only the contents of a window that was over are no longer needed."""
+        """Return the reason: the window is over, or an early result is due; None if only the contents of a
+        window that was over are no longer needed.
+        """
+        if self.early is not None:
+            return "window_close" if at >= entry.close else "early"
         return "window_close" if entry.pending else None
-        """Return the reason: the window is over, or an early result is due."""
-        return "window_close" if at >= entry.close else "early"
 
     def over(self, emitted: tuple[str, ...]) -> Emit:
         """Return the strategy for a value with these columns."""
@@ -191,6 +193,12 @@ class WindowClose(Emit):
         """Return how long the window is open."""
         assert window is not None, "`on: window_close` needs a window"
         return window.open_ms
+
+    def state_changes(self, after: WindowClose) -> Iterator[StateChange]:
+        """Yield `early` if there is none any more: after an early result, nothing is held back."""
+        if self.early is not None and after.early is None:
+            why = "windows whose value was an early result would have no final one"
+            yield "early", "early results", None, why
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether its windows are tumbling, and its aggregates can be folded on columns."""
