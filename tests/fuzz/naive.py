@@ -115,6 +115,7 @@ class _Stage:
             del emit["any"]
         key = self.stage.key if number else None
         _require(key is None or len(key) == 1, "a key of several columns")
+        _require(not self.stage.nested, "a key that is a field")
         self.key = None if key is None else key[0]
 
     def _reduce(self, written: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
 from tidegate.expressions.arrow import type_of
 from tidegate.formats.metadata import METADATA
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
-from tidegate.model.columns import parse_columns
+from tidegate.model.columns import parse_columns, parse_type
 from tidegate.yaml.grammar import EXAMPLES
 
 SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
@@ -110,12 +110,14 @@ class Texts:
             )
         if path == "stages.*.emit.equal.within.*":
             return self.dice.choice(("0", "0.5", "1%", "100"))
-        if path in ("stages.*.key.*", "stages.*.emit.columns.*", "stages.*.emit.ignore.*"):
-            return self._column(self.before if path.endswith("key.*") else self.emitted)
+        if path in ("stages.*.emit.columns.*", "stages.*.emit.ignore.*"):
+            return self._column(self.emitted)
+        if path == "stages.*.key.*":
+            return self._path(self.before)
         if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp", "explode"):
-            return self._column(self.columns)
+            return self._path(self.columns)
         if path in ("source.deduplicate.columns.*", "source.sequence.columns.*"):
-            return self._column(self.columns)
+            return self._path(self.columns)
         return _example(path)
 
     def _ddl(self) -> str:
@@ -127,6 +129,13 @@ class Texts:
 
     def _column(self, columns: Mapping[str, str]) -> str:
         return self.dice.choice(list(columns) or ["n"])
+
+    def _path(self, columns: Mapping[str, str]) -> str:
+        """Draw a column, or a field of a struct."""
+        name = self._column(columns)
+        if not columns.get(name, "").startswith("struct") or self.dice.random() < 0.2:
+            return name
+        return f"{name}.{self.dice.choice(parse_type(columns[name]).fields)[0]}"
 
     def _of_types(self, columns: Mapping[str, str], *types: str) -> str:
         fitting = [name for name, type_ in columns.items() if type_ in types]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.formats.decoded import Decoded, Reason, WatchedDecoder
 from tidegate.formats.metadata import CREATE_TIME, Header
+from tidegate.formats.nested import array_at
 from tidegate.formats.own_keys import NullValueKeys, OwnKeyColumns
 from tidegate.formats.records import (
     EMPTY,
@@ -197,6 +198,8 @@ class FrameDecoder:
 
     def _judged(self, rows: pa.RecordBatch, records: Records) -> pa.RecordBatch:
         """Return rows of `schema`, with a reason for each row that cannot be used."""
+        for name, path in self._layout.nested.items():
+            rows = rows.append_column(name, array_at(rows, path))
         key, timestamp = self._key(rows), self._timestamp(rows)
         removed = self._removed(rows, records)
         reason = self._reason(rows, key, timestamp, removed)
@@ -268,7 +271,7 @@ class FrameDecoder:
         recorded = rows.column("__recorded")
         if self._layout.timestamp is None:
             return recorded
-        declared = rows.column(self._layout.timestamp)
+        declared = array_at(rows, self._layout.timestamp)
         if pa.types.is_timestamp(declared.type):
             declared = _milliseconds(declared)
         if self._layout.timestamp in self._metadata_names:
@@ -351,7 +354,7 @@ def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.A
     """Return the sequence of each row as one text."""
     if decoded.sequence is not None:
         return sequence_texts(decoded.sequence.flatten())
-    return sequence_texts([columns[name] for name in parts.columns])
+    return sequence_texts([array_at(columns, path) for path in parts.columns])
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:

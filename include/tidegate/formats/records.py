@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from tidegate.expressions import Expression
 from tidegate.formats.csv import RFC_4180, Csv
 from tidegate.formats.metadata import HEADERS, Header, RecordMetadata
+from tidegate.formats.nested import array_at, type_at, type_with, with_array_at
 from tidegate.formats.schemas import SourceSchemas
 from tidegate.kernel.rows import places_among
 from tidegate.kernel.strategies.in_sequence import SEPARATOR
@@ -101,9 +102,9 @@ class RecordLayout:
 
     Args:
         key: The columns of the key; empty for the record's own key.
-        timestamp: A column of epoch ms or of timestamps; None for the record's own timestamp.
-        explode: A column of lists, each of whose elements becomes a row. In `key` and `timestamp` it is the
-            element.
+        timestamp: A column, or a field, of epoch ms or of timestamps; None for the record's own timestamp.
+        explode: A column of lists, or a field, each of whose elements becomes a row. In `key` and `timestamp`
+            it is the element.
         rooted: Whether source chains must begin with a position.
         schemas: The schemas of Avro, Protobuf and JSON; see `schemaful_decoder`.
         message: The Protobuf message; see `schemaful_decoder`.
@@ -115,6 +116,7 @@ class RecordLayout:
         key_schemas: The schemas of the record's own key.
         filter: The condition that removes records for which it is not true; None: no record is removed.
         metadata: The columns that are read beside the value.
+        nested: Column of the key -> the path of the field that it is.
     """
 
     format: str
@@ -133,20 +135,22 @@ class RecordLayout:
     key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     filter: Expression | None = None
     metadata: RecordMetadata = field(default_factory=RecordMetadata)
+    nested: Mapping[str, str] = field(default_factory=dict)
     row_columns: pa.Schema = field(init=False)
-    """The columns of a row: `columns`, with the element in place of an exploded list, and those that are read
-    beside the value: from the record's own key, and `metadata`.
+    """The columns of a row: `columns`, with the element in place of an exploded list, those that are read
+    beside the value (from the record's own key, and `metadata`), and `nested`.
     """
 
     def __post_init__(self) -> None:
         """Derive the columns of rows."""
-        columns = [
-            column.with_type(column.type.value_type) if column.name == self.explode else column
-            for column in self.columns
-        ]
-        object.__setattr__(
-            self, "row_columns", pa.schema([*columns, *self.key_columns, *self.metadata.schema])
-        )
+        columns = [*self.columns, *self.key_columns, *self.metadata.schema]
+        if self.explode is not None:
+            name, *fields = self.explode.split(".")
+            place = self.columns.get_field_index(name)
+            element = type_at(self.columns, self.explode).value_type
+            columns[place] = columns[place].with_type(type_with(columns[place].type, fields, element))
+        columns += [pa.field(name, type_at(pa.schema(columns), path)) for name, path in self.nested.items()]
+        object.__setattr__(self, "row_columns", pa.schema(columns))
 
 
 def pack_headers(headers: Sequence[Header] | None) -> bytes | None:
@@ -167,9 +171,9 @@ def unpack_headers(packed: pa.BinaryArray) -> pa.ListArray:
     )
 
 
-def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[pa.RecordBatch]:
-    """Yield rows with the elements of the column `name` in place of the list, and PART, the index in the
-    list.
+def explode(rows: pa.RecordBatch, path: str, sizes: pa.Int64Array) -> Iterator[pa.RecordBatch]:
+    """Yield rows with the elements of the column or field `path` in place of the list, and PART, the index in
+    the list.
 
     A list that is null or empty gives one row, with a null element and EMPTY.
 
@@ -177,7 +181,7 @@ def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[p
         sizes: The bytes of each row's record, which limit the size of a piece: a record of a megabyte with
             ten thousand elements would take 10 GB in one piece.
     """
-    lists = rows.column(name)
+    lists = array_at(rows, path)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     repeats = np.maximum(lengths, 1)
     parents = np.repeat(np.arange(rows.num_rows), repeats)
@@ -189,7 +193,7 @@ def explode(rows: pa.RecordBatch, name: str, sizes: pa.Int64Array) -> Iterator[p
     for piece in _pieces(sizes.to_numpy()[parents]):
         # a piece at a time: each element's row copies its whole record
         columns = dict(zip(rows.schema.names, rows.take(pa.array(parents[piece])).columns, strict=True))
-        columns[name] = elements.take(places[piece])
+        columns = with_array_at(columns, path, elements.take(places[piece]))
         columns |= {PART: pa.array(parts[piece].astype(np.int32)), EMPTY: pa.array(empty[piece])}
         yield pa.RecordBatch.from_pydict(columns)
 

@@ -248,9 +248,7 @@ class _Parser:
         self.expect(">", "struct")
         if (name := repeated_name(name for name, _ in fields)) is not None:
             self.faults.append(Fault(f"the field `{name}` appears twice", "Rename or remove one."))
-        # Types are compared by their texts, so these must not depend on how names were quoted.
-        text = ",".join(f"{_plain(name)}:{parsed.text}" for name, parsed in fields)
-        return Type(f"struct<{text}>", "struct", fields=tuple(fields))
+        return struct_type(fields)
 
     def unknown(self, kind: str, name: str) -> Type:
         """Note why the type cannot be used, and continue behind it, so that later mistakes are
@@ -281,6 +279,14 @@ def _type_advice(kind: str) -> str:
         return f"Did you mean `{spark_type}`?"
     normal_forms = [*_PLAIN, "decimal", *NESTED]
     return did_you_mean(kind, [*SCALARS, *DECIMALS, *NESTED], f"Use one of {listed(normal_forms)}.")
+
+
+def struct_type(fields: Iterable[tuple[str, Type]]) -> Type:
+    """Return the type of a struct of these fields."""
+    named = tuple(fields)
+    # Types are compared by their texts, so these must not depend on how names were quoted.
+    text = ",".join(f"{_plain(name)}:{type_.text}" for name, type_ in named)
+    return Type(f"struct<{text}>", "struct", fields=named)
 
 
 def _plain(name: str) -> str:

@@ -15,6 +15,7 @@ from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, Unfitting
 from tidegate.expressions.typing import typed_condition
 from tidegate.formats.debezium import envelope_columns
+from tidegate.formats.nested import type_at
 from tidegate.formats.schemas import Payload
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model.columns import parse_type
@@ -243,6 +244,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
     if earlier.window:
         types |= dict.fromkeys(WINDOW_COLUMNS, _arrow("timestamp"))
+    types |= {name: type_at(pa.schema(list(types.items())), path) for name, path in stage.nested.items()}
     return {name: types.get(name, pa.null()) for name in stage.key}
 
 

@@ -13,8 +13,9 @@ from tidegate.model import names
 from tidegate.model.columns import Column, parse_columns, parse_type
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, mistake, shown
 from tidegate.model.names import Duration
+from tidegate.model.nested import type_at
 from tidegate.model.schemas import Registry
-from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.scope import Model, distinct, require_filled, scope_of
 
 _NO_KEYS = {
     "float": "numbers with a fraction have more than one way to be written",
@@ -27,27 +28,30 @@ _NO_KEYS = {
 def check_key(name: str, columns: ColumnTypes | None) -> str:
     """Return `name` if it can be a key column, and is not the name of a column that every outbox has.
 
-    Raises a mistake otherwise. `columns` is None if the columns have mistakes themselves; then every name
-    passes.
+    Args:
+        name: A column, or a path of a field in it.
+        columns: The columns that exist; None if they have mistakes themselves; then every name passes.
+
+    Raises a mistake otherwise.
     """
     check_identity(name, columns)
     # A key's columns are in the outbox beside those that every outbox has.
-    if columns is not None and (meaning := names.RESERVED.get(name.lower())):
+    column = name.rpartition(".")[2]
+    if columns is not None and (meaning := names.RESERVED.get(column.lower())):
         fix = "Use another column, or the record's key (`key: null`)."
-        raise mistake(f"`{name}` is reserved: in the outbox it is {meaning}", fix)
+        raise mistake(f"`{column}` is reserved: in the outbox it is {meaning}", fix)
     return name
 
 
 def check_identity(name: str, columns: ColumnTypes | None) -> str:
-    """Return `name` if it is a column by which records can be identified. Raises a mistake otherwise.
+    """Return `name` if it is a column, or the path of a field in one, by which records can be identified.
+    Raises a mistake otherwise.
 
     A column whose type only Spark knows passes here, and is checked in the batch.
     """
     if columns is None:
         return name
-    if name not in columns:
-        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
-    type_ = columns[name]
+    type_ = type_at(name, columns)
     if type_ is not None and (fault := key_fault(name, type_)):
         raise mistake(fault.message, fault.fix)
     return name
@@ -112,11 +116,8 @@ def _check_type(name: str, type_: Type | None) -> None:
 
 def _check_column(name: str, info: Info) -> str:
     columns = scope_of(info).columns
-    if columns is None:
-        return name
-    if name not in columns:
-        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
-    _check_type(name, columns[name])
+    if columns is not None:
+        _check_type(name, type_at(name, columns))
     return name
 
 

@@ -33,6 +33,7 @@ class StageScope:
         columns: The columns that its expressions may name.
         keys: The columns of its key; empty for the record's own key.
         emitted: The columns of its value.
+        nested: Column of its key -> the path of the field that it is.
         drops_window: Whether it inherits the keys of an earlier stage without that stage's window.
         forgets: The reason why its state does not have the last emitted value; None if it does.
     """
@@ -41,6 +42,7 @@ class StageScope:
     columns: ColumnTypes | None = None
     keys: ColumnTypes | None = None
     windowed: bool | None = None
+    nested: dict[str, str] = field(default_factory=dict)
     drops_window: bool = False
     collects: bool | None = None
     aggregates: bool = False
@@ -62,6 +64,7 @@ class Scope:
         reader: The source's schema file.
         columns: The source's columns. After `explode` the array has the type of its elements.
         key: The columns of the source's key.
+        nested: Column of the source's key -> the path of the field that it is.
         lookups: The columns that lookups add.
         compared: The columns that the present `emit` compares.
         stages: The stages up to the present one.
@@ -77,6 +80,7 @@ class Scope:
     reader: PinnedSchema | None = None
     columns: ColumnTypes | None = None
     key: tuple[str, ...] | None = None
+    nested: dict[str, str] = field(default_factory=dict)
     lookups: dict[str, None] = field(default_factory=dict)
     compared: ColumnTypes | None = None
     stages: list[StageScope] = field(default_factory=list)

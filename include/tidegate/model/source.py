@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Expression
 from tidegate.expressions.arrow import arrow_type, type_of
+from tidegate.expressions.types import ColumnTypes
 from tidegate.formats.csv import Csv
 from tidegate.formats.metadata import RecordMetadata
 from tidegate.formats.registry import formats, names_of_formats
@@ -45,6 +47,7 @@ from tidegate.model.keys import (
 )
 from tidegate.model.metadata import Headers, Metadata
 from tidegate.model.mistakes import as_mistake, listed, mistake
+from tidegate.model.nested import named_columns, type_at, with_type_at
 from tidegate.model.options import read_as
 from tidegate.model.schemas import (
     Registry,
@@ -54,7 +57,7 @@ from tidegate.model.schemas import (
     record_name,
     schema_columns,
 )
-from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
+from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.start import Start
 from tidegate.model.topics import TopicPattern, Topics, reads
 
@@ -128,14 +131,12 @@ def _is_array(name: str | None, info: Info) -> str | None:
             "Leave it out, and explode in a second pipeline with `format: json` that reads this one's output."
         )
         raise mistake("`explode` does not go with `format: debezium`: a deletion has no elements", fix)
-    if name not in columns:
-        raise mistake(f"the column `{name}` does not exist", suggest_column(name, columns))
-    type_ = columns[name]
+    type_ = type_at(name, columns)
     if type_ is None or type_.kind != "array":
         arrays = [column for column, kind in columns.items() if kind and kind.kind == "array"]
         fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
         raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
-    scope_of(info).columns = {**columns, name: type_.parts[0]}
+    scope_of(info).columns = with_type_at(name, columns, type_.parts[0])
     return name
 
 
@@ -144,9 +145,7 @@ def _check_timestamp(name: str, info: Info) -> str:
     types = scope_of(info).columns
     if name == "record" or types is None:
         return name
-    if name not in types:
-        raise mistake(f"the column `{name}` does not exist", suggest_column(name, ["record", *types]))
-    type_ = types[name]
+    type_ = type_at(name, types, alternatives=("record",))
     if type_ is not None and type_.text not in ("bigint", "timestamp"):
         fix = "Use a `bigint` column with milliseconds since 1970, or a `timestamp` column."
         raise mistake(f"`{name}` is {type_.text}, which is not a time", fix)
@@ -175,8 +174,14 @@ def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]
 
 
 def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
-    scope_of(info).key = distinct(key or ())
-    return key
+    scope = scope_of(info)
+    named = named_columns(key or (), scope.columns)
+    scope.nested = {name: path for name, path in named.items() if name != path}
+    if scope.columns is not None:
+        types = {name: type_at(path, scope.columns) for name, path in scope.nested.items()}
+        scope.columns = {**scope.columns, **types}
+    scope.key = tuple(named)
+    return None if key is None else tuple(named)
 
 
 Columns = Annotated[
@@ -311,6 +316,7 @@ class Source(Model):
 
     _matched: tuple[str, ...] | None = PrivateAttr(default=None)
     _condition: Expression | None = PrivateAttr(default=None)
+    _nested: dict[str, str] = PrivateAttr(default={})
     _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
     _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
 
@@ -318,6 +324,7 @@ class Source(Model):
     def _keep_schema(self, info: Info) -> Source:
         if self.filter is not None:
             self._condition = compiled_expression(self.filter, scope_of(info).columns)
+        self._nested = scope_of(info).nested
         self._schemas = SourceSchemas(scope_of(info).reader)
         return self
 
@@ -364,10 +371,36 @@ class Source(Model):
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
-        """The columns of values, then those that are read beside them: of records' own keys, and metadata."""
+        """The columns of values, then those that are read beside them: of records' own keys, and metadata;
+        then the fields that are columns of the key.
+        """
         metadata = self.record_metadata.schema
         beside = (Column(name=field.name, type=type_of(field.type).text) for field in metadata)
-        return (*self.columns, *self.key_columns, *beside)
+        columns = (*self.columns, *self.key_columns, *beside)
+        if not self._nested:
+            return columns
+        types = self._types(columns)
+        fields = {name: type_at(path, types) for name, path in self._nested.items()}
+        return (*columns, *(Column(name=name, type=type_.text) for name, type_ in fields.items() if type_))
+
+    def _types(self, columns: Iterable[Column]) -> ColumnTypes:
+        """Return the types of columns as keys see them: an exploded array has the type of its elements."""
+        types: ColumnTypes = {column.name: parse_type(column.type) for column in columns}
+        if self.explode is None:
+            return types
+        exploded = type_at(self.explode, types)
+        assert exploded is not None, "the pipeline file was checked"
+        return with_type_at(self.explode, types, exploded.parts[0])
+
+    @property
+    def nested(self) -> Mapping[str, str]:
+        """Column of the key -> the path of the field that it is; only of fields."""
+        return self._nested
+
+    @property
+    def key_paths(self) -> tuple[str, ...] | None:
+        """The key as it was written: columns, and paths of fields."""
+        return None if self.key is None else tuple(self._nested.get(name, name) for name in self.key)
 
     @property
     def record_metadata(self) -> RecordMetadata:

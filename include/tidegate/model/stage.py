@@ -23,9 +23,10 @@ from tidegate.model.condition import (
     type_of_no_condition,
 )
 from tidegate.model.mistakes import as_mistake, mistake
+from tidegate.model.nested import named_columns, type_at
 from tidegate.model.options import Emit, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
-from tidegate.model.scope import Model, Scope, StageScope, distinct, require_filled, scope_of
+from tidegate.model.scope import Model, Scope, StageScope, require_filled, scope_of
 from tidegate.model.sql import check_expression
 from tidegate.model.windows import (
     WINDOW_COLUMNS,
@@ -75,7 +76,14 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
     if key is not None:
         if scope_of(info).before is None:
             raise mistake("the first stage has the source's key", "Use `source.key`.")
-        stage.keys = {name: (stage.columns or {}).get(name) for name in distinct(key)}
+        columns = stage.columns or {}
+        named = named_columns(key, stage.columns)
+        stage.nested = {name: path for name, path in named.items() if name != path}
+        if stage.columns is not None:
+            fields = {name: type_at(path, columns) for name, path in stage.nested.items()}
+            stage.columns = {**stage.columns, **fields}
+        stage.keys = {name: (stage.columns or {}).get(name) for name in named}
+        return tuple(named)
     return key
 
 
@@ -99,7 +107,8 @@ def _read_select(written: Any, info: Info) -> Any:
         return {}
     if written is None:
         columns = stage.columns if scope.before is None else scope.before.emitted
-        written = {name: names.quote(name) for name in columns or ()}
+        # a field that is a column by the key is in its struct already
+        written = {name: names.quote(name) for name in columns or () if name not in scope.nested}
         if reserved := [name for name in written if name.lower() in names.RESERVED]:
             fix = f"Write `select:` and give it another name: `event_{reserved[0]}: {reserved[0]}`."
             meaning = names.RESERVED[reserved[0].lower()]
@@ -258,6 +267,7 @@ class Stage(Model):
         default="drop",
         description="What a record does all of whose windows are over: be dropped, or go into quarantine.",
     )
+    _nested: dict[str, str] = PrivateAttr(default={})
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
     _expressions: dict[str, Expression] = PrivateAttr(default={})
@@ -307,6 +317,7 @@ class Stage(Model):
     def _keep(self, info: Info) -> Stage:
         stage = scope_of(info).stage
         stage.forgets = self._forgets()
+        self._nested = stage.nested
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
@@ -332,6 +343,16 @@ class Stage(Model):
         if self.emit.marks:
             return "`state: hash` keeps no values"
         return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
+
+    @property
+    def nested(self) -> Mapping[str, str]:
+        """Column of the key -> the path of the field of an emission that it is; only of fields."""
+        return self._nested
+
+    @property
+    def key_paths(self) -> tuple[str, ...] | None:
+        """The key as it was written: columns, and paths of fields."""
+        return None if self.key is None else tuple(self._nested.get(name, name) for name in self.key)
 
     @property
     def condition(self) -> Condition | None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.formats.nested import array_at
 from tidegate.formats.records import REMOVED
 from tidegate.formats.registry import formats
 from tidegate.garbage import not_collected
@@ -215,7 +216,7 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
     """
     null = pa.repeat(False, rows.num_rows)
     for name in columns:
-        null = pc.or_(null, rows.column(name).is_null())
+        null = pc.or_(null, array_at(rows, name).is_null())
     own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
     if REMOVED in rows.schema.names:
         own = pc.and_not(own, rows.column(REMOVED))

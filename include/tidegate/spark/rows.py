@@ -6,7 +6,8 @@ Kafka, a later one's from the emissions of the stage before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -215,7 +216,7 @@ def forwarded_schema(logic: kernel.Stage, rows: pa.Schema) -> pa.Schema:
 def emission_frame(
     emissions: DataFrame,
     keys: KeyTypes,
-    regrouped: Sequence[str] | None,
+    regrouped: Mapping[str, str] | None,
     takes_deletions: bool,
     turn: Column | None = None,
 ) -> tuple[DataFrame, KeyTypes]:
@@ -227,7 +228,7 @@ def emission_frame(
     Args:
         emissions: rows of `forwarded_schema`.
         keys: the columns of the emitting stage's key.
-        regrouped: the columns of the next stage's key; None: it keeps the key.
+        regrouped: column -> path of the next stage's key; None: it keeps the key.
         takes_deletions: the next stage gets deletions, too.
         turn: the column `__turn`.
     """
@@ -248,9 +249,15 @@ def emission_frame(
     columns = window | columns
     key, new_keys = F.col("key"), keys
     if regrouped is not None:
-        key = canonical_key({name: columns[name] for name in regrouped})
-        types = dict.fromkeys(window, TimestampType()) | dict(keys)
-        new_keys = {name: value[name].dataType if name in emitted else types[name] for name in regrouped}
+        parts = {name: _field(columns, path) for name, path in regrouped.items()}
+        key = canonical_key(parts)
+        types = (
+            dict.fromkeys(window, TimestampType())
+            | dict(keys)
+            | {field.name: field.dataType for field in value}
+        )
+        new_keys = {name: _field_type(types, path) for name, path in regrouped.items()}
+        columns |= parts
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
@@ -264,6 +271,16 @@ def emission_frame(
         SLOT,
         *[column.alias(name) for name, column in columns.items()],
     ), new_keys
+
+
+def _field(columns: Mapping[str, Column], path: str) -> Column:
+    name, *fields = path.split(".")
+    return reduce(lambda outer, field: outer[field], fields, columns[name])
+
+
+def _field_type(types: Mapping[str, DataType], path: str) -> DataType:
+    name, *fields = path.split(".")
+    return reduce(lambda outer, field: outer[field].dataType, fields, types[name])
 
 
 def _rank() -> Column:

@@ -73,7 +73,7 @@ class KernelPass:
         values: column -> the expression of its value, in Spark SQL.
         filter: a condition in Spark SQL on a record; others do not reach the state. None: all records do.
         where: a condition in Spark SQL on a value that is the record's own; None: all records.
-        key: the columns that regroup its input; None: it keeps the key.
+        key: column -> the path of what regroups its input; None: it keeps the key.
         stage: the stage of the pipeline; None for a filter before the stages.
         takes_deletions: whether deletions of the pass before reach it, see `Pipeline.takes_deletions`.
     """
@@ -83,7 +83,7 @@ class KernelPass:
     values: Mapping[str, str]
     filter: str | None = None
     where: str | None = None
-    key: tuple[str, ...] | None = None
+    key: Mapping[str, str] | None = None
     stage: Stage | None = None
     takes_deletions: bool = True
 
@@ -117,7 +117,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
             stage.values,
             stage.filter,
             stage.where_of_record,
-            stage.key,
+            None if stage.key is None else {name: stage.nested.get(name, name) for name in stage.key},
             stage,
             pipeline.takes_deletions(stage),
         )
@@ -159,9 +159,17 @@ def is_removed(frame: DataFrame) -> Column:
     return F.coalesce(F.col(REMOVED), F.lit(False)) if REMOVED in frame.columns else F.lit(False)
 
 
+def column_at(path: str) -> Column:
+    """Return a column of a frame, or a field of one.
+
+    Example: `column_at("device.id")`
+    """
+    return F.col(".".join(f"`{name}`" for name in path.split(".")))
+
+
 def _bypasses(frame: DataFrame, columns: Sequence[str]) -> Column:
     """Return whether nothing can repeat a record: it is a deletion, or has a null in `columns`."""
-    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
+    null = reduce(or_, (column_at(path).isNull() for path in columns))
     own = F.col("__tombstone") | (F.col("__reason").isNull() & null)
     return F.col(REPORT).isNull() & own & ~is_removed(frame)
 
@@ -181,7 +189,7 @@ def _record(frame: DataFrame) -> Column:
 
 def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Key records by `columns`. Records with `__bypasses` cannot be repeated; the pass does not see them."""
-    key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
+    key = to_json(F.struct(*[column_at(path).alias(path) for path in columns]))
     keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
     return (
         frame.withColumn("__bypasses", _bypasses(frame, columns))
@@ -215,6 +223,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.key_schemas,
         source.condition,
         source.record_metadata,
+        source.nested,
     )
 
 

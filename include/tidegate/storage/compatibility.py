@@ -22,13 +22,14 @@ from pydantic import BaseModel
 
 from tidegate import kernel
 from tidegate.expressions.arrow import arrow_type
-from tidegate.expressions.types import ANY, INTEGERS, Type
+from tidegate.expressions.types import ANY, INTEGERS, ColumnTypes, Type
 from tidegate.kernel import Aggregate
 from tidegate.kernel.equality import fits, keeps_text
 from tidegate.model import lexis
 from tidegate.model.columns import BadType, parse_type
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.nested import type_at, with_type_at
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import python_functions
 from tidegate.model.source import Source
@@ -138,7 +139,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     # With another format the dialect is another one anyway, and one message is enough.
     if before.format == after.format:
         yield from _if_changed("source.csv", before.csv, after.csv, why)
-    yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
+    yield from _if_changed("source.key", before.key_paths, after.key_paths, "state is found by the key")
     yield from _if_changed("source.explode", before.explode, after.explode, "it makes other records")
     why = "windows, timers and lateness depend on it"
     yield from _if_changed("source.timestamp", before.timestamp, after.timestamp, why)
@@ -148,7 +149,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     types = _column_types(before), _column_types(after)
     # Only columns of both: another key is reported already.
     for name in sorted({*_identities(before)} & {*_identities(after)}):
-        old, new = (columns[name] for columns in types)
+        old, new = (type_at(name, columns) or ANY for columns in types)
         # Integers of all widths have the same text, so a key stays the same if its column gets wider.
         if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
@@ -174,7 +175,7 @@ def _identities(source: Source) -> tuple[str, ...]:
 
 def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
     place = f"stages.{after.name}"
-    yield from _if_changed(f"{place}.key", before.key, after.key, "state is found by the key")
+    yield from _if_changed(f"{place}.key", before.key_paths, after.key_paths, "state is found by the key")
     yield from _if_changed(f"{place}.window", before.window, after.window, "state is kept per window")
     yield from _in_reduce(f"{place}.reduce", before, after)
     yield from _in_emit(f"{place}.emit", before.emit, after.emit)
@@ -200,11 +201,13 @@ def _in_emit(place: str, before: kernel.Emit, after: kernel.Emit) -> Iterator[Ch
         yield from _if_changed(f"{place}.{name}", was, now, why)
 
 
-def _column_types(source: Source) -> dict[str, Type]:
+def _column_types(source: Source) -> ColumnTypes:
     """Return the type of each column as keys see it: an exploded array has the type of its elements."""
-    types = {column.name: _column_type(column.type) for column in source.row_columns}
-    exploded = types.get(source.explode or "")
-    return {**types, str(source.explode): exploded.parts[0]} if exploded and exploded.parts else types
+    types: ColumnTypes = {column.name: _column_type(column.type) for column in source.row_columns}
+    exploded = type_at(source.explode, types) if source.explode is not None else None
+    return (
+        with_type_at(str(source.explode), types, exploded.parts[0]) if exploded and exploded.parts else types
+    )
 
 
 def _column_type(text: str) -> Type:
