@@ -300,6 +300,7 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
         reasons,
         pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
         pa.nulls(rows.num_rows, pa.int64()),
+        pa.nulls(rows.num_rows, pa.int8()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 
