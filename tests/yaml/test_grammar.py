@@ -25,7 +25,7 @@ MAPPINGS = (
     *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
     *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within"),
 )
-MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata")
+MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata", "sinks.*.headers")
 MAPPINGS_OF_MODELS = ("source.headers",)
 
 

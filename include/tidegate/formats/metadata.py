@@ -1,4 +1,5 @@
-"""`source.metadata` and `source.headers`: what Kafka stores beside a record's value, as columns.
+"""`source.metadata` and `source.headers`: what Kafka stores beside a record's value, as columns; and columns
+as headers of messages.
 
 The names and types are those of Spark's Kafka source, but for `key`, which is text.
 """
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.formats.csv import column_of
 from tidegate.formats.decoded import Reason
 from tidegate.formats.text import NOT_UTF8, texts_of
+from tidegate.kernel.json_text import json_texts
 
 if TYPE_CHECKING:
     from tidegate.formats.records import Records
@@ -123,3 +126,18 @@ def _header_column(values: Sequence[bytes | None], header: pa.Field) -> tuple[pa
     return column, {
         row: f"{Reason.MALFORMED_HEADER}: {why.removeprefix(prefix)}" for row, why in faults.items()
     }
+
+
+def header_contents(column: pa.Array) -> pa.BinaryArray:
+    """Return a column of single values as contents of headers, in the form that `source.headers` reads.
+
+    Texts are in UTF-8, and bytes as they are; null is null.
+
+    Example: the int 7 is `7`, and an instant `2026-01-31T10:30:00.000000Z`.
+    """
+    if pa.types.is_binary(column.type):
+        return column
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    # times and NaN are quoted in JSON
+    return pc.utf8_trim(json_texts(column), '"').view(pa.binary())

@@ -2,7 +2,8 @@
 
 A batch of messages is an Arrow record batch. `key` and `value` are binary and may be null, `timestamp_ms` is
 int64, epoch ms. The optional column `brought` is a list of headers (`key`, `value`) of any names; they come
-first. Every other column is a header with the column's name: binary, null if a message lacks the header.
+first. Every other column is a header with the column's name: binary, null if a message lacks the header. The
+columns of headers that a pipeline names begin with `HEADER`, since they can have any name.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ CHUNK_RECORDS = 40_000
 LEAST_CHUNK_BYTES = 64 * 1024
 """The smallest size limit of a transaction, for the slowest broker."""
 BROUGHT = "brought"
+HEADER = "header:"
 _FIXED = ("key", "value", "timestamp_ms")
 
 
@@ -76,9 +78,10 @@ def _named_headers(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | No
     names = [name for name in names if batch.column(name).null_count < batch.num_rows]
     if not names:
         return [[] for _ in range(batch.num_rows)]
+    shown = [name.removeprefix(HEADER) for name in names]
     contents = zip(*(objects_of(batch.column(name)) for name in names), strict=True)
     return (
-        [(name, content) for name, content in zip(names, row, strict=True) if content is not None]
+        [(name, content) for name, content in zip(shown, row, strict=True) if content is not None]
         for row in contents
     )
 
@@ -91,7 +94,7 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
             sizes += _brought_sizes(column)
         elif name != "timestamp_ms" and column.null_count < batch.num_rows:
             lengths = pc.binary_length(column)
-            beside = 0 if name in _FIXED else len(name)
+            beside = 0 if name in _FIXED else len(name.removeprefix(HEADER).encode())
             if column.null_count:
                 lengths, beside = pc.fill_null(pc.add(lengths, beside), 0), 0
             sizes += lengths.to_numpy(zero_copy_only=False) + beside

@@ -77,6 +77,7 @@ class MessageRules:
         key: The encoding of keys; None if they are text.
         too_large: The treatment of messages that are too large.
         refused_timestamp: The treatment of messages with a timestamp that the topic does not accept.
+        headers: Name of a header -> the column that it has.
     """
 
     target: str
@@ -84,6 +85,7 @@ class MessageRules:
     key: Payload | None
     too_large: Treatment
     refused_timestamp: Treatment
+    headers: Mapping[str, str]
 
 
 class SinkModel(Model):

@@ -4,7 +4,7 @@ that a sink would refuse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from tidegate.formats import EMISSION, INPUT, JsonDecoder
 from tidegate.formats.binary import Write, joined
 from tidegate.formats.debezium import SOURCE_TEXTS, envelope_texts, enveloped
 from tidegate.formats.decoded import Reason
+from tidegate.formats.metadata import header_contents
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
@@ -31,6 +32,7 @@ from tidegate.storage.schema import (
     SOURCE,
     TIMESTAMP,
     VALUE,
+    emission_columns,
     outbox_schema,
     parts_of,
     window_columns,
@@ -190,10 +192,12 @@ class Limits:
             sinks' payloads.
         timestamps: the earliest and the latest (epoch ms) that topics accept whose sinks quarantine other
             timestamps; None: any.
+        headers: name and column of each header that a sink takes from a column.
     """
 
     too_large: Mapping[str, frozenset[str]]
     timestamps: tuple[tuple[int | None, int | None], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,8 @@ class OutboxFormat:
         reason = pa.nulls(rows.num_rows, pa.string())
         # Each message also has the key, and the source chain in a header.
         overhead = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
+        for sizes in self._header_sizes(rows):
+            overhead = pc.add(overhead, sizes)
         for treatment, payloads in self.limits.too_large.items():
             lengths = [
                 pc.fill_null(pc.binary_length(rows.column(payload)), 0) for payload in sorted(payloads)
@@ -248,6 +254,14 @@ class OutboxFormat:
         outside = self._outside(rows.column(TIMESTAMP))
         # An emission has one reason in quarantine, and its metric counts it once: size goes first.
         return pc.if_else(pc.and_(outside, reason.is_null()), str(Reason.REFUSED_TIMESTAMP), reason)
+
+    def _header_sizes(self, rows: pa.RecordBatch) -> Iterator[pa.Int32Array]:
+        """Yield the bytes of the headers that have columns, of all sinks."""
+        if self.limits.headers:
+            columns = emission_columns(rows)
+            for name, column in self.limits.headers:
+                contents = header_contents(columns[column])
+                yield pc.fill_null(pc.add(pc.binary_length(contents), len(name.encode())), 0)
 
     def _outside(self, timestamps: pa.Int64Array) -> pa.BooleanArray:
         outside = pa.repeat(False, len(timestamps))
@@ -270,6 +284,7 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     windowed, stream = stage.window is not None, str(plan.stream)
     too_large: dict[str, frozenset[str]] = {}
     targets: set[str] = set()
+    headers: set[tuple[str, str]] = set()
     payloads: dict[str, MessageValues] = {}
     for sink in pipeline.sinks_of(stage):
         rule = sink.messages
@@ -280,9 +295,11 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
                     payload, columns, windowed, stream, stage.name, plan.seq, schema
                 )
             too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.payload.column}
+            headers |= set(rule.headers.items())
             targets.add(rule.target)
     topics = sorted(targets & plan.timestamps.keys())
-    limits = Limits(too_large, tuple(plan.timestamps[topic] for topic in topics))
+    timestamps = tuple(plan.timestamps[topic] for topic in topics)
+    limits = Limits(too_large, timestamps, tuple(sorted(headers)))
     return OutboxFormat(columns, tuple(payloads[name] for name in sorted(payloads)), limits, plan.seq)
 
 

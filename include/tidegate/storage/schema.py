@@ -142,3 +142,11 @@ def parts_of(struct: pa.StructArray) -> dict[str, pa.Array]:
     struct is null.
     """
     return {field.name: pc.struct_field(struct, field.name) for field in struct.type}
+
+
+def emission_columns(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the columns of emissions by name: those of the window, of the key and of the value, of which the
+    last one with a name counts.
+    """
+    window = {name: rows.column(name) for name in WINDOW}
+    return {**window, **parts_of(rows.column(KEY_COLUMNS)), **parts_of(rows.column(VALUE))}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.model.files import made
-from tidegate.kafka.messages import messages_of
+from tidegate.formats import Records
+from tidegate.formats.metadata import RecordMetadata, header_contents
+from tidegate.kafka.messages import HEADER, messages_of, sizes_of
 from tidegate.ledger import Stream
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.model import KafkaSink
@@ -43,7 +47,11 @@ class FixedOutbox:
                 "window_start": nothing,
                 "window_end": nothing,
                 "reason": pa.array(["changed"] * len(rows)),
-                "value": pa.array([None if payload == DELETION else {"m": 1} for _, payload in rows]),
+                "value": pa.array(
+                    [None if payload in (None, DELETION) else {"m": 1, "t": "ä"} for _, payload in rows],
+                    pa.struct([("m", pa.int64()), ("t", pa.string())]),
+                ),
+                "key_columns": pa.array([{"id": key} for key, _ in rows]),
             }
         )
 
@@ -52,7 +60,8 @@ class FixedOutbox:
 
 
 def sent(rows: Sequence[tuple[str, str | None]], skip: int = 0, size: int = 2, **sink: Any) -> list[Any]:
-    pipeline = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "out", **sink}])
+    stage = {"select": {"m": "1", "t": "name"}, "emit": {"on": "change"}}
+    pipeline = made(stage, sinks=[{"kind": "kafka", "topic": "out", **sink}])
     (declared,) = pipeline.sinks
     assert isinstance(declared, KafkaSink)
     outbox: Any = FixedOutbox(declared, rows, size)
@@ -89,3 +98,54 @@ def test_message_carries_batch_and_reason_if_requested() -> None:
         "tidegate-batch": b"levels/2/7",
         "tidegate-reason": b"changed",
     }
+
+
+def test_columns_of_value_and_key_become_headers() -> None:
+    (message,) = sent(ROWS[:1], headers={"trace-id": "t", "key": "id", "value": "m"})
+    assert message.headers == [
+        *(("tidegate-source", b"t/0/1"), ("trace-id", "ä".encode()), ("key", b"a"), ("value", b"1"))
+    ]
+    assert message.size == sizes_of(
+        pa.RecordBatch.from_pydict(
+            {
+                "key": [message.key],
+                "value": [message.value],
+                "timestamp_ms": [0],
+                **{f"{HEADER}{name}": [content] for name, content in message.headers},
+            }
+        )
+    )
+
+
+def test_deletion_has_only_headers_of_its_key() -> None:
+    rows = [("a", None), ("b", '{"m":1}')]
+    messages = sent(rows, headers={"t": "t", "device": "id"})
+    assert [dict(message.headers).get("t") for message in messages] == [None, "ä".encode()]
+    assert [dict(message.headers)["device"] for message in messages] == [b"a", b"b"]
+    enveloped = sent([("d", DELETION)], format="debezium", headers={"t": "t", "device": "id"})
+    assert [dict(message.headers).get("device") for message in enveloped] == [b"d", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([7, None]), b"7"),
+        (pa.array([True, None]), b"true"),
+        (pa.array([1e10, None]), b"1.0E10"),
+        (pa.array([float("nan"), None]), b"NaN"),
+        (pa.array([Decimal("1.50"), None]), b"1.50"),
+        (pa.array([b"\xff", None]), b"\xff"),
+        (pa.array(['say "x"', None]), b'say "x"'),
+        (pa.array([date(2026, 1, 31), None]), b"2026-01-31"),
+        (pa.array([1_000_000, None], pa.timestamp("us", "UTC")), b"1970-01-01T00:00:01.000000Z"),
+    ],
+)
+def test_header_has_the_text_that_a_source_reads(column: pa.Array, text: bytes) -> None:
+    contents = header_contents(column)
+    assert contents.to_pylist() == [text, None]
+    metadata = RecordMetadata(headers={"h": ("h", column.type)})
+    headers = [[("h", content)] for content in contents.to_pylist()]
+    nothing = [None] * 2
+    columns, reasons = metadata.read(Records("t", 0, [0, 1], [0, 0], nothing, nothing, headers))
+    assert reasons == {}
+    assert repr(columns["h"].to_pylist()) == repr(column.to_pylist())

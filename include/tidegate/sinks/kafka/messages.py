@@ -5,7 +5,7 @@ A schema is from a file, or derived from the columns. A registry stores it by id
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,14 +14,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import SchemaRefused, SchemaUnknown
+from tidegate.formats.metadata import header_contents
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, RecordSchema, SinkSchema, Unwritable
+from tidegate.kafka.messages import HEADER
 from tidegate.kafka.registry import SchemaRegistry
 from tidegate.model.kernel_stages import message_columns
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.storage.schema import KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.storage.schema import (
+    KEY,
+    KEY_COLUMNS,
+    REASON,
+    SOURCE,
+    TIMESTAMP,
+    VALUE,
+    WINDOW,
+    emission_columns,
+)
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
@@ -33,14 +44,16 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     Raises LakeDamaged, LakeUnavailable.
     """
     key = KEY if sink.key is None else sink.key.column
-    columns = (key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
-    batch = f"{outbox.plan.stream}/{outbox.plan.seq}"
+    columns = [key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW]
+    columns += [REASON] if sink.headers is True else []
+    columns += [VALUE, KEY_COLUMNS] if sink.header_columns else [VALUE] if sink.payload.enveloped else []
+    of_batch = partial(_messages, sink, f"{outbox.plan.stream}/{outbox.plan.seq}")
     if not sink.payload.enveloped:
         # One emission is one message here, so the outbox itself skips, without reading row groups.
-        messages: Iterator[pa.RecordBatch] = map(partial(_messages, batch), outbox.batches(columns, skip))
+        messages: Iterator[pa.RecordBatch] = map(of_batch, outbox.batches(columns, skip))
     else:
         # messages, not emissions, are counted in the progress record, so all emissions are read to skip some
-        messages = _from(map(partial(_with_tombstones, batch), outbox.batches((*columns, VALUE))), skip)
+        messages = _from(map(partial(_with_tombstones, of_batch), outbox.batches(columns)), skip)
     return messages if sink.timestamp == "event" else map(partial(_at, outbox.plan.clock_ms), messages)
 
 
@@ -50,13 +63,13 @@ def _at(clock_ms: int, messages: pa.RecordBatch) -> pa.RecordBatch:
     return messages.set_column(messages.schema.get_field_index("timestamp_ms"), "timestamp_ms", clocks)
 
 
-def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
+def _messages(sink: KafkaSink, batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
     """Return emissions as messages.
 
-    Headers contain the source chain, the window, and, if the sink asks for them, the batch and the reason.
+    Headers contain the source chain, the window, and, if the sink asks for them, the batch and the reason, or
+    columns.
     """
-    key, payload, timestamp, source, *rest = emissions.columns
-    window, reason = rest[: len(WINDOW)], rest[len(WINDOW) :]
+    key, payload, timestamp, source, *window = emissions.columns[: 4 + len(WINDOW)]
     columns = {
         # `view` copies nothing: Arrow's text is UTF-8 bytes already.
         "key": key.view(pa.binary()),
@@ -65,9 +78,13 @@ def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
         "tidegate-source": source.view(pa.binary()),
         "tidegate-window": _windows(*window),
     }
-    if reason:
+    if sink.headers is True:
         columns["tidegate-batch"] = pa.repeat(pa.scalar(batch.encode(), pa.binary()), emissions.num_rows)
-        columns["tidegate-reason"] = reason[0].view(pa.binary())
+        columns["tidegate-reason"] = emissions.column(REASON).view(pa.binary())
+    if sink.header_columns:
+        parts = emission_columns(emissions)
+        for name, column in sink.header_columns.items():
+            columns[f"{HEADER}{name}"] = header_contents(parts[column])
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -79,10 +96,12 @@ def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())
 
 
-def _with_tombstones(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
+def _with_tombstones(
+    of_batch: Callable[[pa.RecordBatch], pa.RecordBatch], emissions: pa.RecordBatch
+) -> pa.RecordBatch:
     """Return emissions as messages, each deletion twice: in an envelope, and then as a tombstone."""
     deletes = emissions.column(VALUE).is_null().to_numpy(zero_copy_only=False)
-    messages = _messages(batch, emissions.drop_columns([VALUE]))
+    messages = of_batch(emissions)
     if not deletes.any():
         return messages
     rows = np.repeat(np.arange(len(deletes)), np.where(deletes, 2, 1))

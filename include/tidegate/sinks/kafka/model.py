@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
-from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.arrow import arrow_type
@@ -20,6 +26,7 @@ from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
 from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
+from tidegate.model.message_headers import Headers
 from tidegate.model.mistakes import listed, mistake
 from tidegate.model.schemas import (
     message_of,
@@ -224,7 +231,8 @@ class KafkaSink(SinkModel):
         "registry.subject": "subject: availability-value",
         "registry.key_subject": "key_subject: availability-key",
         "registry.register": "register: false",
-        "headers": "headers: true",
+        "headers": "headers: {trace-id: traceId}",
+        "headers.*": "trace-id: traceId",
         "too_large": "too_large: quarantine",
         "refused_timestamp": "refused_timestamp: quarantine",
         "timestamp": "timestamp: clock",
@@ -270,9 +278,9 @@ class KafkaSink(SinkModel):
         "without "
         "it, values have no schema id.",
     )
-    headers: StrictBool = Field(
+    headers: Headers = Field(
         default=False,
-        description="Whether messages have their batch and their reason in headers.",
+        description="Whether messages have their batch and their reason in headers; or header: column.",
     )
     too_large: Treatment = Field(
         default="halt",
@@ -314,7 +322,13 @@ class KafkaSink(SinkModel):
     def messages(self) -> MessageRules:
         """The rules of its messages. With the clock as timestamp, no topic refuses one."""
         refused = self.refused_timestamp if self.timestamp == "event" else "halt"
-        return MessageRules(self.target, self.payload, self.key, self.too_large, refused)
+        rules = self.target, self.payload, self.key, self.too_large, refused
+        return MessageRules(*rules, self.header_columns)
+
+    @property
+    def header_columns(self) -> Mapping[str, str]:
+        """Name of a header -> the column of the emission, its key or its window that it has."""
+        return self.headers if isinstance(self.headers, dict) else {}
 
     @property
     def payload(self) -> Payload:
