@@ -73,6 +73,10 @@ class Reason(Explained):
     NULL_KEY_COLUMN = "null_key_column", "One of the key's columns is null."
     NULL_KEY = "null_key", "The record has no key."
     NO_TIMESTAMP = "no_timestamp", "The column that is declared as the timestamp is null."
+    ZONELESS_TIMESTAMP = (
+        "zoneless_timestamp",
+        "The column that is declared as the timestamp has a time without a zone (`zoneless: refuse`).",
+    )
     NEGATIVE_TIMESTAMP = "negative_timestamp", "The timestamp is before 1970."
     FUTURE_TIMESTAMP = "future_timestamp", "The timestamp is more than a day past the batch's clock."
     NO_SEQUENCE = (

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.formats.decoded import Decoded, Reason, WatchedDecoder
 from tidegate.formats.metadata import CREATE_TIME, Header
-from tidegate.formats.nested import array_at
+from tidegate.formats.nested import array_at, with_array_at
 from tidegate.formats.own_keys import NullValueKeys, OwnKeyColumns
 from tidegate.formats.records import (
     EMPTY,
@@ -87,7 +87,7 @@ class FrameDecoder:
         self._layout = layout
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
-        self._values = WatchedDecoder(formats()[layout.format].decoder(layout))
+        self._values = WatchedDecoder(formats()[layout.format].decoder(layout.with_text_time))
         self._own_key_columns = None if layout.key_format == "text" else OwnKeyColumns(layout)
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
         from_own_keys = self._own_key_columns is None and layout.key
@@ -144,6 +144,9 @@ class FrameDecoder:
         }
         columns = dict(zip(self._layout.columns.names, decoded.columns.flatten(), strict=True))
         columns |= key_columns | metadata
+        internal["__bad_time"] = pa.nulls(count, pa.string())
+        if self._layout.makes_instants:
+            columns, internal["__bad_time"] = self._with_instants(columns)
         if self._layout.sequence is not None:
             internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns)
         return pa.RecordBatch.from_pydict(internal | columns)
@@ -200,9 +203,10 @@ class FrameDecoder:
         """Return rows of `schema`, with a reason for each row that cannot be used."""
         for name, path in self._layout.nested.items():
             rows = rows.append_column(name, array_at(rows, path))
-        key, timestamp = self._key(rows), self._timestamp(rows)
+        key = self._key(rows)
+        timestamp, bad_time = self._timestamp(rows)
         removed = self._removed(rows, records)
-        reason = self._reason(rows, key, timestamp, removed)
+        reason = self._reason(rows, key, (timestamp, bad_time), removed)
         usable = reason.is_null()
         topic, partition = (
             pa.repeat(pa.scalar(value, type_), rows.num_rows)
@@ -264,25 +268,37 @@ class FrameDecoder:
         own = self._null_value_keys.of_rows(own.filter(null_value), rows.filter(null_value))
         return pc.replace_with_mask(key, null_value, own)
 
-    def _timestamp(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return epoch ms, of the record or of the declared column; of the record for a tombstone, unless the
-        column is one that a tombstone has.
+    def _with_instants(self, columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], pa.StringArray]:
+        """Return the columns with instants in place of the texts of times, and why a text is no time."""
+        rule, path = self._layout.time, self._layout.timestamp
+        assert rule is not None
+        assert path is not None
+        instants, reasons = rule.instants(array_at(columns, path), path)
+        return with_array_at(columns, path, instants), reasons
+
+    def _timestamp(self, rows: pa.RecordBatch) -> tuple[pa.Int64Array, pa.StringArray]:
+        """Return epoch ms of the record or of the declared column, and why the column has no time.
+
+        A tombstone has the record's, unless the column is one that a tombstone has.
         """
         recorded = rows.column("__recorded")
         if self._layout.timestamp is None:
-            return recorded
-        declared = array_at(rows, self._layout.timestamp)
+            return recorded, rows.column("__bad_time")
+        declared, reasons = array_at(rows, self._layout.timestamp), rows.column("__bad_time")
+        if self._layout.time is not None and not self._layout.makes_instants:
+            declared, reasons = self._layout.time.instants(declared, self._layout.timestamp)
         if pa.types.is_timestamp(declared.type):
             declared = _milliseconds(declared)
         if self._layout.timestamp in self._metadata_names:
-            return declared
-        return pc.if_else(rows.column("__tombstone"), recorded, declared)
+            return declared, reasons
+        tombstone = rows.column("__tombstone")
+        return pc.if_else(tombstone, recorded, declared), pc.if_else(tombstone, None, reasons)
 
     def _reason(
         self,
         rows: pa.RecordBatch,
         key: pa.StringArray,
-        timestamp: pa.Int64Array,
+        time: tuple[pa.Int64Array, pa.StringArray],
         removed: pa.BooleanArray,
     ) -> pa.StringArray:
         """Return why a row cannot be used; the first of several reasons counts.
@@ -293,6 +309,7 @@ class FrameDecoder:
         filled = pc.invert(pc.or_(rows.column(EMPTY), removed))
         keyless = pc.and_(key.is_null(), filled)
         of_columns = bool(self._layout.key)
+        timestamp, bad_time = time
         latest = np.iinfo(np.int64).max if self._believed_until_ms is None else self._believed_until_ms
         cases = [
             (rows.column("__unrooted"), Reason.MALFORMED_SOURCE_CHAIN),
@@ -301,6 +318,7 @@ class FrameDecoder:
             (rows.column("__bad_metadata").is_valid(), rows.column("__bad_metadata")),
             (pc.and_(keyless, pc.and_(rows.column("__tombstone"), of_columns)), Reason.TOMBSTONE_WITHOUT_KEY),
             (keyless, Reason.NULL_KEY_COLUMN if of_columns else Reason.NULL_KEY),
+            (pc.and_(bad_time.is_valid(), filled), bad_time),
             (pc.and_(timestamp.is_null(), filled), Reason.NO_TIMESTAMP),
             (pc.less(timestamp, 0), Reason.NEGATIVE_TIMESTAMP),
             (pc.greater(timestamp, latest), Reason.FUTURE_TIMESTAMP),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from tidegate.formats.csv import RFC_4180, Csv
 from tidegate.formats.metadata import HEADERS, Header, RecordMetadata
 from tidegate.formats.nested import array_at, type_at, type_with, with_array_at
 from tidegate.formats.schemas import SourceSchemas
+from tidegate.formats.times import INSTANT, TimeRule
 from tidegate.kernel.rows import places_among
 from tidegate.kernel.strategies.in_sequence import SEPARATOR
 
@@ -103,6 +104,7 @@ class RecordLayout:
     Args:
         key: The columns of the key; empty for the record's own key.
         timestamp: A column, or a field, of epoch ms or of timestamps; None for the record's own timestamp.
+        time: The rule by which `timestamp` is read; None: it has epoch ms, or instants that its format reads.
         explode: A column of lists, or a field, each of whose elements becomes a row. In `key` and `timestamp`
             it is the element.
         rooted: Whether source chains must begin with a position.
@@ -136,6 +138,7 @@ class RecordLayout:
     filter: Expression | None = None
     metadata: RecordMetadata = field(default_factory=RecordMetadata)
     nested: Mapping[str, str] = field(default_factory=dict)
+    time: TimeRule | None = None
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of an exploded list, those that are read
     beside the value (from the record's own key, and `metadata`), and `nested`.
@@ -151,6 +154,25 @@ class RecordLayout:
             columns[place] = columns[place].with_type(type_with(columns[place].type, fields, element))
         columns += [pa.field(name, type_at(pa.schema(columns), path)) for name, path in self.nested.items()]
         object.__setattr__(self, "row_columns", pa.schema(columns))
+
+    @property
+    def with_text_time(self) -> RecordLayout:
+        """The layout with a text in place of the instant that `time` makes of it."""
+        if self.time is None or self.timestamp is None or not self.makes_instants:
+            return self
+        name, *fields = self.timestamp.split(".")
+        place = self.columns.get_field_index(name)
+        column = self.columns.field(place)
+        text = column.with_type(type_with(column.type, fields, pa.string()))
+        return replace(self, columns=self.columns.set(place, text), time=None)
+
+    @property
+    def makes_instants(self) -> bool:
+        """Whether `time` makes the instants of the column that `timestamp` names, which is a text before."""
+        if self.time is None or self.timestamp is None:
+            return False
+        is_instant: bool = type_at(self.row_columns, self.timestamp) == INSTANT
+        return is_instant
 
 
 def pack_headers(headers: Sequence[Header] | None) -> bytes | None:

@@ -24,6 +24,7 @@ from tidegate.formats.csv import Csv
 from tidegate.formats.metadata import RecordMetadata
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
+from tidegate.formats.times import TimeRule
 from tidegate.model import names
 from tidegate.model.columns import (
     Column,
@@ -59,6 +60,7 @@ from tidegate.model.schemas import (
 )
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.start import Start
+from tidegate.model.timestamps import Timestamp, TimestampColumn
 from tidegate.model.topics import TopicPattern, Topics, reads
 
 _KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
@@ -137,18 +139,6 @@ def _is_array(name: str | None, info: Info) -> str | None:
         fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
         raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
     scope_of(info).columns = with_type_at(name, columns, type_.parts[0])
-    return name
-
-
-def _check_timestamp(name: str, info: Info) -> str:
-    """Return `record`, or a column whose type can be a time. Raises a mistake otherwise."""
-    types = scope_of(info).columns
-    if name == "record" or types is None:
-        return name
-    type_ = type_at(name, types, alternatives=("record",))
-    if type_ is not None and type_.text not in ("bigint", "timestamp"):
-        fix = "Use a `bigint` column with milliseconds since 1970, or a `timestamp` column."
-        raise mistake(f"`{name}` is {type_.text}, which is not a time", fix)
     return name
 
 
@@ -293,10 +283,10 @@ class Source(Model):
         BeforeValidator(require_filled),
         AfterValidator(_note_key),
     ] = Field(default=None, description="The columns of the key. Null: the record's own key, as text.")
-    timestamp: Annotated[str, AfterValidator(_check_timestamp)] = Field(
+    timestamp: Timestamp = Field(
         default="record",
-        description="The time of a record: `record`, Kafka's timestamp, or a column: epoch ms or a "
-        "timestamp.",
+        description="The time of a record: `record`, Kafka's timestamp, a column with epoch ms or a "
+        "timestamp, or a column and how its times are written.",
     )
     deduplicate: Deduplicate = Field(
         default="offset",
@@ -391,6 +381,17 @@ class Source(Model):
         exploded = type_at(self.explode, types)
         assert exploded is not None, "the pipeline file was checked"
         return with_type_at(self.explode, types, exploded.parts[0])
+
+    @property
+    def timestamp_path(self) -> str | None:
+        """The column, or the path of the field, with the time of records; None: Kafka's timestamp."""
+        named = self.timestamp.column if isinstance(self.timestamp, TimestampColumn) else self.timestamp
+        return None if named == "record" else named
+
+    @property
+    def time_rule(self) -> TimeRule | None:
+        """The rule by which the column is read; None: it has epoch ms or instants."""
+        return self.timestamp.rule if isinstance(self.timestamp, TimestampColumn) else None
 
     @property
     def nested(self) -> Mapping[str, str]:

@@ -210,7 +210,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.format,
         arrow_schema(source.columns),
         source.key or (),
-        None if source.timestamp == "record" else source.timestamp,
+        source.timestamp_path,
         source.explode,
         source.deduplicate == "root",
         source.schemas,
@@ -224,6 +224,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.condition,
         source.record_metadata,
         source.nested,
+        source.time_rule,
     )
 
 

@@ -93,3 +93,15 @@ class LocalClock:
         place = np.searchsorted(np.array(self._reached), local, side="right")
         first: Ints = np.maximum(np.array(self.begins)[place], local - np.array(self.offsets)[place])
         return first
+
+    def shifted_instants(self, local: Ints) -> Ints:
+        """Return the instant of each local time, as Spark does.
+
+        A time that comes twice counts the first time; a time that the clock leaves out is as much later as
+        the clock jumps.
+        """
+        place = np.searchsorted(np.array(self._reached), local, side="right")
+        offsets = np.array(self.offsets)
+        is_left_out = local - offsets[place] < np.array(self.begins)[place]
+        shifted: Ints = local - np.where(is_left_out, offsets[place - 1], offsets[place])
+        return shifted
