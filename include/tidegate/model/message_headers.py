@@ -12,7 +12,7 @@ from tidegate.expressions.types import ColumnTypes
 from tidegate.model.columns import NESTED
 from tidegate.model.mistakes import Fault, as_mistake, mistake, shown
 from tidegate.model.scope import StageScope, suggest_column
-from tidegate.model.stage import WINDOW_COLUMNS
+from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import stage_of
 
 OWN_HEADERS = "tidegate-"
