@@ -35,8 +35,12 @@ def test_headers_name_columns_of_value_key_and_window() -> None:
             "Use another name; `tidegate-…` is for tidegate.",
         ),
         ({"": "trace"}, "'' is not a header", "Use another name"),
-        ({}, "a mapping names no headers", "Write `headers: {trace-id: traceId}`"),
-        (["trace"], "a list names no headers", "or `headers: true` for the batch and the reason."),
+        ({}, "a mapping is not true or false, and names no headers", "Write `headers: {trace-id: traceId}`"),
+        (
+            ["trace"],
+            "a list is not true or false, and names no headers",
+            "or `headers: true` for the batch and the reason.",
+        ),
     ],
 )
 def test_mistakes_in_headers_have_a_fix(headers: Any, message: str, fix: str) -> None:

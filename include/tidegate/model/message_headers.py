@@ -28,7 +28,7 @@ def _read_headers(written: Any, info: Info) -> Any:
         return written
     if not isinstance(written, dict) or not written:
         fix = "Write `headers: {trace-id: traceId}`, or `headers: true` for the batch and the reason."
-        raise mistake(f"{shown(written)} names no headers", fix)
+        raise mistake(f"{shown(written)} is not true or false, and names no headers", fix)
     faults = [fault for name, column in written.items() for fault in _header_faults(name, column, info)]
     if faults:
         raise as_mistake(faults)
