@@ -94,7 +94,6 @@ def written(*stages: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def everything() -> dict[str, Any]:
     """A pipeline that has something of everything."""
     deduplicate = {"columns": ["name", "id"], "keep": "1h"}
-    timestamp = {"column": "at", "timezone": "Europe/Berlin"}
     buffer = {"max_records": 5, "max_bytes": 50, "when_full": "spill"}
     return written(
         {
@@ -144,7 +143,7 @@ def everything() -> dict[str, Any]:
             "explode": "tags",
             "filter": "price > 1",
             "deduplicate": deduplicate,
-            "timestamp": "at",
+            "timestamp": {"column": "at", "timezone": "Europe/Berlin"},
             "metadata": ["topic", "offset"],
             "headers": {"trace": {"name": "x-trace", "type": "string"}},
         },

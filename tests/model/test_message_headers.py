@@ -39,7 +39,7 @@ def test_headers_name_columns_of_value_key_and_window() -> None:
         (
             ["trace"],
             "a list is not true or false, and names no headers",
-            "or `headers: true` for the batch and the reason.",
+            "or `headers: true`",
         ),
     ],
 )
