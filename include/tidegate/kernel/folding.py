@@ -12,7 +12,7 @@ from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.gate import Gate
 from tidegate.kernel.outcome import Outcome
-from tidegate.kernel.rows import TIMER, Columns
+from tidegate.kernel.rows import REPLACED, TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entries, Entry
 from tidegate.kernel.timers import Timers
@@ -51,6 +51,7 @@ class Folding:
         aggregates = self._ignores_nulls and not collect
         emptied = aggregates and stage.emit.empties and stage.window is None
         self._retracts = not (collect or emptied)
+        self.retracts = bool(self.columns.change)
         # a final value must not be emitted twice
         self._final = stage.emit.is_final
         self._accumulates = self._final and stage.window is not None and stage.window.accumulates
@@ -90,6 +91,8 @@ class Folding:
             return ("ignored",)
         if self._late_after is not None and now - timestamp >= self._late_after and self._may_be_late(row):
             return (self._late(None),)
+        if self.retracts and self.columns.change[row] == REPLACED:
+            return (self._take_back(self.entries.at(row, None), row, timestamp),)
         if self._window is None:
             return (self._take(self.entries.at(row, None), row, timestamp, now),)
         if self._window.merges:
@@ -138,6 +141,11 @@ class Folding:
         if self._emit.holds:
             return self._buffer_record(entry, row, timestamp, now, folds)
         return self._forward(entry, row, timestamp, now, folds)
+
+    def _take_back(self, entry: Entry, row: int, timestamp: int) -> str:
+        """Take back a row of a table whose next row, in the same group, says what it is now: emit nothing."""
+        self._advance(entry, row, self.values.fold(entry.accumulator, row), timestamp)
+        return "retracted"
 
     def _advance(self, entry: Entry, row: int, accumulator: Any, timestamp: int) -> None:
         entry.accumulator = accumulator

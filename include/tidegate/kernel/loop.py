@@ -17,12 +17,13 @@ from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import FlushFailed, Folding
 from tidegate.kernel.json_text import serialize
-from tidegate.kernel.rows import FIRST, LAST, STATE, TIMER
+from tidegate.kernel.rows import FIRST, LAST, MOVED, REPLACED, STATE, TIMER
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
 
 _REPETITIONS = ("repeated", "outdated")
 """The fates of records that repeat an earlier one."""
+_RETRACTED = ("retracted",)
 
 
 class Loop:
@@ -104,8 +105,8 @@ class Loop:
             fates = self._fates(row, timestamp, now)
         except FlushFailed as failed:
             raise failed.error from None
-        # this record's own time reaches them: they fire after it is applied
-        if self._timers.next_due <= now:
+        # this record's own time reaches them: they fire after it is applied, its second row included
+        if self._timers.next_due <= now and fates != _RETRACTED:
             self._folding.cause = TIMER if advances else row
             self._fire(now)
         # last: a timer that has just fired may have made room
@@ -128,6 +129,9 @@ class Loop:
     def _count(self, row: int, fates: Sequence[str]) -> str:
         """Count a record once, whatever became of it in each of its windows, and return that fate."""
         fate = fates[0]
+        if self._folding.retracts and self._columns.change[row] in (REPLACED, MOVED):
+            self._tally["retracted"] += 1  # the row that adds counts for both
+            return
         if len(fates) > 1:
             dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
             # "repeated" sorts after "late": it wins
@@ -141,6 +145,8 @@ class Loop:
         """Count what became of the records of all rows."""
         late, repeated = self._tally.pop("late", 0), sum(self._tally.pop(fate, 0) for fate in _REPETITIONS)
         self._tally.pop("quarantined", 0)  # counted with their rows
+        if self._folding.retracts:
+            self._counts["retracted"] += self._tally.pop("retracted", 0)
         self._counts["expired-window-record-drop"] += late
         self._counts["deduplicated"] += repeated
         self._counts["used"] += sum(self._tally.values())

@@ -20,6 +20,7 @@ source             string          the chain of hops before this one, or null
 rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
 passes             bool            whether the stage's `where` accepts this record, for `latest` without a
                                    window that holds nothing back; null: not tested
+change             int8 | null     in a stage that retracts only: what the row does to its group: `ADDED` …
 value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
 input              struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
 -----------------  --------------  ---- state rows only ------------------------------------------
@@ -66,6 +67,15 @@ Mask = npt.NDArray[np.bool_]
 
 
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED = range(8)
+
+
+ADDED, DELETED, REPLACED, MOVED = range(4)
+"""How a row of a table changes its group, in a stage that retracts.
+
+ADDED: the row becomes a member. The others take it back as it was before. DELETED: it is no longer in the
+table. REPLACED: it stays in the group, and the next row adds it as it is now. MOVED: it is in another group.
+"""
+TAKES_BACK = (DELETED, REPLACED, MOVED)
 
 
 FIRST, TIMER, LAST = -2, -1, 2**63 - 1
@@ -122,6 +132,7 @@ def input_schema(
     output: pa.DataType,
     input_type: pa.DataType,
     later: bool = False,
+    retracts: bool = False,
 ) -> pa.Schema:
     """Return the schema of rows that go into the kernel.
 
@@ -131,6 +142,7 @@ def input_schema(
         output: the type of its emissions.
         input_type: the type of a quarantined record.
         later: the stage reads emissions of another stage.
+        retracts: it takes back what they replace.
     """
     return pa.schema(
         [
@@ -145,6 +157,7 @@ def input_schema(
             pa.field("time", pa.int64()),
             pa.field("source", pa.string()),
             *([pa.field("rank", RANK)] if later else []),
+            *([pa.field("change", pa.int8())] if retracts else []),
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
             pa.field("input", input_type),
@@ -255,6 +268,12 @@ class Columns:
     def offset(self) -> list[int]:
         """The offset of each row in its topic-partition."""
         return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def change(self) -> list[int | None]:
+        """How each row changes its group; empty if the stage does not retract."""
+        names = self._rows.schema.names
+        return self._rows.column("change").to_pylist() if "change" in names else []
 
     @cached_property
     def passes(self) -> list[bool | None]:

@@ -96,6 +96,16 @@ def parsed_aggregates(texts: Mapping[str, str], columns: ColumnTypes | None) -> 
     return Aggregates((*own, *(part for name, part in parts.items() if name not in single)), tuple(formulas))
 
 
+def with_members(reduce: Aggregates) -> Aggregates:
+    """Return the aggregates for a stage that retracts, with the one that counts the rows of a group."""
+    counting = [aggregate for aggregate in reduce if aggregate.text == "count(*)"]
+    members = counting[0] if counting else _named(Aggregate("", "count"), {})
+    if counting:
+        return replace(reduce, members=members.name)
+    shown = tuple(Formula(aggregate.name, aggregate.text, ("column", aggregate.name)) for aggregate in reduce)
+    return Aggregates((*reduce, members), reduce.formulas or shown, members.name)
+
+
 def result_types(reduce: Aggregates, columns: ColumnTypes | None) -> dict[str, Type | None]:
     """Return the types of the emitted columns; None if only Spark can tell a type."""
     types = {aggregate.name: result_type(aggregate, columns) for aggregate in reduce}

@@ -83,9 +83,8 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
-    return replace(
-        stage_of_kernel, tells_before=stage_of_kernel.remembers_emitted and _is_enveloped(pipeline, stage)
-    )
+    needs_before = _is_enveloped(pipeline, stage) or pipeline.is_retracted(stage)
+    return replace(stage_of_kernel, tells_before=stage_of_kernel.remembers_emitted and needs_before)
 
 
 def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:

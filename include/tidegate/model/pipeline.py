@@ -301,6 +301,11 @@ class Pipeline(Written):
         keys = [before.key for before in earlier if before.key is not None]
         return keys[-1] if keys else self.key_columns
 
+    def is_retracted(self, stage: Stage) -> bool:
+        """Return whether the next stage takes back what an emission of this one replaces."""
+        following = self.stages[self.stages.index(stage) + 1 :]
+        return bool(following and following[0].retract)
+
     def takes_deletions(self, stage: Stage) -> bool:
         """Return whether a deletion that the earlier stage emits deletes a key of this stage.
 
@@ -309,7 +314,7 @@ class Pipeline(Written):
         ignores deletions.
         """
         number = self.stages.index(stage)
-        if number == 0:
+        if number == 0 or stage.retract:
             return True
         before = self.stages[number - 1]
         # The order of the columns does not matter here: the same columns are the same groups.

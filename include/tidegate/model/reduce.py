@@ -17,7 +17,7 @@ from tidegate.kernel import Aggregates
 from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.model import names
-from tidegate.model.formula import parse_column, parsed_aggregates, result_types
+from tidegate.model.formula import parse_column, parsed_aggregates, result_types, with_members
 from tidegate.model.mistakes import as_mistake, mistake, shown
 from tidegate.model.options import Reader, read_as
 from tidegate.model.scope import StoredAs, scope_of
@@ -67,7 +67,7 @@ def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
     if not aggregates.aggregates:
         raise mistake("there is no aggregate", 'Write for example `reduce: {total: "sum(quantity)"}`.')
     stage.emitted = result_types(aggregates, stage.columns)
-    return aggregates
+    return with_members(aggregates) if stage.retracts else aggregates
 
 
 _Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]

@@ -35,6 +35,9 @@ class StageScope:
         emitted: The columns of its value.
         nested: Column of its key -> the path of the field that it is.
         drops_window: Whether it inherits the keys of an earlier stage without that stage's window.
+        retracts: Whether the file says that it takes back what the emissions before it replace.
+        replaces: Whether an emission replaces the one before it of its key; False for events, and for
+            aggregates that begin anew with each flush.
         forgets: The reason why its state does not have the last emitted value; None if it does.
     """
 
@@ -48,6 +51,8 @@ class StageScope:
     aggregates: bool = False
     emitted: ColumnTypes | None = None
     where: Condition | None = None
+    retracts: bool = False
+    replaces: bool = True
     forgets: str | None = None
 
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions import Condition, Expression
@@ -26,6 +34,7 @@ from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.nested import named_columns, type_at
 from tidegate.model.options import Emit, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
+from tidegate.model.retraction import check_on_error, check_retract
 from tidegate.model.scope import Model, Scope, StageScope, require_filled, scope_of
 from tidegate.model.sql import check_expression
 from tidegate.model.windows import (
@@ -254,12 +263,17 @@ class Stage(Model):
     where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
         default=None, description="A condition: only emissions that fulfil it are emitted."
     )
+    retract: Annotated[StrictBool, AfterValidator(check_retract)] = Field(
+        default=False,
+        description="For aggregates of a later stage: take back what each emission of the stage before "
+        "replaces, so that they are of its table as it is now.",
+    )
     unchanged: Annotated[Unchanged, AfterValidator(check_unchanged)] = Field(
         default=None,
         description="The value of a column that a record leaves unchanged: `nulls`, or a text. Null: there "
         "is none.",
     )
-    on_error: Literal["stop", "quarantine"] = Field(
+    on_error: Annotated[Literal["stop", "quarantine"], AfterValidator(check_on_error)] = Field(
         default="stop",
         description="What a record does that the stage cannot use: fail the batch, or go into quarantine.",
     )
@@ -278,6 +292,8 @@ class Stage(Model):
     @classmethod
     def _begin(cls, written: Any, info: Info) -> Any:
         _open_stage(scope_of(info))
+        # Before the fields: what the aggregates store depends on it.
+        scope_of(info).stage.retracts = isinstance(written, dict) and written.get("retract") is True
         return written
 
     @field_validator("reduce")
@@ -318,6 +334,8 @@ class Stage(Model):
         stage = scope_of(info).stage
         stage.forgets = self._forgets()
         self._nested = stage.nested
+        begins_anew = self.emit.empties and self.window is None and not self.reduce.newest_only
+        stage.replaces = not (self.reduce.lists_events or begins_anew)
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}

@@ -148,7 +148,16 @@ class StreamTimes:
             before[numbers], self._times[place] = times_before(
                 timestamps.take(own), usable.take(own), self._times.get(place, -1)
             )
-        return pa.array(before)
+        return _by_emission(rows, pa.array(before))
+
+
+def _by_emission(rows: pa.RecordBatch, before: pa.Int64Array) -> pa.Int64Array:
+    """Return the time before each row; both rows of an emission that replaces another one have one time."""
+    if "change" not in rows.schema.names or not rows.num_rows:
+        return before
+    turn = rows.column("turn").to_numpy()
+    first = np.flatnonzero(np.append(True, turn[1:] != turn[:-1]))
+    return before.take(pa.array(np.repeat(first, np.diff(np.append(first, len(turn))))))
 
 
 def _by_place(rows: pa.RecordBatch) -> Iterator[tuple[Place, RowNumbers]]:

@@ -39,6 +39,7 @@ from tidegate.spark.computation import Before, Computation
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
+from tidegate.spark.retraction import changes
 from tidegate.spark.rows import emission_frame, forwarded_schema
 from tidegate.spark.session import changed
 from tidegate.spark.shuffle import REPORT, SLOT, Times
@@ -264,7 +265,11 @@ class CaseRun(Computation):
         self, decided: DataFrame, keys: KeyTypes, following: KernelPass
     ) -> tuple[DataFrame, KeyTypes]:
         turn = F.col(_NUMBER)
-        frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions, turn)
+        frame, keys = emission_frame(
+            *(decided, keys, following.key, following.takes_deletions, turn), retracts=following.retracts
+        )
+        if following.retracts:
+            frame = changes(frame)
         require_usable_key(self._pipeline.pipeline, following.name, keys)
         self._arrivals = None
         for run in self._runs:

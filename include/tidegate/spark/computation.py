@@ -40,6 +40,7 @@ from tidegate.spark.kernel_task import (
 )
 from tidegate.spark.lookups import PinnedTables, enrich
 from tidegate.spark.outbox import outbox_format
+from tidegate.spark.retraction import changes
 from tidegate.spark.rows import (
     REPORTS_ONLY,
     emission_frame,
@@ -303,7 +304,7 @@ class Computation:
 
     def _shape(self, pass_: KernelPass) -> Shape:
         reads_source = self._reads_source(pass_)
-        exploded = reads_source and self._pipeline.source.explode is not None
+        exploded = pass_.retracts or (reads_source and self._pipeline.source.explode is not None)
         return Shape(self._keeps_time, exploded, ranked=not reads_source)
 
     def _task(
@@ -375,7 +376,9 @@ class Computation:
         self, decided: DataFrame, keys: KeyTypes, following: KernelPass
     ) -> tuple[DataFrame, KeyTypes]:
         """Return emissions as the frame of the next stage, in the order of their partition."""
-        frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions)
+        frame, keys = emission_frame(
+            decided, keys, following.key, following.takes_deletions, retracts=following.retracts
+        )
         require_usable_key(self._pipeline.pipeline, following.name, keys)
         place = F.xxhash64("__topic", "__partition")
         # reports are null in columns that are never null in other rows
@@ -383,7 +386,7 @@ class Computation:
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
         timed = arranged(frame, self._slots, place, TIME_ORDER).mapInArrow(task, spark_types(schema))
-        return timed, keys
+        return changes(timed) if following.retracts else timed, keys
 
 
 def _largest_state_bytes(before: Before) -> int:

@@ -20,6 +20,7 @@ from tidegate.formats import EMISSION
 from tidegate.formats.records import REMOVED
 from tidegate.model.conversions import guarded
 from tidegate.spark.guard import Guard, nullable
+from tidegate.spark.retraction import before_column
 from tidegate.spark.semantics import require_functions_of_records
 from tidegate.spark.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.spark.source import spark_types
@@ -89,6 +90,7 @@ def record_rows(
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
         F.col("__chain").alias("source"),
         *([F.col("__rank").alias("rank")] if "__rank" in frame.columns else []),
+        *([F.col("__change").alias("change")] if "__change" in frame.columns else []),
         *([_passes(where, valued)] if where else []),
         F.when(valued, value).alias("value"),
         _with_reason(F.col("__input"), logic).alias("input"),
@@ -180,6 +182,7 @@ def kernel_schema(rows: DataFrame, logic: kernel.Stage) -> pa.Schema:
         logic.reduce.output_type(value),
         input_type,
         later="rank" in schema.names,
+        retracts="change" in schema.names,
     )
 
 
@@ -210,7 +213,8 @@ def forwarded_schema(logic: kernel.Stage, rows: pa.Schema) -> pa.Schema:
         rows: the schema of the kernel's input.
     """
     emitted = kernel.output_schema(logic, rows)
-    return pa.schema([*(emitted.field(name) for name in _FORWARDED), *_REPORTS])
+    names = (*_FORWARDED, *(("emitted",) if logic.tells_before else ()))
+    return pa.schema([*(emitted.field(name) for name in names), *_REPORTS])
 
 
 def emission_frame(
@@ -219,6 +223,7 @@ def emission_frame(
     regrouped: Mapping[str, str] | None,
     takes_deletions: bool,
     turn: Column | None = None,
+    retracts: bool = False,
 ) -> tuple[DataFrame, KeyTypes]:
     """Return emissions as a frame, and the columns of its key.
 
@@ -231,6 +236,7 @@ def emission_frame(
         regrouped: column -> path of the next stage's key; None: it keeps the key.
         takes_deletions: the next stage gets deletions, too.
         turn: the column `__turn`.
+        retracts: the next stage takes back what an emission replaces: the frame has `retraction.BEFORE`.
     """
     if not takes_deletions:
         # Reports have no value either, and must pass.
@@ -239,10 +245,7 @@ def emission_frame(
     assert isinstance(value, StructType)
     emitted = {name: F.col("value")[name] for name in value.names}
     key_parts = key_columns(keys)
-    # A deletion emits no value, so the columns of its key come from the key itself.
-    columns = emitted | {
-        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in key_parts.items()
-    }
+    columns = _with_key(emitted, key_parts)
     window = {
         name: F.timestamp_millis(name) for name in ("window_start", "window_end") if name not in columns
     }
@@ -258,6 +261,15 @@ def emission_frame(
         )
         new_keys = {name: _field_type(types, path) for name, path in regrouped.items()}
         columns |= parts
+    before: list[Column] = []
+    if retracts:
+        replaced = window | _with_key({name: F.col("emitted")[name] for name in value.names}, key_parts)
+        group = F.col("key")
+        if regrouped is not None:
+            parts = {name: _field(replaced, path) for name, path in regrouped.items()}
+            group = canonical_key(parts)
+            replaced |= parts
+        before = [before_column(F.col("emitted"), group, replaced)]
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
@@ -266,7 +278,8 @@ def emission_frame(
         key.alias("__key"),
         F.col("value").isNull().alias("__tombstone"),
         F.col("source").alias("__chain"),
-        *_unkeyed(key),
+        *_unkeyed(key, retracts),
+        *before,
         REPORT,
         SLOT,
         *[column.alias(name) for name, column in columns.items()],
@@ -283,15 +296,29 @@ def _field_type(types: Mapping[str, DataType], path: str) -> DataType:
     return reduce(lambda outer, field: outer[field].dataType, fields, types[name])
 
 
+def _with_key(emitted: Mapping[str, Column], key_parts: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the columns of an emission with those of its key. A deletion emits no value, so the columns of
+    its key come from the key itself.
+    """
+    key = {
+        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in key_parts.items()
+    }
+    return {**emitted, **key}
+
+
 def _rank() -> Column:
     """Return `kernel.RANK` of an emission; null for reports."""
     rank = F.struct(*[F.col(field.name) for field in kernel.RANK])
     return F.when(F.col(REPORT).isNull(), rank)
 
 
-def _unkeyed(key: Column) -> list[Column]:
-    """Return `__reason` and `__input` of an emission whose key is null."""
+def _unkeyed(key: Column, retracts: bool) -> list[Column]:
+    """Return `__reason` and `__input` of an emission whose key is null. A deletion that takes a row back
+    needs no key of its own.
+    """
     unkeyed = key.isNull() & F.col(REPORT).isNull()
+    if retracts:
+        unkeyed &= F.col("value").isNotNull()
     unusable = F.struct(
         F.col("key").cast("binary"),
         to_json("value").cast("binary"),

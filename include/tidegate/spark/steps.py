@@ -93,6 +93,11 @@ class KernelPass:
         return NO_ALIASES if self.stage is None else state_aliases(self.stage)
 
     @property
+    def retracts(self) -> bool:
+        """Whether it takes back what the emissions of the pass before replace."""
+        return self.stage is not None and self.stage.retract
+
+    @property
     def is_filter(self) -> bool:
         """Whether it only drops records: repeated values, or changes that come too late."""
         return self.stage is None

@@ -177,6 +177,8 @@ def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
     place = f"stages.{after.name}"
     yield from _if_changed(f"{place}.key", before.key_paths, after.key_paths, "state is found by the key")
     yield from _if_changed(f"{place}.window", before.window, after.window, "state is kept per window")
+    why = "the groups so far were counted in the other way"
+    yield from _if_changed(f"{place}.retract", before.retract, after.retract, why)
     yield from _in_reduce(f"{place}.reduce", before, after)
     yield from _in_emit(f"{place}.emit", before.emit, after.emit)
 

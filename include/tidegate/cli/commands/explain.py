@@ -26,6 +26,7 @@ _WHY = {
     "repeated": "dropped: was applied before",
     "late": "too late: its window is over, or what it may repeat or undo is forgotten",
     "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
+    "retracted": "taken back: the group has it as it is now",
     "ignored": "dropped: it has no value to add",
     "emit_early": "the buffer was full",
     "drained": "drained by hand",

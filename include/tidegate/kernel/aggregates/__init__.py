@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.kernel.aggregates.formula import Formula, Results, computation
 from tidegate.kernel.aggregates.function import BY, CHOSEN, ColumnRule, Function
+from tidegate.kernel.aggregates.retraction import retracting
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.reduce import Reduce
-from tidegate.kernel.rows import Mask
+from tidegate.kernel.rows import TAKES_BACK, Mask
 
 _FILES = (
     *("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set"),
@@ -86,10 +87,17 @@ class Aggregates(Reduce):
     """Several aggregates over one record's columns, side by side; each ignores null arguments by itself.
 
     The emitted columns are the `formulas`, computed from the aggregates; without any, the aggregates.
+    `members` is the aggregate that counts the rows of a group, for a stage that retracts: without rows there
+    is no value.
     """
 
     aggregates: tuple[Aggregate, ...]
     formulas: tuple[Formula, ...] = ()
+    members: str | None = None
+
+    def rule(self, aggregate: Aggregate) -> Function:
+        """Return the function of an aggregate, which takes arguments back if the stage retracts."""
+        return aggregate.rule if self.members is None else retracting(aggregate.rule)
 
     @property
     def by_name(self) -> Mapping[str, Aggregate]:
@@ -111,13 +119,16 @@ class Aggregates(Reduce):
 
     def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
         """Return the types of the aggregate's accumulator and result."""
-        function = self.by_name[column.name].rule
+        function = self.rule(self.by_name[column.name])
         return function.accumulator_type(column), function.result_type(column)
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
         """Return a struct of the accumulators of all functions."""
         return pa.struct(
-            [(aggregate.name, aggregate.rule.accumulator_type(value[aggregate.name])) for aggregate in self]
+            [
+                (aggregate.name, self.rule(aggregate).accumulator_type(value[aggregate.name]))
+                for aggregate in self
+            ]
         )
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
@@ -139,7 +150,7 @@ class Aggregates(Reduce):
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
         """Return whether all functions are exact on columns of these types; formulas go record by record."""
-        if self.formulas:
+        if self.formulas or self.members is not None:
             return False
         for aggregate in self:
             rule = aggregate.rule.columns
@@ -184,7 +195,7 @@ class AggregateValues:
         value = rows.column("value")
         self._rows = rows
         self._names = [aggregate.name for aggregate in aggregates]
-        self._functions = [aggregate.rule for aggregate in aggregates]
+        self._functions = [aggregates.rule(aggregate) for aggregate in aggregates]
         self._accumulator_type = aggregates.accumulator_type(value.type)
         self._output_type = aggregates.output_type(value.type)
         self._emitted = self._output_type.names
@@ -195,6 +206,11 @@ class AggregateValues:
         self._finished = all(function.is_accumulator_result for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
+        self._members = None if aggregates.members is None else self._names.index(aggregates.members)
+        self._columns = columns
+        self._takes_back = []
+        if self._members is not None:
+            self._takes_back = [change in TAKES_BACK for change in rows.column("change").to_pylist()]
         self._labels = [f"`{aggregate.name}`, {aggregate.function}(…)," for aggregate in aggregates]
         fits = [f.fits(value.type[name]) for f, name in zip(self._functions, self._names, strict=True)]
         folds = list(enumerate(zip(self._functions, columns, fits, strict=True)))
@@ -209,6 +225,8 @@ class AggregateValues:
         """
         if accumulator is None:
             accumulator = [function.start() for function in self._functions]
+        if self._members is not None:
+            return self._change(accumulator, row)
         if self._limited:
             self._fold_limited(accumulator, row)
         for at, fold, column in self._folds:
@@ -216,6 +234,19 @@ class AggregateValues:
             if argument is not None:
                 accumulator[at] = fold(accumulator[at], argument)
         return accumulator
+
+    def _change(self, accumulator: Any, row: int) -> Any:
+        """Add the row of a table, or take it back; return None if the group has no rows."""
+        for at, (function, column) in enumerate(zip(self._functions, self._columns, strict=True)):
+            argument = column[row]
+            if argument is not None:
+                change = function.retract if self._takes_back[row] else function.fold
+                assert change is not None, "a function of a stage that retracts"
+                accumulator[at] = change(accumulator[at], argument)
+        for at, _, _, fits in self._limited:
+            if not fits(accumulator[at]):
+                raise self._too_large(at)
+        return accumulator if accumulator[self._members] else None
 
     def _fold_limited(self, accumulator: Any, row: int) -> None:
         """Fold the functions whose results may not fit. Their parts are replaced together, once all of them
@@ -240,7 +271,7 @@ class AggregateValues:
 
     def output(self, accumulator: Any) -> Any:
         """Return the results so far. Raises RecordFailed if a formula has none."""
-        if accumulator is None:
+        if accumulator is None or (self._members is not None and accumulator[self._members] < 1):
             return None
         if self._finished:
             results: Results = tuple(accumulator)  # a copy: the accumulator is folded on in place

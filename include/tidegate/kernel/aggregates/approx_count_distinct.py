@@ -92,4 +92,5 @@ FUNCTION = Function(
     dump=lambda accumulator: {"hashes": [*accumulator[0]], "sketch": accumulator[1]},
     load=lambda stored: (dict.fromkeys(stored["hashes"]), stored["sketch"]),
     takes="single values",
+    repeats=False,
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.kernel.aggregates.function import Function
-from tidegate.kernel.aggregates.sum import EXACT, add, fits, merged_sum, sum_type
+from tidegate.kernel.aggregates.sum import EXACT, add, fits, merged_sum, sum_type, taking_back
 
 
 def _average_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
@@ -47,7 +48,7 @@ def _average_accumulator(argument: pa.Field) -> pa.DataType:
     return pa.struct([("sum", sum_type(argument)), ("count", pa.int64())])
 
 
-FUNCTION = Function(
+_AVERAGE = Function(
     fold=lambda accumulator, value: (add(accumulator[0], value), accumulator[1] + 1),
     merge=lambda a, b: (merged_sum(a[0], b[0]), a[1] + b[1]),
     accumulator_type=_average_accumulator,
@@ -59,3 +60,4 @@ FUNCTION = Function(
     fits=_average_fits,
     takes="numbers",
 )
+FUNCTION = replace(_AVERAGE, takes_back=taking_back(_AVERAGE, _average))

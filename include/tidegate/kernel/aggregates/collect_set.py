@@ -37,4 +37,5 @@ FUNCTION = Function(
     finish=_values,
     dump=_values,
     load=_distinct,
+    repeats=False,
 )

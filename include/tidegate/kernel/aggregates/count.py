@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def _running_count(name: str, keys: Keys) -> pa.Array:
     return pa.array(running_sum(np.where(keys.is_state, stored, argument.astype(np.int64)), keys))
 
 
-FUNCTION = Function(
+_COUNT = Function(
     _count,
     lambda a, b: a + b,
     int64,
@@ -31,3 +32,4 @@ FUNCTION = Function(
     start=int,
     columns=ColumnRule(lambda type_: True, _running_count),
 )
+FUNCTION = replace(_COUNT, takes_back=replace(_COUNT, retract=lambda accumulator, _: accumulator - 1))

@@ -11,4 +11,4 @@ def _first(accumulator: Any, value: Any) -> Any:
     return value if accumulator is None else accumulator
 
 
-FUNCTION = Function(_first, either(_first), same_type, same_type)
+FUNCTION = Function(_first, either(_first), same_type, same_type, takes_back="never")

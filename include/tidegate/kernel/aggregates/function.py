@@ -88,6 +88,10 @@ class Function:
         chooses: Whether it chooses one record's argument by another expression; see `chosen_by`.
         columns: The rule on whole columns; None: it goes record by record.
         parameter: The constant that a file must give it, and without which it has that of an example.
+        retract: Takes an argument back that was folded before; None if it cannot.
+        takes_back: How a stage that retracts takes arguments back: by a function of its own, or from a list
+            of all arguments; `never` if the result depends on their order.
+        repeats: Whether it matters how often an argument occurs.
     """
 
     fold: Callable[[Any, Any], Any]
@@ -103,6 +107,9 @@ class Function:
     columns: ColumnRule | None = None
     chooses: bool = False
     parameter: Parameter | None = None
+    retract: Callable[[Any, Any], Any] | None = None
+    takes_back: Function | Literal["all", "never"] = "all"
+    repeats: bool = True
 
     @property
     def is_accumulator_result(self) -> bool:
@@ -146,7 +153,11 @@ def chosen_by(pick: Callable[[Any, Any], Any]) -> Function:
         return argument.type.field(CHOSEN).type
 
     return Function(
-        *(fold, either(fold), same_type, result_type), finish=finish, takes="single values", chooses=True
+        *(fold, either(fold), same_type, result_type),
+        finish=finish,
+        takes="single values",
+        chooses=True,
+        repeats=False,
     )
 
 
@@ -199,7 +210,7 @@ def booleans(neutral: bool) -> Function:
         return null_until_argument(combined, has_argument, keys)
 
     rule = ColumnRule(pa.types.is_boolean, running)
-    return Function(fold, either(fold), same_type, same_type, takes="booleans", columns=rule)
+    return Function(fold, either(fold), same_type, same_type, takes="booleans", columns=rule, repeats=False)
 
 
 def running_extreme(pick: np.ufunc, null: int, name: str, keys: Keys) -> pa.Array:

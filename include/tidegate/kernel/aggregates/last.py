@@ -11,4 +11,4 @@ def _last(accumulator: Any, value: Any) -> Any:
     return value
 
 
-FUNCTION = Function(_last, either(_last), same_type, same_type)
+FUNCTION = Function(_last, either(_last), same_type, same_type, takes_back="never")

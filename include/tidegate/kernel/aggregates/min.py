@@ -29,5 +29,6 @@ FUNCTION = Function(
     same_type,
     same_type,
     takes="single values",
+    repeats=False,
     columns=ColumnRule(pa.types.is_integer, _running),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tidegate.kernel.aggregates.function import (
     null_until_argument,
     running_sum,
 )
+from tidegate.kernel.aggregates.retraction import EXACT_SUM, ExactSum
 from tidegate.kernel.columns import Keys, accumulated
 from tidegate.kernel.rows import Floats, Ints, Mask, ints
 
@@ -93,7 +95,7 @@ def _suits(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_float64(type_))
 
 
-FUNCTION = Function(
+_SUM = Function(
     add,
     merged_sum,
     sum_type,
@@ -102,3 +104,74 @@ FUNCTION = Function(
     takes="numbers",
     columns=ColumnRule(_suits, _running, _may_overflow),
 )
+
+
+# taking values back
+
+
+def _adding(number: int) -> Callable[[Any, Any], Any]:
+    """Return the function that adds an argument, or with -1 takes it back."""
+
+    def change(accumulator: Any, value: Any) -> Any:
+        if isinstance(value, float):
+            return (accumulator or ExactSum()).add(value, number)
+        total, count = accumulator or (None, 0)
+        if number < 0:
+            value = value.copy_negate() if isinstance(value, decimal.Decimal) else -value
+        return add(total, value), count + number
+
+    return change
+
+
+def total_and_number(accumulator: Any) -> tuple[Any, int]:
+    """Return the sum and the number of the arguments."""
+    if isinstance(accumulator, ExactSum):
+        return accumulator.total, accumulator.number
+    return accumulator or (None, 0)
+
+
+def _dumped(accumulator: Any) -> Any:
+    if isinstance(accumulator, ExactSum):
+        return accumulator.stored()
+    return None if accumulator is None else {"sum": accumulator[0], "count": accumulator[1]}
+
+
+def _loaded(stored: Any) -> Any:
+    if stored is None:
+        return None
+    return ExactSum(**stored) if "parts" in stored else (stored["sum"], stored["count"])
+
+
+def _total_type(argument: pa.Field) -> pa.DataType:
+    if pa.types.is_floating(argument.type):
+        return EXACT_SUM
+    return pa.struct([("sum", sum_type(argument)), ("count", pa.int64())])
+
+
+def _total_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
+    test = _sum_fits(argument)
+    return test and (lambda accumulator: test(total_and_number(accumulator)[0]))
+
+
+def taking_back(function: Function, finish: Callable[[tuple[Any, int]], Any]) -> Function:
+    """Return a function of sum and number that can take arguments back.
+
+    Args:
+        function: The function that cannot, with the same result.
+        finish: Computes the result.
+    """
+    return replace(
+        function,
+        fold=_adding(1),
+        retract=_adding(-1),
+        accumulator_type=_total_type,
+        start=lambda: None,
+        finish=lambda accumulator: finish(total_and_number(accumulator)),
+        dump=_dumped,
+        load=_loaded,
+        fits=_total_fits,
+        columns=None,
+    )
+
+
+FUNCTION = replace(_SUM, takes_back=taking_back(_SUM, lambda sum_: sum_[0] if sum_[1] else None))
