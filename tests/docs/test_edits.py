@@ -55,6 +55,7 @@ CASES: dict[str, list[str]] = {
     "stages: added, removed, renamed, in another order": [
         *("a stage more", "a stage less", "a stage renamed", "stages in another order")
     ],
+    "`retract` of a stage": ["retract"],
     "a stage's `key`, `window` (`grace`, too)": [
         *("a later stage's key", "the window's size", "the window's grace", "the window's kind")
     ],

@@ -31,6 +31,7 @@ PAGES = (
         "keys-and-columns",
         "emit",
         "windows",
+        "retraction",
     ),
     *("lookups", "sinks", "messages", "quality", "quarantine", "airflow", "assets", "generations"),
 )

@@ -386,6 +386,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"reduce": {"mean": "sum(price) > count(*)"}}),
         ["stages.s0.reduce.mean"],
     ),
+    "retract": (
+        made({}, {"key": ["name"], "reduce": {"n": "count(*)"}}),
+        made({}, {"key": ["name"], "reduce": {"n": "count(*)"}, "retract": True}),
+        ["stages.s1.retract"],
+    ),
     "when it emits": (made(CHANGE), made({**CHANGE, "emit": {"on": "update"}}), ["stages.s0.emit.on"]),
     "values to hashes": (made(CHANGE), made(HASH), ["stages.s0.emit.state"]),
     "hashes to values": (made(HASH), made(CHANGE), ["stages.s0.emit.state"]),

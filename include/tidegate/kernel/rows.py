@@ -271,7 +271,7 @@ class Columns:
 
     @cached_property
     def change(self) -> list[int | None]:
-        """How each row changes its group; empty if the stage does not retract."""
+        """The change of each row to its group; empty if the stage does not retract."""
         names = self._rows.schema.names
         return self._rows.column("change").to_pylist() if "change" in names else []
 

@@ -116,6 +116,7 @@ EXAMPLES = {
     **examples("stages.*.emit.buffer", [Bound]),
     **examples("stages.*.emit.early", [Early]),
     "stages.*.where": 'where: "isAvailable"',
+    "stages.*.retract": "retract: true",
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
     **examples("stages.*.unchanged", [Unchanged]),
     "stages.*.on_error": "on_error: quarantine",
