@@ -92,9 +92,10 @@ def with_everything() -> dict[str, Pipeline]:
         {"emit": {"on": "change", "equal": {"python": "shop.compare:same"}}},
         {
             "window": windows[1],
-            "reduce": {"n": "count(*)", "m": "max(price)"},
+            "reduce": {"n": "count(*)", "m": "max(price)", "p": {"python": "shop.aggregates:Basket"}},
             "where": "m > 1.50 and n > 1e3",
         },
+        {"key": ["n"], "retract": True, "reduce": {"s": "sum(n)"}},
         {"emit": {"on": "interval", "every": "10s"}},
         {"emit": {"on": "quiet", "after": "10m"}},
         source={"topics": {"pattern": "in-.*"}, "deduplicate": "root"},

@@ -22,11 +22,11 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 LISTS = ("lookup", "stages", "sinks", "stages.*.emit.any")
 ONE_OR_SEVERAL = ("quality",)
 MAPPINGS = (
-    *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
+    *("source.aliases", "stages.*.select", "stages.*.aliases"),
     *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within"),
 )
 MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata", "sinks.*.headers")
-MAPPINGS_OF_MODELS = ("source.headers",)
+MAPPINGS_OF_MODELS = ("source.headers", "stages.*.reduce")
 
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:

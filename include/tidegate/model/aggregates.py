@@ -224,6 +224,8 @@ def result_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | Non
 
     Example: that of `Aggregate("n", "count")` is `BIGINT`.
     """
+    if aggregate.python is not None:
+        return aggregate.python.type
     function, argument = aggregate.function, aggregate.argument
     type_ = expression_type(argument, columns) if argument is not None else BIGINT
     if function in _LISTS:

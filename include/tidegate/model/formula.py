@@ -19,10 +19,12 @@ from tidegate.expressions import Tree
 from tidegate.expressions.types import NULL, ColumnTypes, Type
 from tidegate.expressions.typing import typed_expression
 from tidegate.kernel import Aggregate, Aggregates, Formula
+from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.model import lexis
 from tidegate.model.aggregates import NAMES, closing, no_aggregate, parse_aggregate, result_type
 from tidegate.model.condition import parse_expression
 from tidegate.model.mistakes import Fault
+from tidegate.model.names import quote
 from tidegate.model.sql import check_expression, parse, path_of
 
 Names = Mapping[str, str]
@@ -44,17 +46,20 @@ class ColumnText(NamedTuple):
 
 
 def parse_column(
-    text: str, columns: ColumnTypes | None, names: Names | None = None
+    text: str | PythonAggregate, columns: ColumnTypes | None, names: Names | None = None
 ) -> tuple[ColumnText, list[Fault]]:
     """Parse the text of a column. Returns it, and all faults.
 
     Args:
-        text: An aggregate, or an expression over aggregates and constants.
+        text: An aggregate, also one in Python, or an expression over aggregates and constants.
         columns: The columns of the records; None if they could not be read.
         names: The names of aggregates that are columns of the file.
 
     Example: the tree of `sum(x) / 2` is `("/", ("column", "_sum_1a2b3c4d"), ("literal", 2))`.
     """
+    if isinstance(text, PythonAggregate):
+        part = _named(_in_python(text, columns), names or {})
+        return ColumnText((part,), ("column", part.name)), []
     words, faults = lexis.split(text)
     calls = [*_calls(words)]
     if faults or not (calls or _is_constant(words)):
@@ -73,7 +78,14 @@ def parse_column(
     return ColumnText(tuple(aggregates), tree), faults
 
 
-def parsed_aggregates(texts: Mapping[str, str], columns: ColumnTypes | None) -> Aggregates:
+def _in_python(aggregate: PythonAggregate, columns: ColumnTypes | None) -> Aggregate:
+    argument = aggregate.argument
+    if argument is None:
+        argument = f"struct({', '.join(map(quote, columns or ()))})"
+    return Aggregate("", "python", argument, python=aggregate)
+
+
+def parsed_aggregates(texts: Mapping[str, str | PythonAggregate], columns: ColumnTypes | None) -> Aggregates:
     """Return the aggregates of columns without mistakes, each aggregate once.
 
     Args:
@@ -90,7 +102,7 @@ def parsed_aggregates(texts: Mapping[str, str], columns: ColumnTypes | None) -> 
     parsed = dict(_parsed(texts, columns, names))
     parts = {part.name: part for column in parsed.values() for part in column.aggregates}
     formulas = [
-        Formula(name, texts[name].strip(), ("column", name) if name in single else column.tree)
+        Formula(name, _shown(texts[name]), ("column", name) if name in single else column.tree)
         for name, column in parsed.items()
     ]
     return Aggregates((*own, *(part for name, part in parts.items() if name not in single)), tuple(formulas))
@@ -114,8 +126,12 @@ def result_types(reduce: Aggregates, columns: ColumnTypes | None) -> dict[str, T
     return {formula.name: typed_expression(formula.tree, types, {})[0].type for formula in reduce.formulas}
 
 
+def _shown(written: str | PythonAggregate) -> str:
+    return written.strip() if isinstance(written, str) else written.text
+
+
 def _parsed(
-    texts: Mapping[str, str], columns: ColumnTypes | None, names: Names
+    texts: Mapping[str, str | PythonAggregate], columns: ColumnTypes | None, names: Names
 ) -> Iterator[tuple[str, ColumnText]]:
     for name, text in texts.items():
         yield name, parse_column(text, columns, names)[0]

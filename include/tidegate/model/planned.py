@@ -26,7 +26,12 @@ def python_functions(pipeline: Pipeline) -> dict[str, str | None]:
 
     Example: `{"shop.compare:same": None}`
     """
-    return {name: digest for stage in pipeline.stages for name, digest in stage.emit.functions.items()}
+    return {
+        name: digest
+        for stage in pipeline.stages
+        for functions in (stage.emit.functions, stage.reduce.functions)
+        for name, digest in functions.items()
+    }
 
 
 def with_digests(pipeline: Pipeline) -> Pipeline:
@@ -40,7 +45,7 @@ def with_digests(pipeline: Pipeline) -> Pipeline:
 
 
 def _with_digest(stage: Stage) -> Stage:
-    return stage.model_copy(update={"emit": stage.emit.with_digests()})
+    return stage.model_copy(update={"emit": stage.emit.with_digests(), "reduce": stage.reduce.with_digests()})
 
 
 def with_suites(pipeline: Pipeline, text_of: Callable[[str], str | None]) -> Pipeline:

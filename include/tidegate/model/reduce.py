@@ -9,18 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    InstanceOf,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic import ValidationInfo as Info
 
 from tidegate import kernel
+from tidegate.expressions.types import Type
 from tidegate.kernel import Aggregates
+from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.model import names
+from tidegate.model.columns import BadType, parse_type
 from tidegate.model.formula import parse_column, parsed_aggregates, result_types, with_members
 from tidegate.model.mistakes import as_mistake, mistake, shown
 from tidegate.model.options import Reader, read_as
 from tidegate.model.scope import StoredAs, scope_of
+from tidegate.model.sql import check_expression
+from tidegate.model.trusted import check_class
 
 WORDS: Mapping[str, kernel.Reduce] = {reduce.word: reduce for reduce in (Latest(), Collect())}
 """The word in a file -> the reduce; aggregates have names in place of a word."""
@@ -36,6 +49,19 @@ def _read(text: str, info: Info) -> str:
     return text
 
 
+def _check_of(text: str, info: Info) -> str:
+    if faults := check_expression(text, scope_of(info).stage.columns):
+        raise as_mistake(faults)
+    return text
+
+
+def _read_type(text: Any) -> Any:
+    try:
+        return parse_type(text) if isinstance(text, str) else text
+    except BadType as error:
+        raise as_mistake([error.fault]) from None
+
+
 def _note(written: Any, info: Info) -> Any:
     """Note the names of the emitted columns before the aggregates are read, so that later fields can refer to
     an aggregate that has a mistake without a second message.
@@ -48,7 +74,7 @@ def _note(written: Any, info: Info) -> Any:
     return written
 
 
-def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
+def _resolve(written: str | dict[str, str | PythonAggregate], info: Info) -> kernel.Reduce:
     stage = scope_of(info).stage
     keys = {key.lower(): key for key in stage.keys or ()}
     if isinstance(written, str):
@@ -70,10 +96,25 @@ def _resolve(written: str | dict[str, str], info: Info) -> kernel.Reduce:
     return with_members(aggregates) if stage.retracts else aggregates
 
 
-_Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]
 if TYPE_CHECKING:
     Reduce = kernel.Reduce
 else:
+    _PYTHON = read_as(
+        PythonAggregate,
+        {
+            "class": Reader(Annotated[str, AfterValidator(check_class)]),
+            "expression": Reader(Annotated[str, AfterValidator(_check_of)] | None),
+            "type": Reader(
+                Annotated[InstanceOf[Type], BeforeValidator(_read_type), WithJsonSchema({"type": "string"})],
+                lambda type_: type_.text,
+            ),
+        },
+    )
+    _Column = Annotated[
+        Annotated[str, AfterValidator(_read), Tag("text")] | Annotated[_PYTHON, Tag("class")],
+        Discriminator(lambda written: "class" if isinstance(written, dict) else "text"),
+    ]
+    _Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], _Column]
     # Read as a mapping first, so that each mistake is reported at its own aggregate.
     Reduce = Annotated[
         Annotated[

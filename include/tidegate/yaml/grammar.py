@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from tidegate.errors import Problem
 from tidegate.formats.csv import Csv
 from tidegate.kernel import STRATEGIES, Bound, Unchanged
+from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.any_of import TRIGGERS, AnyOf
 from tidegate.kernel.strategies.change import EQUIVALENCES
@@ -94,6 +95,7 @@ EXAMPLES = {
     **examples("stages.*.window", WINDOWS),
     "stages.*.reduce": "reduce: latest",
     "stages.*.reduce.*": 'total: "sum(quantity)"',
+    **examples("stages.*.reduce.*", [PythonAggregate]),
     "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
     "stages.*.select.*": 'isAvailable: "quantity > 0"',
     "stages.*.aliases": "aliases: {isAvailable: [available]}",
@@ -242,6 +244,7 @@ PIPELINE = Grammar(
         "stages.*.unchanged": (),
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
         "stages.*.reduce": (),
+        "stages.*.reduce.*": ("python",),
         "stages.*.emit": ("on",),
         "stages.*.emit.any.*": ("on",),
         "stages.*.emit.any.*.equal": tuple(examples("", EQUIVALENCES)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from operator import itemgetter
 from typing import Any
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.kernel.aggregates.formula import Formula, Results, computation
 from tidegate.kernel.aggregates.function import BY, CHOSEN, ColumnRule, Function
+from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.aggregates.retraction import retracting
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
@@ -47,7 +48,7 @@ class Aggregate:
 
     `argument` is the expression that is computed per record for that column; None for `count(*)`. `by` is the
     one by which the function chooses among the records, if it does; None: the argument itself. `parameter` is
-    the constant of functions that have one.
+    the constant of functions that have one, `python` the user's class in place of a function.
     """
 
     name: str
@@ -55,10 +56,13 @@ class Aggregate:
     argument: str | None = None
     by: str | None = None
     parameter: int | float | None = None
+    python: PythonAggregate | None = None
 
     @property
     def rule(self) -> Function:
         """The function, with its constant."""
+        if self.python is not None:
+            return self.python.rule()
         function = FUNCTIONS[self.function]
         if function.parameter is None or self.parameter is None:
             return function
@@ -67,6 +71,8 @@ class Aggregate:
     @property
     def text(self) -> str:
         """The aggregate as a file has it, such as `sum(quantity)`."""
+        if self.python is not None:
+            return self.python.text
         if self.function == DISTINCT:
             return f"count(distinct {self.argument})"
         parts = (self.argument or "*", self.parameter, self.by)
@@ -75,7 +81,7 @@ class Aggregate:
     @property
     def computed(self) -> str:
         """The SQL of the record column."""
-        if FUNCTIONS[self.function].chooses:
+        if self.python is None and FUNCTIONS[self.function].chooses:
             by = self.argument if self.by is None else self.by
             return f"named_struct('{CHOSEN}', {self.argument}, '{BY}', {by})"
         # `count(*)` has no argument; it counts any value that is not null.
@@ -108,6 +114,23 @@ class Aggregates(Reduce):
     def description(self) -> list[str]:
         """Each emitted column with its name."""
         return [f"{column.name}: {column.text}" for column in self.formulas or self.aggregates]
+
+    @property
+    def functions(self) -> Mapping[str, str | None]:
+        """The user's classes -> the digest of their source."""
+        return {part.python.python: part.python.digest for part in self if part.python is not None}
+
+    def with_digests(self) -> Aggregates:
+        """Return the aggregates with the present digests. Raises UserFunctionFailed if a class cannot be
+        imported.
+        """
+        return replace(
+            self,
+            aggregates=tuple(
+                part if part.python is None else replace(part, python=part.python.with_digest())
+                for part in self
+            ),
+        )
 
     def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
         """Return the argument of each aggregate."""

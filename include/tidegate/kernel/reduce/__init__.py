@@ -163,6 +163,20 @@ class Reduce:
         return ()
 
     @property
+    def functions(self) -> Mapping[str, str | None]:
+        """The user's classes that it folds with -> the digest of their source; None before they are
+        planned.
+        """
+        return {}
+
+    def with_digests(self) -> Reduce:
+        """Return the reduce with the present digests of its classes.
+
+        Raises UserFunctionFailed if one cannot be imported.
+        """
+        return self
+
+    @property
     def description(self) -> str | list[str]:
         """The way to fold, for a message that compares two of them."""
         return self.word
