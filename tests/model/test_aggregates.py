@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.model.files import COLLECT, COUNT, LATEST, made, refused
 from tidegate.kernel import Aggregate, Aggregates, Latest
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.model.aggregates import NAMES
+from tidegate.model.kernel_stages import value_schema
 from tidegate.model.stage import Stage
 
 
@@ -102,6 +104,19 @@ def test_result_has_the_type_of_spark(text: str) -> None:
     """A later stage can name it, with that type."""
     later = made({"reduce": {"x": text}}, {"select": {"y": "x"}}).stages[1]
     assert later.types == {"y": RESULTS[text]}
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("min_by(name, id)", pa.string()),
+        ("top(cents, 2)", pa.list_(pa.decimal128(10, 2))),
+        ("max_by(id, hour(at))", pa.null()),
+    ],
+)
+def test_chosen_column_has_its_type_in_schemas(text: str, type_: pa.DataType) -> None:
+    pipeline = made({"reduce": {"x": text}})
+    assert value_schema(pipeline, pipeline.stages[0]).field("x").type == type_
 
 
 def test_aggregates_keep_their_order() -> None:

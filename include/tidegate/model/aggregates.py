@@ -11,6 +11,7 @@ from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.expressions.types import ANY, BIGINT, DOUBLE, ColumnTypes, Type, group
 from tidegate.kernel import Aggregate
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
+from tidegate.kernel.aggregates.function import BY, CHOSEN
 from tidegate.model import lexis
 from tidegate.model.condition import expression_type, type_of_no_condition
 from tidegate.model.mistakes import Fault, did_you_mean, listed
@@ -217,6 +218,19 @@ def _argument_faults(
     if takes == "single values" and group(type_) == "nested":
         return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
+
+
+def argument_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | None:
+    """Return the type of the record column that an aggregate folds; None if only Spark can tell it."""
+    if aggregate.python is not None or not FUNCTIONS[aggregate.function].chooses:
+        return expression_type(aggregate.computed, columns)
+    chosen, by = aggregate.argument or "", aggregate.by or aggregate.argument or ""
+    types = [expression_type(text, columns) for text in (chosen, by)]
+    if any(type_ is None or not type_.is_known for type_ in types):
+        return None
+    fields = tuple(zip((CHOSEN, BY), (type_ for type_ in types if type_), strict=True))
+    text = ",".join(f"{name}:{type_.text}" for name, type_ in fields)
+    return Type(f"struct<{text}>", "struct", fields)
 
 
 def result_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | None:

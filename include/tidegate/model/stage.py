@@ -23,6 +23,7 @@ from tidegate.expressions import Condition, Expression
 from tidegate.expressions.types import ANY, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model import lexis, names
+from tidegate.model.aggregates import argument_type
 from tidegate.model.columns import ColumnAliases, check_aliases
 from tidegate.model.condition import (
     compiled_expression,
@@ -338,6 +339,7 @@ class Stage(Model):
         stage.replaces = not (self.reduce.lists_events or begins_anew)
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
+        types |= {part.name: argument_type(part, stage.columns) for part in self.reduce.by_name.values()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
         self._types = {name: typed.get(name) for name in types}
         if scope_of(info).before is None:  # only the first stage reads records

@@ -130,6 +130,11 @@ CHOSEN, BY = "value", "by"
 """The fields of the argument of a function that chooses."""
 
 
+def chosen_type(argument: pa.Field) -> pa.DataType:
+    """Return the type of the first expression of a function that chooses; null if it is unknown."""
+    return argument.type.field(CHOSEN).type if pa.types.is_struct(argument.type) else pa.null()
+
+
 def chosen_by(pick: Callable[[Any, Any], Any]) -> Function:
     """Return a function of two expressions: the first one of the record whose second one `pick` picks. Of
     several such records, the first counts; a record without a second value does not.
@@ -149,11 +154,8 @@ def chosen_by(pick: Callable[[Any, Any], Any]) -> Function:
     def finish(accumulator: Any) -> Any:
         return None if accumulator is None else accumulator[CHOSEN]
 
-    def result_type(argument: pa.Field) -> pa.DataType:
-        return argument.type.field(CHOSEN).type
-
     return Function(
-        *(fold, either(fold), same_type, result_type),
+        *(fold, either(fold), same_type, chosen_type),
         finish=finish,
         takes="single values",
         chooses=True,

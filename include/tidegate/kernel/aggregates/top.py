@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.kernel.aggregates.function import BY, CHOSEN, Function, Parameter
+from tidegate.kernel.aggregates.function import BY, CHOSEN, Function, Parameter, chosen_type
 
 _MOST = 1000
 
@@ -34,7 +34,7 @@ def _list(argument: pa.Field) -> pa.DataType:
 
 
 def _result_type(argument: pa.Field) -> pa.DataType:
-    return pa.list_(argument.type.field(CHOSEN).type)
+    return pa.list_(chosen_type(argument))
 
 
 def _finish(accumulator: list[Any]) -> list[Any]:
