@@ -131,7 +131,7 @@ class Loop:
         fate = fates[0]
         if self._folding.retracts and self._columns.change[row] in (REPLACED, MOVED):
             self._tally["retracted"] += 1  # the row that adds counts for both
-            return
+            return fate
         if len(fates) > 1:
             dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
             # "repeated" sorts after "late": it wins
