@@ -16,11 +16,13 @@ from tidegate.expressions import Condition
 from tidegate.formats.records import sequence_texts
 from tidegate.kernel.strategies.any_of import AnyOf
 from tidegate.kernel.strategies.window_close import Early
+from tidegate.model.zones import time_zone
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
 _LIMIT_MS, _SILENCE_MS = 30_000, 10_000
 _EARLY_MS = 20_000
+_LOCAL = kernel.Tumbling(_WINDOW_MS, _GRACE_MS, time_zone("Europe/Berlin"))
 _SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
@@ -132,6 +134,12 @@ STRATEGIES = {
     ),
     "window_close, sum": Strategy(
         _always(kernel.Stage(_SUM, kernel.WindowClose(), kernel.Tumbling(_WINDOW_MS, _GRACE_MS))),
+        Shape(_quantity, keys_per_100=1),
+        lambda batches, end_ms, _: naive.window_sums(batches, "quantity", _WINDOW_MS, _GRACE_MS, end_ms),
+    ),
+    # its minutes are those of UTC, so the same loop gives the same
+    "window_close, local": Strategy(
+        _always(kernel.Stage(_SUM, kernel.WindowClose(), _LOCAL)),
         Shape(_quantity, keys_per_100=1),
         lambda batches, end_ms, _: naive.window_sums(batches, "quantity", _WINDOW_MS, _GRACE_MS, end_ms),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -68,9 +69,12 @@ def test_each_period_starts_anew() -> None:
 
 
 def test_last_result_is_known_to_later_batches() -> None:
-    log = records((1, 2), (0, 12), (0, 28), (0, 99))
+    first, *later = records((1, 2), (0, 12), (0, 24), (0, 99))
+    log = [first, *(replace(record, key="other") for record in later)]
     stage = case({"most": "max(x)"})
-    assert run(stage, log, cuts=(1, 2, 3)) == run(stage, log) == [((0, 10), 1.0)]
+    for cuts in ((), (1, 2, 3)):
+        assert run(stage, log, cuts)[0] == ((0, 10), 1.0)
+        assert [row for row in run(stage, log, cuts) if row[0] in ((0, 20), (0, 30)) and row[1] == 1] == []
 
 
 def test_later_record_waits_for_its_window() -> None:

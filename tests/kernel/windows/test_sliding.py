@@ -103,11 +103,12 @@ def test_record_too_late_for_all_windows_is_dropped() -> None:
 
 
 def test_closed_window_still_gives_its_contents() -> None:
-    """The window that ends with b begins with a, although the one that ends with a was over."""
-    log = records(("a", 20), ("b", 28))
-    for cuts in ((), (1,)):
+    """The window that ends with c begins with a, although the one that ends with a was over at b."""
+    a, b, c = records(("a", 20), ("b", 25), ("c", 28))
+    log = [a, replace(b, key="other"), c]
+    for cuts in ((), (1,), (2,)):
         kernel = run(case(grace="0ms", on="window_close", clock="run"), log, cuts, clock=100)
-        assert ((18, 28), "ab", 28) in out(kernel)
+        assert ((18, 28), "ac", 28) in out(kernel)
 
 
 def test_contents_are_forgotten_in_the_end() -> None:
