@@ -114,6 +114,10 @@ class Texts:
             return self._column(self.emitted)
         if path == "stages.*.key.*":
             return self._path(self.before)
+        if path == "source.timestamp.format":
+            return self.dice.choice(("epoch_seconds", "epoch_millis", "yyyy-MM-dd[ HH:mm:ss]"))
+        if path == "source.timestamp.timezone":
+            return self.dice.choice(("UTC", "Europe/Berlin", "Asia/Kolkata"))
         if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp", "explode"):
             return self._path(self.columns)
         if path in ("source.deduplicate.columns.*", "source.sequence.columns.*"):
