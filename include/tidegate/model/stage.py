@@ -31,9 +31,10 @@ from tidegate.model.condition import (
     read_condition,
     type_of_no_condition,
 )
+from tidegate.model.emit import Emit
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.nested import named_columns, type_at
-from tidegate.model.options import Emit, Window, fitting
+from tidegate.model.options import Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
 from tidegate.model.retraction import check_on_error, check_retract
 from tidegate.model.scope import Model, Scope, StageScope, require_filled, scope_of
