@@ -30,8 +30,6 @@ from tidegate.model.columns import (
     Column,
     ColumnAliases,
     check_aliases,
-    check_fields,
-    parse_columns,
     parse_type,
 )
 from tidegate.model.condition import OFFER, compiled_expression, parse_condition
@@ -56,9 +54,9 @@ from tidegate.model.schemas import (
     check_registry,
     read_schema_file,
     record_name,
-    schema_columns,
 )
 from tidegate.model.scope import Model, require_filled, scope_of
+from tidegate.model.source_columns import Columns
 from tidegate.model.start import Start
 from tidegate.model.timestamps import Timestamp, TimestampColumn
 from tidegate.model.topics import TopicPattern, Topics, reads
@@ -73,31 +71,6 @@ else:  # a Literal of the registry's names, so that mistakes and the JSON Schema
 _IN_SPARK = "Write it into the first stage's `filter`, where Spark tests it."
 
 
-def _read_columns(written: Any, info: Info) -> Any:
-    """Read the columns from DDL or the schema. `string` and `bytes` have the single column `value`."""
-    format_ = formats().get(info.data.get("format", ""))
-    if format_ is not None and format_.columns is not None:
-        if written is not None:
-            raise mistake(f"`format: {format_.name}` has the one column `value`", "Leave `columns` out.")
-        return tuple(Column(name=field.name, type=type_of(field.type).text) for field in format_.columns)
-    if format_ is None and written is None:
-        return ()  # the mistake in the format is reported already
-    needs_schema = format_ is not None and format_.needs_schema
-    if written is None and (needs_schema or _has_schema(info)):
-        return schema_columns(None, info)
-    if written is None:
-        fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
-        raise mistake(f"`format: {info.data['format']}` needs its columns", fix)
-    if not isinstance(written, str):
-        raise mistake("the columns must be one text", 'Write `columns: "name type, name type"`.')
-    columns, faults = parse_columns(written)
-    if faults:
-        raise as_mistake(faults)
-    if format_ is not None and format_.is_flat:
-        check_fields(columns)
-    return schema_columns(columns, info) if needs_schema else columns
-
-
 def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
     format_ = formats().get(info.data.get("format", ""))
     if aliases and format_ is not None and not format_.is_json:
@@ -105,14 +78,6 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
         fix = format_.renaming or f"Leave it out: records have older names in {with_aliases}."
         raise mistake(f"`aliases` does not go with `format: {format_.name}`", fix)
     return check_aliases(aliases, scope_of(info).columns)
-
-
-def _has_schema(info: Info) -> bool:
-    """Return whether the source has a schema, or would have one without a mistake in its field."""
-    fields = info.data
-    return (
-        scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
-    )
 
 
 def _check_key(name: str, info: Info) -> str:
@@ -158,11 +123,6 @@ def _note_connection(name: str | None, info: Info) -> str | None:
     return name
 
 
-def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
-    scope_of(info).columns = {column.name: parse_type(column.type) for column in columns} or None
-    return columns
-
-
 def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
     scope = scope_of(info)
     named = named_columns(key or (), scope.columns)
@@ -172,14 +132,6 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
         scope.columns = {**scope.columns, **types}
     scope.key = tuple(named)
     return None if key is None else tuple(named)
-
-
-Columns = Annotated[
-    tuple[Column, ...],
-    BeforeValidator(_read_columns),
-    AfterValidator(_note_columns),
-    WithJsonSchema({"type": ["string", "null"]}),
-]
 
 
 def _read_csv(written: Any, info: Info) -> Any:
