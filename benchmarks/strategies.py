@@ -23,6 +23,7 @@ _WINDOW_MS, _GRACE_MS = 60_000, 10_000
 _LIMIT_MS, _SILENCE_MS = 30_000, 10_000
 _EARLY_MS = 20_000
 _LOCAL = kernel.Tumbling(_WINDOW_MS, _GRACE_MS, time_zone("Europe/Berlin"))
+_TTL_MS = 30 * 24 * 60 * 60 * 1000
 _SUM = kernel.Aggregates((kernel.Aggregate("quantity", "sum"),))
 
 
@@ -92,6 +93,15 @@ STRATEGIES = {
         _always(kernel.Stage(kernel.Latest(), _CHANGE_OR_INTERVAL)),
         Shape(_available, keys_per_100=1),
         lambda batches, end_ms, _: naive.change_or_interval(batches, _LIMIT_MS, end_ms),
+    ),
+    "change, ttl": Strategy(
+        _always(
+            kernel.Stage(
+                kernel.Latest(), kernel.Change(("isAvailable",)), ttl=kernel.TimeToLive(_TTL_MS, "deletion")
+            )
+        ),
+        Shape(_available, stored=1),
+        lambda batches, *_: naive.change(batches),
     ),
     "change, within": Strategy(
         _always(kernel.Stage(kernel.Latest(), kernel.Change(("level",), equal=_TOLERANCE))),

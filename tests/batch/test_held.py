@@ -121,6 +121,19 @@ sinks:
 """
 
 
+def test_state_expires_by_the_clock_without_records(world: World) -> None:
+    file = world.folder / "pipelines" / "availability.yaml"
+    ttl = "clock: run}}\n    ttl: {{after: 60s, emit: deletion}}"
+    living = BEATS.replace("heartbeat: 60s, clock: run}}", ttl)
+    file.write_text(living.format(source=world.source, sink=world.sink))
+    world.send({"value": {"id": 1, "quantity": 5}, "timestamp_ms": NOW_MS})
+    world.run(clock_ms=NOW_MS + 1)
+    idle = world.run(clock_ms=NOW_MS + 130_000)
+    assert idle.plan is not None
+    assert world.published() == {"1": [True, None]}
+    assert world.run(clock_ms=NOW_MS + 260_000).plan is None
+
+
 def test_heartbeat_follows_the_clock_without_records(world: World) -> None:
     file = world.folder / "pipelines" / "availability.yaml"
     file.write_text(BEATS.format(source=world.source, sink=world.sink))

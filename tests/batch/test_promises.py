@@ -21,6 +21,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hash": {"emit": {"on": "change", "state": "hash", "heartbeat": "40ms"}},
     "within": {"emit": {"on": "change", "equal": {"within": {"x": 1}}}},
     "window": {"window": {"tumbling": "1s"}, "reduce": {"x": "last(x)"}, "emit": {"on": "change"}},
+    "ttl": {"emit": {"on": "change"}, "ttl": "20ms"},
 }
 FURTHER_STAGES: dict[str, dict[str, Any]] = {
     "closed": {"window": {"tumbling": "20ms"}, "reduce": {"x": "sum(x)"}, "emit": {"on": "window_close"}},

@@ -99,6 +99,7 @@ CASES: dict[str, list[str]] = {
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
     "`on_late`": ["what becomes of late records"],
+    "`ttl`: added, longer, shorter, removed": ["a time to live", "a longer one", "no time to live"],
     "`unchanged`": ["what is as it was"],
     "`emit.on`": ["when it emits"],
     "`on: change`: `columns`, `ignore`, `equal`, `timestamp`": [

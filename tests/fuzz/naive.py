@@ -26,7 +26,7 @@ from tidegate.yaml.tree import read_exactly
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 """An emission as it can be compared: value, timestamp, window and reason."""
 
-_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late"}
+_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late", "ttl"}
 _OF_EMIT = {
     *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
     *("state", "timestamp", "buffer", "columns", "ignore", "equal", "early", "any"),

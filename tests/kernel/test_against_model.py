@@ -24,7 +24,7 @@ from tidegate import errors
 COUNTED = (
     "used", "deduplicated", "expired-window-record-drop", "late-record-drop", "tombstones", "filtered",
     "idempotent-update-skip", "intermediate-result-suppression", "buffer-evict",
-    "keys-in-several-partitions", "refused",
+    "keys-in-several-partitions", "refused", "expired",
 )  # fmt: skip
 Out = TypeVar("Out", Emission, Refused)
 

@@ -84,6 +84,7 @@ def outcome_of(loop: Recorded, batches: Sequence[Batch]) -> str:
         return str(error)
 
 
+CLOCKS = st.sampled_from(["stream", "run"])
 WITHIN = st.fixed_dictionaries(
     {"x": st.sampled_from([0, 0.1, 0.5, 1, "10%", "50%"])}, optional={"i": st.sampled_from([1, 58, "1%"])}
 )
@@ -108,6 +109,23 @@ HISTORIES = st.one_of(histories(), histories(True), histories(True, nulls=False)
 @examples(150)
 @given(within(), HISTORIES, FEEDING)
 def test_change_within_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)
+
+
+@st.composite
+def living(draw: st.DrawFn) -> Case:
+    """Values whose state expires, in the batch that has them, between two of them, or much later."""
+    case, after = draw(within()), draw(st.sampled_from(["1ms", "6ms", "25ms", "90ms"]))
+    emit = {**case.stage["emit"], "clock": draw(CLOCKS)}
+    ttl = draw(st.sampled_from([after, {"after": after, "emit": "deletion"}]))
+    return replace(case, stage={**case.stage, "emit": emit, "ttl": ttl})
+
+
+@examples(150)
+@given(living(), HISTORIES, FEEDING)
+def test_state_that_expires_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
@@ -148,7 +166,6 @@ THRESHOLDS = st.fixed_dictionaries(
     {"on": st.just("threshold"), "after": st.sampled_from(["3ms", "12ms"])},
     optional={"since": st.sampled_from(["arrival", "first_event"])},
 )
-CLOCKS = st.sampled_from(["stream", "run"])
 
 
 @st.composite

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.kernel.kernel_for_tests import Kernel
+from tests.kernel.log_in_sql import GAPS, in_sql, log_of
 from tests.kernel.model import Batch, Record
 from tests.kernel.model.strategies import Case
 
@@ -129,3 +133,16 @@ def test_drain_emits_what_waits_for_silence() -> None:
     kernel.drain()
     kernel.apply(Batch(records((0, 90), key="b", start=3)))
     assert [(emission.key, emission.reason) for emission in kernel.emissions] == [("a", "drained")]
+
+
+@examples(60)
+@given(GAPS, st.integers(1, 20))
+def test_silences_are_those_of_sql(gaps: list[tuple[str, int]], size: int) -> None:
+    log, kernel = log_of(gaps), kernel_of(LATEST)
+    for start in range(0, len(log), size):
+        kernel.apply(Batch(tuple(log[start : start + size])))
+    silences = [(emission.key, emission.timestamp, emission.at) for emission in kernel.emissions]
+    # a key's own record at the end of its silence prolongs it, unless another key's record came there before
+    until_next = "o.number between b.number and coalesce(next, 1000) - 1"
+    ended = f"exists (select 1 from log o where {until_next} and o.ts - b.ts >= 10)"
+    assert sorted(silences) == in_sql(log, f"after - ts > 10 or {ended}", "key, ts, ts + 10")

@@ -134,7 +134,10 @@ def everything() -> dict[str, Any]:
                 ],
             },
         },
-        {"emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"}},
+        {
+            "emit": {"on": "time_limit", "after": "30s", "buffer": buffer, "clock": "stream"},
+            "ttl": {"after": "7d", "emit": "deletion"},
+        },
         {
             "reduce": "collect",
             "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "most > 5"},

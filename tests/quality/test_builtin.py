@@ -187,6 +187,14 @@ def test_first_emission_differs_from_the_previous_state(
     assert asked == [[hashes[0]], [hashes[1]]]
 
 
+def test_value_that_returns_after_expiry_may_be_equal() -> None:
+    rows = outbox([Emitted("k", 1.0, reason="new"), Emitted("k", 1.0, reason="new")])
+    state = state_of([{"key": "k", "emitted": {"x": 1.0, "name": "n"}}])
+    for expires in (True, False):
+        seen = neighbours.no_equal_neighbours([rows], EXACT, lambda _: state, expires)
+        assert seen.unexpected == (0 if expires else 2)
+
+
 def test_deleted_key_or_other_window_has_no_previous() -> None:
     dead = {"key": "k", "live": False, "emitted": {"x": 1.0, "name": "n"}}
     window = {"key": "w", "window_start": 0, "window_end": 10, "emitted": {"x": 1.0, "name": "n"}}

@@ -201,6 +201,12 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "a condition less": (made(emit(THRESHOLD, until="price > 1")), made(THRESHOLD)),
     "a timer less": (made(emit(THRESHOLD, after="1h")), made(THRESHOLD)),
     "another time limit": (made(LIMIT), made(emit(LIMIT, after="1h"))),
+    "a time to live": (made(CHANGE), made({**CHANGE, "ttl": "7d"})),
+    "a longer one": (
+        made({**CHANGE, "ttl": "7d"}),
+        made({**CHANGE, "ttl": {"after": "9d", "emit": "deletion"}}),
+    ),
+    "no time to live": (made({**CHANGE, "ttl": "7d"}), made(CHANGE)),
     "another silence": (
         made({"emit": {"on": "quiet", "after": "1h"}}),
         made({"emit": {"on": "quiet", "after": "10m"}}),

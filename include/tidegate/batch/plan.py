@@ -290,9 +290,9 @@ def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str,
 def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
     """Return whether the clock alone can make a stage emit.
 
-    That is so if a stage runs by it, has a buffered value, or may have a heartbeat or a final value after an
-    early one, and the clock advances in a partition that is not cut. `before` is the attempt of the
-    previous batch.
+    That is so if a stage runs by it, has a buffered value, may have a heartbeat or a final value after an
+    early one, or state that may expire, and the clock advances in a partition that is not cut. `before` is
+    the attempt of the previous batch.
     """
     # A clock that advances in no partition has fired all its timers in an earlier batch.
     if plan.clocks_after == plan.clocks or not any(
@@ -302,7 +302,9 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     return before is not None and any(
         before.stage_counts(stage.name).get(name, 0) > 0
         for stage in pipeline.stages
-        for name in ((*_BUFFERED, "state-rows") if stage.emit.fires_without_buffer else _BUFFERED)
+        for name in (
+            (*_BUFFERED, "state-rows") if stage.emit.fires_without_buffer or stage.ttl else _BUFFERED
+        )
     )
 
 

@@ -49,6 +49,7 @@ from tidegate.kernel.strategies.time_limit import TimeLimit
 from tidegate.kernel.strategies.update import Update
 from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
 from tidegate.kernel.strategy import Clock, Emit
+from tidegate.kernel.ttl import TimeToLive
 from tidegate.kernel.unchanged import Unchanged
 from tidegate.kernel.windows import Cumulating, Hopping, Session, Sliding, Tumbling, Window
 from tidegate.kernel.within import Amount, Within
@@ -106,6 +107,7 @@ __all__ = [
     "Stage",
     "Threshold",
     "TimeLimit",
+    "TimeToLive",
     "Tumbling",
     "Unchanged",
     "Update",

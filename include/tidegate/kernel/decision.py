@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel import bounded
+from tidegate.kernel.before import with_before
 from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.loop import Loop
@@ -22,9 +23,7 @@ from tidegate.kernel.rows import (
     BY_KEY,
     BY_PARTITION,
     COUNTS,
-    EMISSION,
     QUARANTINED,
-    STATE,
     Ints,
     fill,
     output_schema,
@@ -184,10 +183,11 @@ def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKer
         value: The type of the records' columns.
     """
     if at_once.suits(stage, batch, value):
-        return _latest
+        # without a `ttl`, no record looks at time
+        return _latest if stage.ttl is None else _living if stage.emit.forgets_suppressed else None
     # A trace names the fate of each single record, and a drain flushes entry by entry: both go record by
     # record.
-    if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations:
+    if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations or stage.ttl:
         return None
     if stage.bound and not bounded.suits(stage.bound):
         return None
@@ -210,9 +210,34 @@ def _parted(
     if keys is not None:
         plain = stage.emit.decide(stage, schema, keys, counts)
         decided += with_before(keys.rows, plain) if stage.tells_before else plain
-    if special.num_rows:
-        decided += Loop(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
-    yield from _by_kind(decided) if keys is not None and special.num_rows else decided
+    yield from _with_special(stage, batch, schema, decided, special, counts)
+
+
+def _living(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Decide keys that live through the batch on columns, and the others record by record."""
+    assert stage.ttl is not None, "the stage has one"
+    keys = Keys(rows, batch)
+    plain, special = parted(rows, keys, [stage.ttl.may_end(keys)])
+    decided = [*_latest(stage, batch, schema, plain, counts)] if plain.num_rows else []
+    yield from _with_special(stage, batch, schema, decided, special, counts)
+
+
+def _with_special(
+    stage: Stage,
+    batch: Batch,
+    schema: pa.Schema,
+    decided: list[pa.RecordBatch],
+    special: pa.RecordBatch,
+    counts: Counts,
+) -> Iterable[pa.RecordBatch]:
+    """Return what was decided on columns, and the special rows decided record by record."""
+    if not special.num_rows:
+        return decided
+    by_record = Loop(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
+    # an empty batch has no first row that tells its kind
+    return _by_kind(part for part in (*decided, *by_record) if part.num_rows) if decided else by_record
 
 
 def _split(stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
@@ -315,76 +340,6 @@ def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
     same_hash = pc.invert(changes(rows.column("hash"), first=True))
     group_changes = [changes(rows.column(name)) for name in groups]
     return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in group_changes)
-
-
-_ENTRY = ("key", "window_start", "window_end")
-
-
-def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the decided rows; each emission gets in `emitted` the value that its entry emitted before.
-
-    It is null if the entry had emitted nothing, or a deletion. An entry's state must have what it emitted,
-    not a hash of it (`Stage.remembers_emitted`).
-
-    Args:
-        rows: the rows that were decided, of whole keys with their state, in the kernel's order.
-        decided: the rows that came out of the kernel; each entry's emissions in the kernel's order.
-    """
-    # the emission before can be in another batch, so all of them must be decided first
-    batches = list(decided)
-    numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
-    if not numbers:
-        yield from batches
-        return
-    state = rows.filter(pc.equal(rows.column("kind"), STATE))
-    before = _before(state, [batches[number] for number in numbers])
-    start = 0
-    for number in numbers:
-        batch = batches[number]
-        place = batch.schema.get_field_index("emitted")
-        batches[number] = batch.set_column(
-            place, batch.schema.field(place), before.slice(start, batch.num_rows)
-        )
-        start += batch.num_rows
-    yield from batches
-
-
-def _is_emitted(batch: pa.RecordBatch) -> bool:
-    return bool(batch.num_rows and batch.column("kind")[0].as_py() == EMISSION)
-
-
-def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Array:
-    """Return the value before each emission, in the order of the emissions."""
-    # state first: an entry's first emission replaces what its state has emitted
-    emitted = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
-    order, starts = _by_entry([state, *emissions])
-    before = np.empty(len(order), np.int64)
-    # per row, the row of its entry before it; -1 for an entry's first row
-    before[order] = np.concatenate([[-1], order[:-1]])
-    before[order[starts]] = -1
-    previous = before[state.num_rows :]
-    return emitted.take(pa.array(previous, mask=previous < 0))
-
-
-def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[Ints, Ints]:
-    """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
-    order.
-    """
-    # codes, since NumPy cannot sort texts and nulls together
-    columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
-    order = np.lexsort(columns)  # a stable sort: an entry's rows keep their order
-    changed = np.zeros(len(order), bool)
-    changed[:1] = True
-    for column in columns:
-        sorted_ = column[order]
-        changed[1:] |= sorted_[1:] != sorted_[:-1]
-    return order, np.flatnonzero(changed)
-
-
-def _numbers(values: pa.Array) -> Ints:
-    """Return a number for each distinct value, null included."""
-    codes = values.dictionary_encode().indices
-    return np.asarray(pc.fill_null(codes.cast(pa.int64()), -1))
 
 
 def live_rows_suffice(stage: Stage) -> bool:

@@ -10,11 +10,13 @@ import pyarrow as pa
 from tidegate.kernel import sliding
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
+from tidegate.kernel.equivalence import Exact
 from tidegate.kernel.gate import Gate
 from tidegate.kernel.outcome import Outcome
 from tidegate.kernel.rows import REPLACED, TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entries, Entry
+from tidegate.kernel.strategy import Sameness
 from tidegate.kernel.timers import Timers
 from tidegate.kernel.unusable import RECORD_ERRORS, at_record, late_reason, reason_of
 from tidegate.kernel.windows import Sliding, Span, Window
@@ -60,6 +62,11 @@ class Folding:
         self._ending = stage.emit.ending(stage, self.values, rows)
         self._spaces_emissions = stage.emit.spaces_emissions
         self._remembers_flush = stage.emit.remembers_flush
+        self._ttl = stage.ttl
+        # a value that is not emitted may change the state all the same, unless it leaves no trace
+        self._same_value: Sameness | None = None
+        if stage.ttl is not None and not self._forgets_suppressed:
+            self._same_value = Exact().bind(self.values, tuple(schema.field("value").type.names))
 
     def used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Apply a record that must be usable."""
@@ -161,6 +168,8 @@ class Folding:
             self._make_room(entry, now)
         accumulator = self.values.fold(entry.accumulator, row) if folds else entry.accumulator
         self._advance(entry, row, accumulator, timestamp)
+        if self._ttl is not None:
+            entry.expires_at = self._ttl.extended(entry, timestamp)
         restarts = entry.pending and self._emit.restarts
         if not entry.pending:
             entry.since = self._emit.starts_at(entry.timestamp, now)
@@ -184,6 +193,7 @@ class Folding:
 
     def _forward(self, entry: Entry, row: int, timestamp: int, now: int, folds: bool = True) -> str:
         """Fold the record in for strategies that emit a value with its record, or not at all."""
+        before = self.values.output(entry.accumulator) if self._same_value else None
         accumulator = self.values.fold(entry.accumulator, row) if folds else entry.accumulator
         output = self.values.output(accumulator)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
@@ -194,7 +204,8 @@ class Folding:
         fate = reason or (self._emit.suppressed if is_candidate else "refused" if passes else "filtered")
         waiting = entry.pending
         # a record that `change` suppresses writes no state: a batch costs what it changes
-        if reason is not None or not self._forgets_suppressed or (waiting and is_candidate):
+        advances = reason is not None or not self._forgets_suppressed or (waiting and is_candidate)
+        if advances:
             self._advance(entry, row, accumulator, timestamp)
             # it replaces the value that waits, whether it is emitted itself or not
             self._counts["intermediate-result-suppression"] += bool(waiting)
@@ -214,7 +225,29 @@ class Folding:
             self.timers.set(entry, now)
         if self.entries.expire and (entry.due == NEVER or (self._emit.expires and reason is not None)):
             self.timers.set(entry, now)
+        if self._ttl is not None and advances and (reason or waiting or self._is_other(before, output)):
+            entry.expires_at = self._ttl.extended(entry, timestamp)
+            self.timers.set(entry, now)
         return fate
+
+    def _is_other(self, before: Any, output: Any) -> bool:
+        """Return whether a record that is not emitted has changed the value that the state has."""
+        if self._same_value is None or before is None or output is None:
+            return self._same_value is not None and before is not output
+        return not self._same_value(before, output, 0, 0)
+
+    def expire(self, entry: Entry, at: int) -> None:
+        """Remove an entry's state at the end of its time to live; a value that returns is new.
+
+        Args:
+            at: The end, in epoch ms.
+        """
+        if self._ttl is not None and self._ttl.emit == "deletion" and entry.emitted is not None:
+            self.outcome.emit(entry, None, at, at, self.cause, "expired")
+        self._counts["expired"] += 1
+        # in place: its position stays, as after a deletion, so that a repetition is still one
+        entry.expire()
+        self.entries.touch(entry)
 
     def _passes(self, row: int, entry: Entry, output: Any) -> bool:
         """Return whether `where` accepts an output; a record's own value was tested before."""

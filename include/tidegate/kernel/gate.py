@@ -239,7 +239,8 @@ class Gate:
 
     def described(self, entry: Entry) -> dict[str, Any]:
         """Return an entry's state for people: its window, its last emission, the number of records that it
-        holds back, and when its timer is due (epoch ms); without what it does not have.
+        holds back, when its timer is due, and when its time to live is over (epoch ms); without what it does
+        not have.
 
         Example: an entry that waits gives `{"held": 2, "due": 1700000000000}`.
         """
@@ -250,6 +251,8 @@ class Gate:
         description = {"window": entry.window, **last, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
+        if entry.expires_at is not None:
+            description["expires"] = entry.expires_at
         return {name: value for name, value in description.items() if value is not None}
 
     def remembered(self, output: Any, timestamp: int) -> Any:

@@ -97,6 +97,9 @@ class Loop:
         if self._emit.restarts and self._timers.next_due < timestamp:
             self._folding.cause = TIMER
             self._fire(timestamp - 1)
+        # a record at or after the end of its key's time to live finds no state
+        if self._stage.ttl is not None and self._timers.next_due <= timestamp:
+            self._end_state(row, timestamp)
         advances = timestamp > before
         now = timestamp if advances else before
         self._folding.cause = FIRST if advances else row
@@ -117,6 +120,13 @@ class Loop:
             self._folding.quarantine_late(row, timestamp, now)
         for fate in fates if self._batch.trace else ():
             self._outcome.trace(row, fate, now, description)
+
+    def _end_state(self, row: int, timestamp: int) -> None:
+        """Fire all timers of a key whose state has ended before its record, which finds none."""
+        entry = self._entries.at(row, None)
+        if entry.expires_at is not None and entry.expires_at <= timestamp:
+            self._folding.cause = TIMER
+            self._fire(timestamp)
 
     def _description(self, row: int) -> str:
         """Return JSON text of the record's value, and of the state of its key's entries before it
@@ -159,10 +169,13 @@ class Loop:
     def _on_timer(self, due: int, entry: Entry, time: int) -> None:
         """Fire an entry's timer; this counts as having happened when it was due."""
         # its session is over, and it still has to wait; or the timer was set before the stage was edited
-        if (entry.pending or not self._entries.expire) and self._emit.due(entry) > due:
+        if (entry.pending or not self._entries.expire) and self._timers.due(entry) > due:
             # store the new timer: in the next batch the partition may be behind this time
             self._entries.touch(entry)
             self._timers.set(entry, due)
+            return
+        if self._stage.ttl is not None and self._stage.ttl.is_over(entry, due):
+            self._folding.expire(entry, due)
             return
         reason = self._emit.on_time(entry, due)
         if reason is not None and entry.pending:

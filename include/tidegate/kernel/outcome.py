@@ -46,6 +46,7 @@ class _State(NamedTuple):
     due_at: int | None = None
     emitted_timestamp: int | None = None
     flushed_at: int | None = None
+    expires_at: int | None = None
 
 
 class _Refused(NamedTuple):
@@ -159,6 +160,7 @@ class Outcome:
                 due_at=None if entry.due == NEVER else entry.due,
                 emitted_timestamp=entry.emitted_timestamp,
                 flushed_at=entry.flushed_at,
+                expires_at=entry.expires_at,
             )
         )
 

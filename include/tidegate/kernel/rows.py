@@ -37,6 +37,7 @@ bytes              int64           size of what is held back, if it is counted
 due_at             int64           when its timer fires; null: no timer, or a window that is over
 emitted_timestamp  int64           timestamp of the last emission
 flushed_at         int64           when it was last flushed, if the next flush depends on it
+expires_at         int64           when its time to live is over, if the stage has a `ttl`
 =================  ==============  ================================================================
 
 The kernel yields rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values
@@ -104,6 +105,7 @@ ENTRY = [
     pa.field("due_at", pa.int64()),
     pa.field("emitted_timestamp", pa.int64()),
     pa.field("flushed_at", pa.int64()),
+    pa.field("expires_at", pa.int64()),
 ]
 """The columns of a state row about its entry, besides its values."""
 

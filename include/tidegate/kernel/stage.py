@@ -12,6 +12,7 @@ from tidegate.kernel.bounded import Bound
 from tidegate.kernel.gate import RowExpectation
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.strategy import Clock, Emit
+from tidegate.kernel.ttl import TimeToLive
 from tidegate.kernel.unchanged import Unchanged
 from tidegate.kernel.windows import Window
 
@@ -38,6 +39,7 @@ class Stage:
         unchanged: how a record marks columns that it leaves unchanged; see there for the supported stages.
         by_time: records in several partitions are taken by the times of their partitions, so that the records
             of each keep their order, whichever of them an earlier pass left out.
+        ttl: how long a key's state lives after the last record that changed it; without window and bound.
     """
 
     reduce: Reduce
@@ -53,6 +55,7 @@ class Stage:
     tells_before: bool = False
     unchanged: Unchanged | None = None
     by_time: bool = False
+    ttl: TimeToLive | None = None
 
     @property
     def clock(self) -> Clock:
@@ -84,6 +87,11 @@ class Stage:
         return self.emit.marks
 
     @property
+    def has_timers(self) -> bool:
+        """Whether its entries have timers."""
+        return self.window is not None or self.emit.sets_timers or self.ttl is not None
+
+    @property
     def has_one_entry_per_key(self) -> bool:
         """Whether the state of a key is one row: it has no windows, and no entry per topic-partition."""
         return self.window is None and self.bound is None
@@ -94,7 +102,7 @@ class Stage:
         if not (self.reduce.newest_only and self.emit.ignores_repeats):
             return False
         # each of these looks at every record: at its time, its root, or the value that it would emit
-        looks = self.window or self.bound or self.unchanged or self.expectations or self.by_time
+        looks = self.window or self.bound or self.unchanged or self.expectations or self.by_time or self.ttl
         return not looks and self.deduplicate != "root" and self.on_error == "stop"
 
     @property

@@ -37,6 +37,7 @@ class Entry:
         "due",
         "emitted",
         "emitted_timestamp",
+        "expires_at",
         "fence",
         "fence_row",
         "flushed_at",
@@ -69,6 +70,8 @@ class Entry:
         self.emitted: Any = None
         self.emitted_timestamp: int | None = None
         self.flushed_at: int | None = None
+        self.expires_at: int | None = None
+        """When its time to live is over; None: never."""
         self.pending = 0
         self.since = -1
         self.bytes = 0
@@ -97,8 +100,12 @@ class Entry:
 
         Only this property decides it: the result is written into the state row, and read from there.
         """
-        remembers = self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
-        return not self.removed and (remembers or bool(self.pending) or self.due != NEVER)
+        return not self.removed and (self.remembers or bool(self.pending) or self.due != NEVER)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it has an accumulator, its last emission, or the time of its last flush."""
+        return self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
 
     @property
     def position_row(self) -> int:
@@ -123,6 +130,14 @@ class Entry:
         self.pending = 0
         self.since = -1
         self.bytes = 0
+
+    def expire(self) -> None:
+        """Forget all but the position: a record that comes now is the first one."""
+        self.accumulator = self.emitted = None
+        self.emitted_timestamp = self.flushed_at = self.expires_at = None
+        self.timestamp = -1
+        self.due = NEVER
+        self.empty()
 
 
 class Entries:
@@ -239,6 +254,8 @@ class Entries:
             entry.emitted_timestamp = entry.timestamp
         if self._stage.emit.remembers_flush:
             entry.flushed_at = stored["flushed_at"][row]
+        if self._stage.ttl is not None:
+            entry.expires_at = stored["expires_at"][row]
         entry.stored_live = stored["live"][row]
         self._restore_fence(entry, row)
         self._restore_timer(entry, stored["due_at"][row])

@@ -40,12 +40,21 @@ class Timers:
         Args:
             now: The time of the partition, in epoch ms.
         """
-        due = self._emit.due(entry)
-        if due == entry.close and not entry.pending:
-            due = entry.forget
+        if not entry.remembers and not entry.pending:
+            entry.expires_at = None  # nothing is left that could expire
+        due = self.due(entry)
         if self._sessions and now < entry.close < due:
             due = entry.close
         self.restore(entry, due if due > now else now)
+
+    def due(self, entry: Entry) -> int:
+        """Return when the entry's timer fires as things are: by its strategy, or when its time to live is
+        over. What waits is emitted before.
+        """
+        due = self._emit.due(entry)
+        if due == entry.close and not entry.pending:
+            due = entry.forget
+        return due if entry.expires_at is None or entry.pending else min(due, entry.expires_at)
 
     def restore(self, entry: Entry, due: int) -> None:
         """Set the entry's timer to a time.
@@ -108,7 +117,7 @@ class Timers:
 _AT, _SINCE, _FLUSHED, _EMITTED = "due_at", "since", "flushed_at", "emitted_timestamp"
 
 
-_ENTRY = ("key", "window_start", "window_end", "pending", _SINCE, _FLUSHED, _AT)
+_ENTRY = ("key", "window_start", "window_end", "pending", _SINCE, _FLUSHED, "expires_at", _AT)
 
 
 def lower_entries(
@@ -166,7 +175,9 @@ def _due_at(stage: Stage, row: Mapping[str, Any], has_emitted: bool, time: int) 
         entry.forget = stage.window.forget(span)
     entry.pending, entry.since = row["pending"] or 0, row[_SINCE]
     entry.flushed_at = row[_FLUSHED]
-    entry.emitted = has_emitted or None  # only its presence counts
+    entry.expires_at = row["expires_at"] if stage.ttl is not None else None
+    # only their presence counts
+    entry.emitted, entry.accumulator = has_emitted or None, entry.expires_at
     Timers(stage.emit, stage.window).set(entry, time)
     return None if entry.due == NEVER else entry.due
 

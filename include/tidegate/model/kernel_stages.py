@@ -81,6 +81,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         name=stage.name,
         unchanged=stage.unchanged,
         by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
+        ttl=stage.ttl,
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
     needs_before = _is_enveloped(pipeline, stage) or pipeline.is_retracted(stage)

@@ -290,6 +290,25 @@ else:
     ]
 
 
+if TYPE_CHECKING:
+    TimeToLive = kernel.TimeToLive | None
+else:
+    TimeToLive = Annotated[
+        Annotated[Duration, AfterValidator(kernel.TimeToLive), Tag("duration")]
+        | Annotated[read_as(kernel.TimeToLive), Tag("options")]
+        | Annotated[None, Tag("none")],
+        Discriminator(
+            lambda written: (
+                "none"
+                if written is None
+                else "options"
+                if isinstance(written, (dict, kernel.TimeToLive))
+                else "duration"
+            )
+        ),
+    ]
+
+
 KINDS = {options_of(window)[0].written: window for window in WINDOWS}
 """The field that names a kind -> its class."""
 

@@ -172,6 +172,9 @@ def check_unchanged(unchanged: Any, info: Info) -> Any:
     if scope_of(info).lookups:
         fix = "Look columns up in another pipeline, which reads this one's output."
         raise mistake("a lookup gives present columns, not those of the last record", fix)
+    if data.get("ttl") is not None:
+        fix = "Leave `ttl` out, and let the state of a stage after this one expire."
+        raise mistake("the next record could not refer to a value that has expired", fix)
     if data.get("where") is not None:
         fix = "Leave `where` out, and test the condition in a stage after it."
         raise mistake("the next record could not refer to a value that `where` drops", fix)

@@ -38,6 +38,7 @@ def check_retract(retract: bool, info: Info) -> bool:
 
 _EXCLUDED = {
     "window": "a row of a table has no time of its own",
+    "ttl": "the values of a group that has expired could not be taken back",
     "filter": "write `filter (where …)` behind each aggregate",
 }
 

@@ -34,7 +34,7 @@ from tidegate.model.condition import (
 from tidegate.model.emit import Emit
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.nested import named_columns, type_at
-from tidegate.model.options import Window, fitting
+from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
 from tidegate.model.retraction import check_on_error, check_retract
 from tidegate.model.scope import Model, Scope, StageScope, require_filled, scope_of
@@ -262,6 +262,10 @@ class Stage(Model):
         description="Former names of emitted columns, which the state may still have.",
     )
     emit: Emit = Field(description="When the value is emitted.")
+    ttl: TimeToLive = Field(
+        default=None,
+        description="A key's state is removed so long after the last record that changed it. Null: never.",
+    )
     where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
         default=None, description="A condition: only emissions that fulfil it are emitted."
     )
@@ -331,6 +335,15 @@ class Stage(Model):
         resolved: Emit = fitting(lambda: emit.over(tuple(stage.emitted or ())))
         return resolved
 
+    @field_validator("ttl")
+    @classmethod
+    def _lives(cls, ttl: TimeToLive, info: Info) -> TimeToLive:
+        # a part with mistakes is reported already
+        if ttl is not None and {"emit", "reduce", "window"} <= info.data.keys():
+            parts = (info.data[name] for name in ("emit", "reduce", "window"))
+            fitting(lambda: ttl.require_fit(*parts))
+        return ttl
+
     @model_validator(mode="after")
     def _keep(self, info: Info) -> Stage:
         stage = scope_of(info).stage
@@ -363,6 +376,8 @@ class Stage(Model):
     def _forgets(self) -> str | None:
         if self.emit.marks:
             return "`state: hash` keeps no values"
+        if self.ttl is not None and self.ttl.emit == "nothing":
+            return "`ttl` without `emit: deletion` removes values that consumers have"
         return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
 
     @property
@@ -427,7 +442,7 @@ class Stage(Model):
     @property
     def timed(self) -> bool:
         """Whether the stage needs the stream time of its partitions."""
-        return self.window is not None or self.emit.sets_timers
+        return self.window is not None or self.emit.sets_timers or self.ttl is not None
 
     @property
     def longest_hold_ms(self) -> int:

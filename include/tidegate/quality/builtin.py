@@ -105,7 +105,8 @@ class ExpectEqualNeighboursToBeAbsent(BuiltinExpectation):
             raise ValueError(f"the stage {facts.logic.name} does not emit `on: change`")
         has_state = options["with_state"] and facts.state_before is not None
         before = facts.newest_state if has_state else None
-        return neighbours.no_equal_neighbours(facts.emissions(neighbours.COLUMNS), emit, before)
+        emissions, expires = facts.emissions(neighbours.COLUMNS), facts.logic.ttl is not None
+        return neighbours.no_equal_neighbours(emissions, emit, before, expires)
 
 
 class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):

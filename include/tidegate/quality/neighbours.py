@@ -31,32 +31,38 @@ _LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
 
 
 def no_equal_neighbours(
-    parts: Iterable[pa.Table], emit: kernel.Emit, before: StateBefore | None = None
+    parts: Iterable[pa.Table],
+    emit: kernel.Emit,
+    before: StateBefore | None = None,
+    expires: bool = False,
 ) -> Observation:
     """Check that no emission equals the one of its entry (key and window) before it, by the stage's
     `equal`.
 
     If `before` is given, the first emission of an entry is compared with the value that the state before the
     batch has as last emitted. Two deletions are equal. Not compared are heartbeats, emissions of a promotion,
-    and neighbours between which an emission is missing because it went into quarantine. The sample contains
-    keys. Memory holds one part at a time.
+    values that return after their key's state has expired, and neighbours between which an emission is
+    missing because it went into quarantine. The sample contains keys. Memory holds one part at a time.
 
     Args:
         parts: Emissions with the columns `COLUMNS`, in the order of the outbox: those of a key follow each
             other, by their ordinals.
         emit: The `emit` of the stage.
         before: Reads the state before the batch; None compares only within the batch.
+        expires: Whether state expires, so that a value that returns is new.
 
     Raises UserFunctionFailed or ConditionFailed if the stage's own comparison fails.
     """
     elements = unexpected = 0
     sample: list[str | None] = []
-    walk = _Walk()
+    walk, may_be_equal = _Walk(), pa.array([*_MAY_BE_EQUAL, *(["new"] if expires else [])])
     for part in parts:
         rows = walk.entries(part)
-        same = rows.filter(_same_as_neighbour(rows, emit))[KEY].to_pylist()
+        has_to_differ = ~_as_mask(pc.is_in(rows[REASON], value_set=may_be_equal))
+        same = rows.filter(_same_as_neighbour(rows, emit, has_to_differ))[KEY].to_pylist()
         if before is not None:
-            same += _same_as_state(rows.filter(rows[_IS_FIRST]), emit, before)
+            firsts = rows.filter(pc.and_(rows[_IS_FIRST], pa.array(has_to_differ)))
+            same += _same_as_state(firsts, emit, before)
         elements += part.num_rows
         unexpected += len(same)
         sample += same[: SAMPLE - len(sample)]
@@ -115,12 +121,12 @@ class _Walk:
         )
 
 
-def _same_as_neighbour(rows: pa.Table, emit: kernel.Emit) -> pa.BooleanArray:
-    """Return whether each row equals the row above it, of the same entry."""
+def _same_as_neighbour(rows: pa.Table, emit: kernel.Emit, has_to_differ: Mask) -> pa.BooleanArray:
+    """Return whether each row that has to differ equals the row above it, of the same entry."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:
         lacking = _numbers(rows, _LACKING)
-        candidate = ~_begins(rows, _ENTRY) & _numbers(rows, _IS_NEW) & _has_to_differ(rows)
+        candidate = ~_begins(rows, _ENTRY) & _numbers(rows, _IS_NEW) & has_to_differ
         # Between two rows with different numbers an emission is in quarantine, so they are no neighbours.
         candidate[1:] &= np.diff(lacking) == 0
         places = np.flatnonzero(candidate)
@@ -132,7 +138,6 @@ def _same_as_neighbour(rows: pa.Table, emit: kernel.Emit) -> pa.BooleanArray:
 
 def _same_as_state(firsts: pa.Table, emit: kernel.Emit, before: StateBefore) -> list[str | None]:
     """Return the keys of rows that equal what their entries emitted last before the batch."""
-    firsts = firsts.filter(pa.array(_has_to_differ(firsts)))
     if not firsts.num_rows:
         return []
     state = before(np.unique(firsts[HASH].to_numpy()))
@@ -238,10 +243,6 @@ def _is_comparable(emit: kernel.Emit, old: pa.StructType, new: pa.StructType) ->
     if not emit.compares_exactly:
         return bool(old.equals(new))
     return all(old.field(before).type == new.field(after).type for before, after in places)
-
-
-def _has_to_differ(rows: pa.Table) -> Mask:
-    return ~_as_mask(pc.is_in(rows[REASON], value_set=pa.array(_MAY_BE_EQUAL)))
 
 
 def _begins(rows: pa.Table, names: tuple[str, ...]) -> Mask:

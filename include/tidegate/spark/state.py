@@ -69,7 +69,7 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
 
     Their timer fires; in a bounded or drained buffer they are all entries that hold something back.
     """
-    if logic.window is None and not logic.emit.sets_timers:
+    if not logic.has_timers:
         return None
     all_that_hold = batch.drain or logic.bound is not None
     latest = None if all_that_hold else max([batch.least_end, *batch.ends.values()])

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tidegate.errors import Problem
 from tidegate.formats.csv import Csv
-from tidegate.kernel import STRATEGIES, Bound, Unchanged
+from tidegate.kernel import STRATEGIES, Bound, TimeToLive, Unchanged
 from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.any_of import TRIGGERS, AnyOf
@@ -117,6 +117,8 @@ EXAMPLES = {
     "stages.*.emit.equal.within.*": "price: 0.5",
     **examples("stages.*.emit.buffer", [Bound]),
     **examples("stages.*.emit.early", [Early]),
+    "stages.*.ttl": "ttl: 7d",
+    **examples("stages.*.ttl", [TimeToLive]),
     "stages.*.where": 'where: "isAvailable"',
     "stages.*.retract": "retract: true",
     "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
@@ -242,6 +244,7 @@ PIPELINE = Grammar(
         "source.deduplicate": (),
         "source.timestamp": (),
         "stages.*.unchanged": (),
+        "stages.*.ttl": (),
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
         "stages.*.reduce": (),
         "stages.*.reduce.*": ("python",),

@@ -13,7 +13,8 @@ from tests.kernel.model.values import Folded
 class Entry:
     """`emitted` None: nothing went out yet, or last a null. `home` is the topic-partition that owns the
     entry, where buffers are bounded; `partition` that of the record last applied to it. `position` is the
-    one that last changed it; `taken`: in which batch, and the record's own position."""
+    one that last changed it; `taken`: in which batch, and the record's own position. `expires`: the end of
+    its time to live; `ends`: when its timer fires for that."""
 
     key: str
     window: Window | None
@@ -30,6 +31,8 @@ class Entry:
     due: int | None = None
     last_flush: int | None = None
     last_out: int | None = None
+    expires: int | None = None
+    ends: int | None = None
     expired: bool = False
 
     @property

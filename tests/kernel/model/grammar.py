@@ -62,6 +62,8 @@ class Settings:
     equivalent: Condition | None
     until: Condition | None
     triggers: tuple[Settings, ...] = ()
+    ttl_ms: int | None = None
+    deletes: bool = False
 
     def duration(self, name: str) -> int | None:
         """An option of `emit`, in ms."""
@@ -93,6 +95,8 @@ def settings_of(
     emit: Mapping[str, Any] = stage["emit"]
     reduce: str | Mapping[str, str] = stage["reduce"]
     equal: Any = emit.get("equal", "exact")
+    ttl: Any = stage.get("ttl", {})
+    ttl = {"after": ttl} if isinstance(ttl, str) else ttl
     named = (equal.get("sql") or equal.get("python")) if isinstance(equal, dict) else None
     return Settings(
         reduce=reduce if isinstance(reduce, str) else "aggregates",
@@ -113,6 +117,8 @@ def settings_of(
             settings_of({**stage, "emit": {**trigger, "clock": emit["clock"]}}, conditions)
             for trigger in emit.get("any", ())
         ),
+        ttl_ms=milliseconds(ttl["after"]) if ttl else None,
+        deletes=ttl.get("emit") == "deletion",
     )
 
 

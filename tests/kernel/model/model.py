@@ -153,6 +153,12 @@ class Model:
         if self.settings.on == "quiet":
             # a silence that has ended between two records of the key is one, whoever made the time pass
             self._fire(lambda _: record.timestamp - 1, record.key, home)
+        if any(
+            entry.key == record.key and entry.expires is not None and entry.expires <= record.timestamp
+            for entry in self._entries
+        ):
+            # Quote: If a value returns after the expiry, it counts as new: whoever made the time pass
+            self._fire(lambda _: record.timestamp, record.key, home)
         self._apply(step)
         self._fire(lambda _: step.now, record.key, home)
         if self.settings.bounded:
@@ -183,6 +189,8 @@ class Model:
             at, _, _, closing, entry = min(due, key=lambda timer: timer[:4])
             if closing:
                 self._close(entry, at)
+            elif at == entry.ends and not entry.pending:
+                self._expire(entry, at)
             elif self.settings.on == "window_close":
                 self._early(entry, at)
             elif self.settings.on == "change" and entry.pending:
@@ -198,6 +206,8 @@ class Model:
         timers = [] if entry.due is None else [(entry.due, False)]
         if self.settings.window and entry.window and not entry.expired:
             timers.append((closes_at(self.settings.window, entry.window), True))
+        if entry.ends is not None and not entry.pending:
+            timers.append((entry.ends, False))
         if not entry.pending and (end := self._between(entry)):
             # a deleted key is only remembered until it may emit again
             timers += [(end, False)] if all(end < at for at, _ in timers) else []
@@ -228,6 +238,24 @@ class Model:
         if value is not None and self.out.passes(value, entry.window) and self.out.is_expected(value):
             self.out.emit(entry, value, at, "heartbeat", at)
         entry.last_out = at
+
+    def _expire(self, entry: Entry, at: int) -> None:
+        """Quote: removes a key's state; the user chooses whether the expiry emits a deletion"""
+        if self.settings.deletes and entry.emitted is not None:
+            self.out.emit(entry, None, at, "expired", at)
+        self.counts["expired"] += 1
+        # its position stays: what was applied before is a repetition all the same
+        entry.folded, entry.emitted, entry.last_out, entry.last_flush = [], None, None, None
+        entry.expires = entry.ends = None
+
+    def _lives_on(self, entry: Entry, step: Step, changed: bool) -> None:
+        """Quote: 7 days after the last record that *changed* it (a suppressed record does not extend it)"""
+        if not self._is_live(entry):
+            entry.expires = entry.ends = None
+        elif changed and self.settings.ttl_ms:
+            end = step.record.timestamp + self.settings.ttl_ms
+            entry.expires = end if entry.expires is None else max(entry.expires, end)
+            entry.ends = max(entry.expires, step.now)
 
     def _close(self, entry: Entry, at: int) -> None:
         """Quote: For `window_close` this timer emits. For the others it is silent; an entry that still
@@ -289,10 +317,13 @@ class Model:
         """Emit what is buffered, and drop an entry that only waited for that."""
         self.out.send(entry, reason, at)
         entry.pending, entry.since, entry.due = 0, None, None
+        entry.ends = None if entry.ends is None else max(entry.ends, at)
         if self.settings.on == "threshold":
             # Quote: A flush empties the content: collect -> [], aggregates -> start anew, latest -> nothing
             entry.folded = []
             entry.last_flush = at
+        if not self._is_live(entry):
+            entry.expires = entry.ends = None
         if entry.expired:
             self._remove(entry)
 
@@ -432,7 +463,11 @@ class Model:
             # Quote: a flush by count or bytes at the partition's time when the record came
             self._flush(entry, "bytes", step.now)
         entry.take(step.record, value, self._position(step.record), self._batch)
+        before = fold(self.settings, entry.folded[:-1]) if entry.folded[:-1] else None
         went_out = self._decide(entry, step)
+        after = fold(self.settings, entry.folded) if entry.folded else None
+        waits = self.settings.on in BUFFERING
+        self._lives_on(entry, step, went_out or waits or (not leaves_no_trace and not same(before, after)))
         if went_out or merges or not leaves_no_trace:
             # Quote: Unchanged: for latest the state is untouched (position, timestamp, value as before)
             for other in replaced:

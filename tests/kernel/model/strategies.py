@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.kernel.model import Batch, Model, Record
 from tests.kernel.model.equivalences import below, not_above, same_parity
 from tests.kernel.model.expected import Expected, all_of, at_least, greater, none_of, not_null
-from tests.kernel.model.grammar import Condition
+from tests.kernel.model.grammar import Condition, milliseconds
 from tidegate.kernel import STRATEGIES
 
 Draw = st.DrawFn
@@ -122,6 +122,8 @@ def cases(
         column, limit = draw(st.sampled_from(_numbers(stage))), draw(st.integers(1, 6))
         stage["where"] = f"{column} < {limit}"
         conditions[stage["where"]] = below(column, limit)
+    if draw(st.sampled_from([True, False, False])):
+        stage |= draw(_ttl(stage))
     expectations = draw(_expectations(stage)) if expecting else ()
     return Case(stage, draw(st.sampled_from(deduplicates)), conditions, expectations)
 
@@ -130,6 +132,23 @@ def _trigger(emit: dict[str, Any]) -> dict[str, Any]:
     """Return a strategy without the options that a trigger of `any` cannot have."""
     alone = ("state", "heartbeat", "at_most_every", "buffer")
     return {name: option for name, option in emit.items() if name not in alone}
+
+
+@st.composite
+def _ttl(draw: Draw, stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A time to live that is at least as long as values wait, where a stage may have one."""
+    emit = stage["emit"]
+    if "any" in emit:
+        return {}
+    bounded = emit.get("buffer", {}).get("when_full", "spill" if "buffer" not in emit else "emit_early")
+    endless = emit["on"] == "threshold" and "after" not in emit
+    if "window" in stage or bounded != "spill" or endless:
+        return {}
+    waits = max(milliseconds(emit.get(name, "0ms")) for name in ("after", "every", "at_most_every"))
+    after = draw(st.sampled_from([text for text in ("4ms", "12ms", "45ms") if milliseconds(text) >= waits]))
+    facts = stage["reduce"] == "collect" or (emit["on"] == "threshold" and stage["reduce"] != "latest")
+    kinds = [after, {"after": after}, *([] if facts else [{"after": after, "emit": "deletion"}] * 2)]
+    return {"ttl": draw(st.sampled_from(kinds))}
 
 
 @st.composite

@@ -186,4 +186,6 @@ def _entry_text(entry: dict[str, Any]) -> str:
         parts.append(f"{entry['held']} held back")
     if "due" in entry:
         parts.append(f"due {iso_instant(entry['due'])}")
+    if "expires" in entry:
+        parts.append(f"expires {iso_instant(entry['expires'])}")
     return ", ".join(parts) or "a value that never went out"

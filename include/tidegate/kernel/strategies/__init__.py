@@ -9,6 +9,7 @@ from importlib import import_module
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategy import Emit
+from tidegate.kernel.ttl import TimeToLive
 
 _FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet")
 """A file contains the strategy of its name."""
@@ -25,9 +26,9 @@ def _strategy(name: str) -> type[Emit]:
 STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
 """`on` in a pipeline file -> its strategy."""
 
-REASONS = {
+REASONS: dict[str, str] = {
     reason: meaning
     for strategy in (*STRATEGIES.values(), *_PASSES)
     for reason, meaning in strategy.reasons.items()
-}
-"""The reasons of emissions, and the fates of records, that strategies give -> their meaning."""
+} | dict(TimeToLive.reasons)
+"""The reasons of emissions, and the fates of records, that strategies and `ttl` give -> their meaning."""

@@ -19,7 +19,7 @@ from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
 
 FIRST_SEEN = {
-    "new": "the key's first value, or its first after a deletion",
+    "new": "the key's first value, or its first after a deletion or the end of its time to live",
     "changed": "differs from what last went out",
     "deleted": "a record without a value deletes the key",
 }
@@ -84,6 +84,8 @@ def fold_columns(
     was_live = pc.is_in(changed.column("key"), value_set=before)
     counts["state-rows"] += (pc.sum(live).as_py() or 0) - (pc.sum(was_live).as_py() or 0)
     times = _flushed(changed, live) if stage.emit.stores_times else {}
+    if stage.ttl is not None:
+        times |= stage.ttl.state_columns(candidates, out)
     yield _states(schema, changed, live, counts, times)
 
 
