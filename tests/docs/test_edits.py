@@ -56,6 +56,7 @@ CASES: dict[str, list[str]] = {
         *("a stage more", "a stage less", "a stage renamed", "stages in another order")
     ],
     "`retract` of a stage": ["retract"],
+    "a stage's `from`: another stage, or the source": ["a stage's input"],
     "a stage's `key`, `window` (`grace`, too)": [
         *("a later stage's key", "the window's size", "the window's grace", "the window's kind")
     ],

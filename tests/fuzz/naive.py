@@ -26,7 +26,9 @@ from tidegate.yaml.tree import read_exactly
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 """An emission as it can be compared: value, timestamp, window and reason."""
 
-_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late", "ttl"}
+_OF_STAGE = {
+    *("name", "from", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late", "ttl"),
+}
 _OF_EMIT = {
     *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
     *("state", "timestamp", "buffer", "columns", "ignore", "equal", "early", "any"),
@@ -60,7 +62,9 @@ def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[Ca
     source = pipeline.source
     _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
     _require(source.filter is None, "a filter")
-    stages = [_Stage(pipeline, number, part) for number, part in enumerate(written["stages"])]
+    # Only what the last stage emits is compared.
+    path = [pipeline.stages.index(stage) for stage in pipeline.path_to(pipeline.stages[-1])]
+    stages = [_Stage(pipeline, number, written["stages"][number]) for number in path]
     batches = _batches(pipeline, inputs)
     instants = [record.timestamp for batch in batches for record in batch.records]
     instants += [batch.clock for batch in batches if batch.clock is not None]
@@ -113,7 +117,8 @@ class _Stage:
             emit["clock"] = self.stage.emit.clock
         else:
             del emit["any"]
-        key = self.stage.key if number else None
+        key = self.stage.key
+        _require(key is None or not self.stage.reads_source, "another key than the source's")
         _require(key is None or len(key) == 1, "a key of several columns")
         _require(not self.stage.nested, "a key that is a field")
         self.key = None if key is None else key[0]

@@ -81,7 +81,8 @@ def _replayed(
     reading: Reading | None = None,
 ) -> list[Outcome]:
     try:
-        return CaseRun(spark, pipeline, records, reading=reading).run_all([[], *cuts])
+        stages = [stage.name for stage in pipeline.stages[:-1]]
+        return CaseRun(spark, pipeline, records, reading=reading, stages=stages).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
 
@@ -154,6 +155,8 @@ def _differing(title: str, uncut: Outcome, outcome: Outcome) -> Iterator[str]:
             yield f"{title}: {outcome.error!r}, uncut {uncut.error!r}"
         return
     yield from _differing_keys(title, _plain(uncut), _plain(outcome))
+    for stage in outcome.stages:
+        yield from _differing_keys(f"{title}, {stage}", _plain(uncut, stage), _plain(outcome, stage))
 
 
 def _differing_keys(title: str, expected: ByKey, actual: ByKey) -> Iterator[str]:
@@ -162,8 +165,10 @@ def _differing_keys(title: str, expected: ByKey, actual: ByKey) -> Iterator[str]
             yield f"{title}: key {key!r}: {actual.get(key)}, uncut {expected.get(key)}"
 
 
-def _plain(outcome: Outcome) -> ByKey:
-    """Return the emissions by key, as they can be compared: value, timestamp, window and reason."""
+def _plain(outcome: Outcome, stage: str | None = None) -> ByKey:
+    """Return the emissions by key of a stage (None: the last one), as they can be compared: value, timestamp,
+    window and reason.
+    """
     if isinstance(outcome.emissions, Mapping):
         return {key: [_row(row) for row in rows] for key, rows in outcome.emissions.items() if rows}
     return {
@@ -171,7 +176,7 @@ def _plain(outcome: Outcome) -> ByKey:
             (repr(emission.value), emission.timestamp, emission.window, emission.reason)
             for emission in emitted
         ]
-        for key, emitted in outcome.by_key().items()
+        for key, emitted in outcome.by_key(stage).items()
     }
 
 

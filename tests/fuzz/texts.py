@@ -38,6 +38,7 @@ class Texts:
         self.stages = 0
         self.before: dict[str, str] = {}
         self.emitted: dict[str, str] = {}
+        self.outputs: dict[str, dict[str, str]] = {}
 
     def begin_stage(self) -> None:
         """Note that from now on the fields of another stage are drawn."""
@@ -47,6 +48,7 @@ class Texts:
 
     def end_stage(self) -> None:
         """Note that a stage is complete."""
+        self.outputs[f"stage_{self.stages}"] = self.emitted
 
     def names(self, path: str) -> list[str]:
         """Return the names of a mapping's fields."""
@@ -71,6 +73,9 @@ class Texts:
                 for column, header in drawn.items()
             }
             self.columns |= types
+        elif path == "stages.*.from" and drawn is not None:
+            self.before = self.outputs.get(drawn, self.columns)
+            self.emitted = dict(self.before)
         elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
             self.emitted = dict.fromkeys(drawn, "any")
         elif path == "stages.*.reduce" and drawn == "collect":
@@ -92,6 +97,8 @@ class Texts:
             return self.dice.choice(SCALARS)
         if path == "stages.*.name":
             return f"stage_{self.stages}"
+        if path == "stages.*.from":
+            return self.dice.choice(("source", *self.outputs))
         if path == "stages.*.select.*":
             return self._expression(self.before)
         if path == "stages.*.reduce.*":

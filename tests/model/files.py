@@ -139,6 +139,7 @@ def everything() -> dict[str, Any]:
             "ttl": {"after": "7d", "emit": "deletion"},
         },
         {
+            "from": "s4",
             "reduce": "collect",
             "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "most > 5"},
         },

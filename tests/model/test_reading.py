@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.model.reading import Reading
+from tidegate.model.reading import Reading, StageReading
 
 
 def test_dropped_repetitions_leave_a_quarter_of_rows() -> None:
     assert Reading().rows(4_000_000) == 4_000_000
-    assert Reading(compared=("isAvailable",)).rows(4_000_000) == 1_000_000
+    assert Reading({"levels": StageReading(compared=("isAvailable",))}).rows(4_000_000) == 1_000_000

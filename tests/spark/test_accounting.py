@@ -10,8 +10,9 @@ import pytest
 from tests.spark.stages import CHANGES, COUNTED
 from tidegate import kernel
 from tidegate.errors import CountMismatch
+from tidegate.spark.accounting import account_for, stage_counts
 from tidegate.spark.shuffle import Report, SliceReport, TaskReport
-from tidegate.spark.steps import account_for, passes_of, stage_counts
+from tidegate.spark.steps import passes_of
 from tidegate.yaml.load import parse_case_pipeline
 
 READ = SliceReport("in", 0, 0, records=10, rows=10, empty=0, unkeyed=0, time=None)
@@ -25,7 +26,7 @@ def whole(*reports: Report) -> kernel.Counts:
     source = {"topics": ["in"], "format": "json", "columns": "id bigint, quantity int", "key": ["id"]}
     case: dict[str, Any] = {"pipeline": "p", "source": source, "stages": [CHANGES, COUNTED]}
     passes = passes_of(parse_case_pipeline(case, "case"))
-    return account_for(passes, stage_counts(reports, [pass_.name for pass_ in passes]), reports)
+    return account_for(passes, stage_counts(reports, passes), reports)
 
 
 def test_fates_that_add_up_become_batch_counts() -> None:

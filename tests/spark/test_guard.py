@@ -12,7 +12,7 @@ import pytest
 from tests.spark.played import GivenRecords, Played
 from tidegate.errors import RecordFailed
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark import computation
+from tidegate.spark import guard
 from tidegate.spark.explain import explain_batch
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline
@@ -108,8 +108,8 @@ def test_good_batch_is_computed_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guards: list[Any] = []
-    made_guard = computation.Guard
-    monkeypatch.setattr(computation, "Guard", lambda *a, **k: guards.append(1) or made_guard(*a, **k))
+    made_guard = guard.Guard
+    monkeypatch.setattr(guard, "Guard", lambda *a, **k: guards.append(1) or made_guard(*a, **k))
     played = Played(spark, made(stage("quarantine", PLAIN)), tmp_path)
     played.batch(records(4))
     assert guards == []

@@ -19,10 +19,12 @@ pytestmark = pytest.mark.spark
 
 LIMITED = {
     "name": "limited",
+    "from": "source",
     "select": {"quantity": "quantity"},
     "reduce": "latest",
     "emit": {"on": "time_limit", "after": "10s", "buffer": {"max_records": 10}},
 }
+ALSO_COUNTED = {**COUNTED, "name": "also_counted", "from": "changes"}
 ONCE = {"columns": ["id"], "keep": "1h"}
 
 
@@ -44,6 +46,7 @@ def _pipeline(*stages: dict[str, Any], **source: Any) -> Any:
         pytest.param([CHANGES], {"deduplicate": ONCE}, 2, id="repetitions are dropped before it"),
         pytest.param([LIMITED], {}, 2, id="a bounded buffer, by partition and then by key"),
         pytest.param([CHANGES, COUNTED], {}, 3, id="two stages: by key, by partition, by key"),
+        pytest.param([CHANGES, COUNTED, ALSO_COUNTED, LIMITED], {}, 4, id="branches side by side"),
     ],
 )
 def test_batch_is_one_job_with_planned_shuffles(

@@ -309,6 +309,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"name": "b", **CHANGE}, {"name": "a", **CHANGE}),
         ["stages"],
     ),
+    "a stage's input": (
+        made(CHANGE, CHANGE, CHANGE),
+        made(CHANGE, CHANGE, {"from": "s0", **CHANGE}),
+        ["stages.s2.from"],
+    ),
     "a later stage's key": (
         made(CHANGE, {"select": {"m": "price"}}),
         made(CHANGE, {"key": ["name"], "select": {"m": "price"}}),

@@ -64,7 +64,8 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[kernel.Stage]]
 
 
 def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
-    """Return a stage as the kernel needs it. Only the first stage deduplicates, because records enter there.
+    """Return a stage as the kernel needs it. Only stages that read the source deduplicate, because
+    records enter there.
 
     Example: `kernel_stage(pipeline, pipeline.stages[0])`
     """
@@ -73,14 +74,14 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
         window=stage.window,
         where=stage.condition,
-        deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
+        deduplicate=_position(pipeline) if stage.reads_source else "none",
         bound=stage.emit.bound,
         on_error=stage.on_error,
         on_late=stage.on_late,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
         unchanged=stage.unchanged,
-        by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
+        by_time=pipeline.source.sequence is not None and stage.reads_source,
         ttl=stage.ttl,
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
@@ -178,7 +179,7 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return None
     # With a key of its own, a later stage's columns are no longer the source's, and their kinds unknown.
-    regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
+    regrouped = any(before.key for before in pipeline.path_to(stage))
     columns = () if regrouped else pipeline.source.row_columns
     # `decimal(10,2)` counts as `decimal`.
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
@@ -232,20 +233,18 @@ def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
 
 
 def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
-    number = pipeline.stages.index(stage)
-    # A stage without a key inherits the key of the stage before it, back to the source's.
-    if stage.key is None or number == 0:
-        if number:
-            return _keys(pipeline, pipeline.stages[number - 1])
-        columns = {column.name: column.type for column in pipeline.source.row_columns}
-        return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
-    earlier = pipeline.stages[number - 1]
-    # The value's column wins, as in expressions of the stage.
-    types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
-    if earlier.window:
-        types |= dict.fromkeys(WINDOW_COLUMNS, _arrow("timestamp"))
+    earlier = pipeline.input_of(stage)
+    if earlier is None:
+        types = {column.name: _arrow(column.type) for column in pipeline.source.row_columns}
+    elif stage.key is None:
+        return _keys(pipeline, earlier)
+    else:
+        # The value's column wins, as in expressions of the stage.
+        types = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
+        if earlier.window:
+            types |= dict.fromkeys(WINDOW_COLUMNS, _arrow("timestamp"))
     types |= {name: type_at(pa.schema(list(types.items())), path) for name, path in stage.nested.items()}
-    return {name: types.get(name, pa.null()) for name in stage.key}
+    return {name: types.get(name, pa.null()) for name in stage.key or pipeline.key_columns}
 
 
 def _arrow(text: str | None) -> pa.DataType:

@@ -19,6 +19,9 @@ RESERVED = {
 }
 """Column that every outbox has beside the emitted ones -> its content."""
 
+SOURCE = "source"
+"""The name of the source as the input of a stage (`from`); no stage can have it."""
+
 STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
 

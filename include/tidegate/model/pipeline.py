@@ -162,7 +162,7 @@ class Written(Scheduling):
         default=(), description="Columns that are added to each record from other tables."
     )
     stages: Annotated[tuple[Stage, ...], BeforeValidator(require_filled)] = Field(
-        description="One or more; each stage after the first reads the emissions of the one before."
+        description="One or more; each stage reads the emissions of the one before, or of that in `from`."
     )
     sinks: tuple[Sink, ...] = Field(default=(), description="Where emissions go; at least one.")
     quality: Quality = Field(
@@ -184,7 +184,8 @@ class Written(Scheduling):
     @classmethod
     def _check_unchanged(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
         source = info.data.get("source")
-        if stages[0].unchanged is not None and source is not None and source.deduplicate == "root":
+        repeats = source is not None and source.deduplicate == "root"
+        if repeats and any(stage.unchanged is not None for stage in stages):
             fix = "Leave `unchanged` out, or use another `deduplicate`."
             raise mistake(
                 "`unchanged` does not go with `deduplicate: root`: a repetition could be filled in", fix
@@ -291,32 +292,45 @@ class Pipeline(Written):
         names |= {self.checked_stage(check).name for check in self.checks if check.rows != "state"}
         return tuple(stage.name for stage in self.stages if stage.name in names)
 
+    def input_of(self, stage: Stage) -> Stage | None:
+        """Return the stage whose emissions a stage reads; None if it reads the source."""
+        return next((before for before in self.stages if before.name == stage.input), None)
+
+    def path_to(self, stage: Stage) -> tuple[Stage, ...]:
+        """Return the stages on the way from the source to a stage, and the stage itself."""
+        before = self.input_of(stage)
+        return (*(self.path_to(before) if before is not None else ()), stage)
+
+    @property
+    def source_stages(self) -> tuple[Stage, ...]:
+        """The stages that read the source's records."""
+        return tuple(stage for stage in self.stages if stage.reads_source)
+
     def key_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the columns of a stage's key: its own ones, or those of the nearest earlier stage
-        that has some.
+        """Return the columns of a stage's key: its own ones, or those of the nearest stage on the way from
+        the source to it that has some.
 
         Example: `("storeId",)` for a stage with `key: [storeId]`, and for those after it without a key.
         """
-        earlier = self.stages[: self.stages.index(stage) + 1]
-        keys = [before.key for before in earlier if before.key is not None]
+        keys = [before.key for before in self.path_to(stage) if before.key is not None]
         return keys[-1] if keys else self.key_columns
 
     def is_retracted(self, stage: Stage) -> bool:
-        """Return whether the next stage takes back what an emission of this one replaces."""
-        following = self.stages[self.stages.index(stage) + 1 :]
-        return bool(following and following[0].retract)
+        """Return whether a stage that reads this one takes back what its emissions replace."""
+        return any(reader.retract for reader in self.stages if reader.input == stage.name)
 
     def takes_deletions(self, stage: Stage) -> bool:
         """Return whether a deletion that the earlier stage emits deletes a key of this stage.
 
         The earlier stage deletes a key, or one window of a key. A stage with another key, or without the
         window, has a group of such entries under each key, and the group may have other members, so it
-        ignores deletions.
+        ignores deletions. The source deletes a key.
         """
-        number = self.stages.index(stage)
-        if number == 0 or stage.retract:
+        before = self.input_of(stage)
+        if before is None:
+            return stage.key is None
+        if stage.retract:
             return True
-        before = self.stages[number - 1]
         # The order of the columns does not matter here: the same columns are the same groups.
         same_key = stage.key is None or set(stage.key) == set(self.key_of(before))
         return same_key and before.window is None

@@ -1,5 +1,5 @@
 """The work that tasks do where they read records, instead of Spark: they compute `select` and `where` of the
-first stage, and drop records that repeat the one before them. The pipeline alone decides it.
+stages that read the source, and drop records that repeat the one before them. The pipeline alone decides it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tidegate.expressions import Expression
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.mistakes import listed
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
 
@@ -20,64 +21,100 @@ _REPEATED = 4
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The work that is done where records are read.
+class StageReading:
+    """The work that is done for one stage where records are read.
 
     Args:
-        values: column -> its expression; empty: Spark computes them.
+        values: column -> its expression.
         filter: the condition that removes records; None: there is none.
         where: the condition on a record's own value; None: there is none.
         compared: the columns by which a record repeats the one of its key before it; then it is dropped.
             None: no record is dropped.
-        obstacle: why Spark computes the values; empty if it does not.
     """
 
     values: Mapping[str, Expression] = field(default_factory=dict)
     filter: Expression | None = None
     where: Expression | None = None
     compared: tuple[str, ...] | None = None
+
+    def rows(self, records: int) -> int:
+        """Estimate how many of the records go on to Spark as rows."""
+        return records // _REPEATED if self.compared is not None else records
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The work that is done where records are read.
+
+    Args:
+        stages: the stages that read the source, by name, with their work; empty: Spark computes all values.
+        obstacle: why Spark computes the values; empty if it does not.
+    """
+
+    stages: Mapping[str, StageReading] = field(default_factory=dict)
     obstacle: str = ""
 
     @property
     def selects(self) -> bool:
         """Whether the values are computed where records are read."""
-        return bool(self.values)
+        return bool(self.stages)
+
+    @property
+    def drops(self) -> tuple[str, ...]:
+        """The stages for which repeated records are dropped."""
+        return tuple(name for name, stage in self.stages.items() if stage.compared is not None)
 
     @property
     def keeping_all(self) -> Reading:
         """This work, except that no record is dropped."""
-        return replace(self, compared=None)
+        stages = {name: replace(stage, compared=None) for name, stage in self.stages.items()}
+        return replace(self, stages=stages)
 
     def rows(self, records: int) -> int:
-        """Estimate how many of the records go on to Spark as rows."""
-        return records // _REPEATED if self.compared is not None else records
+        """Estimate how many rows Spark gets of the records."""
+        return sum(stage.rows(records) for stage in self.stages.values()) if self.stages else records
 
     @property
     def described(self) -> str:
         """A sentence for people on where the columns are computed."""
         if not self.selects:
             return f"Spark computes the first stage's columns: {self.obstacle}."
-        computed = "The tasks that read records compute the first stage's columns"
-        return f"{computed}, and drop repeated values." if self.compared is not None else f"{computed}."
+        columns = (
+            "the first stage's columns" if len(self.stages) == 1 else f"the columns of {listed(self.stages)}"
+        )
+        computed = f"The tasks that read records compute {columns}"
+        if not self.drops:
+            return f"{computed}."
+        of_some = "" if len(self.drops) == len(self.stages) else f" for {listed(self.drops)}"
+        return f"{computed}, and drop repeated values{of_some}."
 
 
 def reading_of(pipeline: Pipeline) -> Reading:
     """Return what is computed where the pipeline's records are read."""
-    stage = pipeline.stages[0]
-    obstacle = _obstacle(pipeline, stage)
+    obstacle = _obstacle(pipeline)
     if obstacle:
         return Reading(obstacle=obstacle)
+    return Reading({stage.name: _stage_reading(pipeline, stage) for stage in pipeline.source_stages})
+
+
+def _stage_reading(pipeline: Pipeline, stage: Stage) -> StageReading:
     ignores = kernel_stage(pipeline, stage).ignores_repeats
     compared = stage.emit.compared if ignores else None
-    return Reading(dict(stage.expressions), stage.filter_condition, stage.record_condition, compared)
+    return StageReading(dict(stage.expressions), stage.filter_condition, stage.record_condition, compared)
 
 
-def _obstacle(pipeline: Pipeline, stage: Stage) -> str:
-    """Return what Spark has to do before the first stage; empty if there is nothing."""
+def _obstacle(pipeline: Pipeline) -> str:
+    """Return what Spark has to do before the stages that read the source; empty if there is nothing."""
     if pipeline.lookup:
         return "lookups come before them"
     if isinstance(pipeline.source.deduplicate, DeduplicateColumns) or pipeline.source.sequence is not None:
         return "a filter of the source comes before them"
+    return next((obstacle for stage in pipeline.source_stages if (obstacle := _stage_obstacle(stage))), "")
+
+
+def _stage_obstacle(stage: Stage) -> str:
+    if stage.key is not None:
+        return f"`{stage.name}` has a key of its own"
     only_in_spark = [sql for name, sql in stage.values.items() if name not in stage.expressions]
     if stage.filter is not None and stage.filter_condition is None:
         only_in_spark.append(stage.filter)

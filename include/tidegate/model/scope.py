@@ -30,6 +30,7 @@ class StageScope:
     """The facts about a stage. A fact is None if it is unknown because its field has mistakes.
 
     Args:
+        input: The stage whose emissions it reads; None if it reads the source.
         columns: The columns that its expressions may name.
         keys: The columns of its key; empty for the record's own key.
         emitted: The columns of its value.
@@ -42,6 +43,7 @@ class StageScope:
     """
 
     name: str | None = None
+    input: StageScope | None = None
     columns: ColumnTypes | None = None
     keys: ColumnTypes | None = None
     windowed: bool | None = None
@@ -70,6 +72,7 @@ class Scope:
         columns: The source's columns. After `explode` the array has the type of its elements.
         key: The columns of the source's key.
         nested: Column of the source's key -> the path of the field that it is.
+        drops: The source's field that drops records before the stages, such as `sequence`; empty without.
         lookups: The columns that lookups add.
         compared: The columns that the present `emit` compares.
         stages: The stages up to the present one.
@@ -86,6 +89,7 @@ class Scope:
     columns: ColumnTypes | None = None
     key: tuple[str, ...] | None = None
     nested: dict[str, str] = field(default_factory=dict)
+    drops: str = ""
     lookups: dict[str, None] = field(default_factory=dict)
     compared: ColumnTypes | None = None
     stages: list[StageScope] = field(default_factory=list)
@@ -99,8 +103,8 @@ class Scope:
 
     @property
     def before(self) -> StageScope | None:
-        """The stage before the one that is being read; None for the first one."""
-        return self.stages[-2] if len(self.stages) > 1 else None
+        """The stage whose emissions the present one reads; None if it reads the source."""
+        return self.stage.input
 
 
 def scope_of(info: Info) -> Scope:

@@ -264,6 +264,8 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _keep_schema(self, info: Info) -> Source:
+        if not isinstance(self.deduplicate, str) or self.sequence is not None:
+            scope_of(info).drops = "deduplicate" if self.sequence is None else "sequence"
         if self.filter is not None:
             self._condition = compiled_expression(self.filter, scope_of(info).columns)
         self._nested = scope_of(info).nested

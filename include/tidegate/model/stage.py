@@ -1,6 +1,6 @@
 """`stages`: the steps that keep state per key.
 
-The second stage reads the emissions of the first one, and so on.
+A stage reads the emissions of the stage before it, of the stage that `from` names, or the source's records.
 """
 
 from __future__ import annotations
@@ -32,41 +32,21 @@ from tidegate.model.condition import (
     type_of_no_condition,
 )
 from tidegate.model.emit import Emit
+from tidegate.model.inputs import note_input, note_key, open_stage, unkeyed
 from tidegate.model.mistakes import as_mistake, mistake
-from tidegate.model.nested import named_columns, type_at
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
 from tidegate.model.retraction import check_on_error, check_retract
-from tidegate.model.scope import Model, Scope, StageScope, require_filled, scope_of
+from tidegate.model.scope import Model, Scope, StageScope, scope_of
 from tidegate.model.sql import check_expression
 from tidegate.model.windows import (
     WINDOW_COLUMNS,
-    WINDOW_TIMES,
     check_key_column,
     check_late,
     check_reduce,
     check_strategy,
     note_window,
 )
-
-
-def _open_stage(scope: Scope) -> None:
-    """Add the next stage to the scope.
-
-    It may name the source's columns, or the key and emissions of the stage before.
-    """
-    # Before the fields: each notes its facts in the newest entry.
-    scope.stages.append(StageScope())
-    stage, before = scope.stage, scope.before
-    if before is not None:
-        stage.keys = before.keys
-        # With one of them unknown, a missing column cannot be told from a mistake.
-        if before.keys is not None and before.emitted is not None and before.windowed is not None:
-            stage.columns = {**before.keys, **before.emitted, **(WINDOW_TIMES if before.windowed else {})}
-    elif scope.columns is not None:
-        stage.columns = {**scope.columns, **scope.lookups}
-        if scope.key is not None:
-            stage.keys = {name: scope.columns.get(name) for name in scope.key}
 
 
 def _note_name(name: str, info: Info) -> str:
@@ -78,31 +58,11 @@ def _note_name(name: str, info: Info) -> str:
             f"`{name}` is a folder that each pipeline has in the lake, and a stage needs a folder of its name"
         )
         raise mistake(what, f"Use another name, such as `{name}_stage`.")
+    if name == names.SOURCE:
+        what = "`source` is no name for a stage: in `from` it means the source"
+        raise mistake(what, "Use another name, such as `source_stage`.")
     scope.stage.name = name
     return name
-
-
-def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
-    stage = scope_of(info).stage
-    if key is not None:
-        if scope_of(info).before is None:
-            raise mistake("the first stage has the source's key", "Use `source.key`.")
-        columns = stage.columns or {}
-        named = named_columns(key, stage.columns)
-        stage.nested = {name: path for name, path in named.items() if name != path}
-        if stage.columns is not None:
-            fields = {name: type_at(path, columns) for name, path in stage.nested.items()}
-            stage.columns = {**stage.columns, **fields}
-        stage.keys = {name: (stage.columns or {}).get(name) for name in named}
-        return tuple(named)
-    return key
-
-
-def _unkeyed(written: Any, info: Info) -> Any:
-    """Mark the key as unknown until it is read without mistakes."""
-    if written is not None:
-        scope_of(info).stage.keys = None
-    return require_filled(written)
 
 
 def _read_select(written: Any, info: Info) -> Any:
@@ -119,7 +79,8 @@ def _read_select(written: Any, info: Info) -> Any:
     if written is None:
         columns = stage.columns if scope.before is None else scope.before.emitted
         # a field that is a column by the key is in its struct already
-        written = {name: names.quote(name) for name in columns or () if name not in scope.nested}
+        fields = {*scope.nested, *(stage.nested if scope.before is None else ())}
+        written = {name: names.quote(name) for name in columns or () if name not in fields}
         if reserved := [name for name in written if name.lower() in names.RESERVED]:
             fix = f"Write `select:` and give it another name: `event_{reserved[0]}: {reserved[0]}`."
             meaning = names.RESERVED[reserved[0].lower()]
@@ -232,14 +193,20 @@ class Stage(Model):
     name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
         description="The stage's name, unique in the file."
     )
+    input: Annotated[str | None, AfterValidator(note_input)] = Field(
+        alias="from",
+        default=None,
+        description="The stage above it whose emissions it reads, or `source`. Null: the stage before it; "
+        "the first one reads the source.",
+    )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(check_key_column)], ...] | None,
-        BeforeValidator(_unkeyed),
-        AfterValidator(_note_key),
+        BeforeValidator(unkeyed),
+        AfterValidator(note_key),
     ] = Field(
         default=None,
-        description="For a later stage: other key columns, from the emissions or the key of the stage "
-        "before.",
+        description="For any stage but the first: other key columns, from the emissions or the key of the "
+        "stage that it reads, or from the source's columns.",
     )
     filter: Annotated[str, AfterValidator(_check_filter)] | None = Field(
         default=None,
@@ -297,7 +264,7 @@ class Stage(Model):
     @model_validator(mode="before")
     @classmethod
     def _begin(cls, written: Any, info: Info) -> Any:
-        _open_stage(scope_of(info))
+        open_stage(scope_of(info))
         # Before the fields: what the aggregates store depends on it.
         scope_of(info).stage.retracts = isinstance(written, dict) and written.get("retract") is True
         return written
@@ -356,7 +323,7 @@ class Stage(Model):
         types |= {part.name: argument_type(part, stage.columns) for part in self.reduce.by_name.values()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
         self._types = {name: typed.get(name) for name in types}
-        if scope_of(info).before is None:  # only the first stage reads records
+        if self.reads_source:  # other stages read no records
             self._compile(stage)
         return self
 
@@ -372,6 +339,11 @@ class Stage(Model):
             self._record_condition = compiled_expression(
                 self.where_of_record, {**stage.keys, **stage.emitted}
             )
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether it reads the source's records, and not the emissions of a stage."""
+        return self.input in (None, names.SOURCE)  # None: the stage was created without a file
 
     def _forgets(self) -> str | None:
         if self.emit.marks:
@@ -414,8 +386,8 @@ class Stage(Model):
 
     @property
     def expressions(self) -> Mapping[str, Expression]:
-        """The expressions of `values` that tidegate can compute where records are read; only of the first
-        stage.
+        """The expressions of `values` that tidegate can compute where records are read; only of a stage that
+        reads the source.
         """
         return self._expressions
 

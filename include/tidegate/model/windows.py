@@ -19,14 +19,17 @@ WINDOW_TIMES: ColumnTypes = dict.fromkeys(WINDOW_COLUMNS, Type("timestamp", "tim
 
 
 def check_key_column(name: str, info: Info) -> str:
-    """Check a key column of a later stage: it must be emitted by the stage before, or be in its key or its
-    window. Raises a mistake otherwise.
+    """Check a key column: it must be a column of the source, or be emitted by the stage that the present one
+    reads, or be in its key or its window. Raises a mistake otherwise.
     """
     scope = scope_of(info)
-    if scope.before is None:
+    if len(scope.stages) == 1:
         return name
     # the outbox of a stage without a window has no other start and end than these
-    is_window = name in WINDOW_COLUMNS and (scope.before.windowed or name in (scope.before.keys or ()))
+    before = scope.before
+    is_window = (
+        name in WINDOW_COLUMNS and before is not None and (before.windowed or name in (before.keys or ()))
+    )
     return (check_identity if is_window else check_key)(name, scope.stage.columns)
 
 

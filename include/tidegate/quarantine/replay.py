@@ -65,8 +65,10 @@ def _unfit(pipeline: Pipeline, rows: pa.Table) -> pa.ChunkedArray:
     is_emission = pc.fill_null(pc.equal(rows["part"], EMISSION), False)
     mask = pc.or_(is_emission, pc.is_in(reasons, value_set=pa.array(_EMISSIONS)))
     source = pipeline.source
-    if isinstance(source.deduplicate, DeduplicateColumns) or source.sequence is not None:
-        # These rules accepted the record before a stage failed on it; they would drop it as a repetition now.
+    # These rules accepted the record before a stage failed on it; they would drop it as a repetition now.
+    is_repetition = isinstance(source.deduplicate, DeduplicateColumns) or source.sequence is not None
+    # Where several stages read the source, the others have used the record on which one failed.
+    if is_repetition or len(pipeline.source_stages) > 1:
         mask = pc.or_(mask, pc.is_in(reasons, value_set=pa.array(_BY_STAGES)))
     return mask
 

@@ -38,15 +38,17 @@ def compute_batch(
             computation = Computation(spark, plan, pipeline, lake, before, reading)
         return computation.outcome(attempt, computation.run(records, attempt))
 
-    reading, stage = reading_of(pipeline), pipeline.stages[0].name
+    reading = reading_of(pipeline)
     # A stream with such keys has them in most batches: after the first, none is tried again.
-    is_hopeless = bool(before.counts.get(stage, {}).get(COMPUTED_TWICE))
-    if reading.compared is None or plan.replay is not None or is_hopeless:
+    is_hopeless = any(before.counts.get(stage, {}).get(COMPUTED_TWICE) for stage in reading.drops)
+    if not reading.drops or plan.replay is not None or is_hopeless:
         return computed(reading.keeping_all)
     without_repeats = computed(reading)
-    if not has_hidden_values(without_repeats.counts[stage]):
+    hidden = [stage for stage in reading.drops if has_hidden_values(without_repeats.counts[stage])]
+    if not hidden:
         return without_repeats
     # The files of the first time are in no manifest: no two tries of a task write the same file.
     again = computed(reading.keeping_all)
-    again.counts[stage][COMPUTED_TWICE] += 1
+    for stage in hidden:
+        again.counts[stage][COMPUTED_TWICE] += 1
     return again

@@ -20,8 +20,8 @@ from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.repeats import Repeats
 from tidegate.model.source import Source
-from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, forwarded, numbered_by_key
-from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before
+from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
+from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before, value_column
 from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows
@@ -177,8 +177,9 @@ def without_repeats(
 
     `dropped` gets what became of these; `compared` are the columns that count.
     """
-    parts = [Repeats(compared, dropped).without(rows.take(pa.array(own))) for _, own in _by_place(rows)]
-    return pa.concat_batches([rows.slice(0, 0), *parts])
+    valued = with_value(0, rows)
+    parts = [Repeats(compared, dropped).without(valued.take(pa.array(own))) for _, own in _by_place(rows)]
+    return pa.concat_batches([valued.slice(0, 0), *parts]).rename_columns(rows.schema.names)
 
 
 class StageRun:
@@ -228,7 +229,7 @@ class StageRun:
     def _put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         kind = decided.column("kind")[0].as_py()
         if kind == kernel.EMISSION:
-            yield forwarded(decided, self._task.output.forwarding.schema)
+            yield from self._task.output.forwarding.rows(decided)
         elif kind == kernel.STATE:
             stored = to_stored(decided, self._state.schema, self._seq)
             self._changed.append(pa.Table.from_batches([stored]))
@@ -271,7 +272,7 @@ class _MemoryState:
 
 @dataclass(frozen=True)
 class Emitted:
-    """One emission of the last stage.
+    """One emission of a stage.
 
     Args:
         value: the emitted columns as a JSON object; None: a deletion.
@@ -316,39 +317,48 @@ class Fate:
 @dataclass
 class Outcome:
     """The outcome: emissions of the last stage, in order per key, and the fates of the records;
-    or the error.
+    or the error. `stages` has the emissions of other stages that were asked for.
     """
 
     emissions: list[Emitted] = field(default_factory=list)
     counts: kernel.Counts = field(default_factory=kernel.Counts)
     fates: list[Fate] = field(default_factory=list)
     error: TidegateError | None = None
+    stages: dict[str, list[Emitted]] = field(default_factory=dict)
 
-    def by_key(self) -> dict[str, list[Emitted]]:
-        """Return key -> its emissions, in order."""
-        emissions: dict[str, list[Emitted]] = {}
-        for emission in self.emissions:
-            emissions.setdefault(emission.key, []).append(emission)
-        return emissions
+    def by_key(self, stage: str | None = None) -> dict[str, list[Emitted]]:
+        """Return key -> its emissions in a stage (None: the last one), in order."""
+        by_key: dict[str, list[Emitted]] = {}
+        for emission in self.emissions if stage is None else self.stages.get(stage, ()):
+            by_key.setdefault(emission.key, []).append(emission)
+        return by_key
+
+    @property
+    def all_by_key(self) -> list[dict[str, list[Emitted]]]:
+        """The emissions by key of the last stage, and of the others that were asked for."""
+        return [self.by_key(), *map(self.by_key, self.stages)]
 
     def include(self, pass_name: str, run: StageRun) -> None:
         """Add the counts and traces of a pass."""
         self.counts.include(run.counts)
         self.fates += [_fate(pass_name, row) for row in run.traces]
 
-    def emit(self, batches: Sequence[pa.Table]) -> None:
-        """Add emissions of the last stage, batch after batch, as a kernel task forwards them."""
-        if not any(table.num_rows for table in batches):
-            return
-        rows = pa.concat_tables(batches)
-        texts = json_texts(rows["value"].combine_chunks()).to_pylist()
-        for row, text in zip(rows.drop_columns(["value"]).to_pylist(), texts, strict=True):
-            window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
-            value = None if text is None else read_exactly(text)
-            emission = Emitted(
-                row["key"], value, row["timestamp"], window, row["reason"], row["at"], _source(row)
-            )
-            self.emissions.append(emission)
+
+def emitted_of(batches: Sequence[pa.Table]) -> list[Emitted]:
+    """Return the emissions of batches, one after the other, as a kernel task forwards them."""
+    if not any(table.num_rows for table in batches):
+        return []
+    rows, values = pa.concat_tables(batches), value_column(0)
+    texts = json_texts(rows[values].combine_chunks()).to_pylist()
+    return [
+        _emitted(row, text) for row, text in zip(rows.drop_columns([values]).to_pylist(), texts, strict=True)
+    ]
+
+
+def _emitted(row: Mapping[str, Any], text: str | None) -> Emitted:
+    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+    value = None if text is None else read_exactly(text)
+    return Emitted(row["key"], value, row["timestamp"], window, row["reason"], row["at"], _source(row))
 
 
 def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:

@@ -8,10 +8,10 @@ process, and their state stays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,18 +33,19 @@ from tidegate.spark.case_parts import (
     Span,
     StageRun,
     StreamTimes,
+    emitted_of,
     without_repeats,
 )
 from tidegate.spark.computation import Before, Computation
 from tidegate.spark.explain import TracedOutput
+from tidegate.spark.frames import emission_frame
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
-from tidegate.spark.retraction import changes
-from tidegate.spark.rows import emission_frame, forwarded_schema
+from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
-from tidegate.spark.shuffle import REPORT, SLOT, Times
+from tidegate.spark.shuffle import REPORT, TO, Times
 from tidegate.spark.source import spark_types
-from tidegate.spark.source_rows import Shape
+from tidegate.spark.source_rows import RecordRows, Shape, for_passes
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
@@ -52,6 +53,7 @@ from tidegate.spark.steps import (
     record_layout,
     require_usable_key,
     source_keys,
+    unpacked,
 )
 from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseRecord, Tick
@@ -76,19 +78,20 @@ class _Run:
     """One way to cut the input, and its outcome so far.
 
     Args:
-        spans: the turns of each batch's rows in the frame that the pass reads.
-        emitted: the numbers of each batch's emissions in the last pass.
+        spans: the turns of each batch's records.
+        emitted: pass -> the numbers of each batch's emissions.
     """
 
     cut: Cut
     spans: Sequence[Span]
-    emitted: Sequence[Span] = ()
     outcome: Outcome = field(default_factory=Outcome)
+    emitted: dict[str, Sequence[Span]] = field(default_factory=dict)
 
 
 class CaseRun(Computation):
     """A pipeline with its input, to be run under any cuts into batches. `tables`: rows of lookup tables;
-    `reading`: in place of that of the pipeline.
+    `reading`: in place of that of the pipeline; `stages`: those whose emissions are outcomes, beside the last
+    one's.
 
     Calls of Spark take most of the time of a case, so there is one per pass for all batches of all cuts: one
     frame has the rows of all of them, and `__turn` says to which batch of which run a row belongs.
@@ -104,6 +107,7 @@ class CaseRun(Computation):
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
         reading: Reading | None = None,
+        stages: Collection[str] = (),
     ) -> None:
         self.input = CaseInput(case_inputs)
         plan, lake = _nowhere(pipeline, len(self.input.records))
@@ -112,11 +116,11 @@ class CaseRun(Computation):
         super().__init__(spark, plan, pipeline, lake, Before(), reading)
         self._tables = tables or {}
         self._trace = trace
+        self._stages = stages
         self._runs: list[_Run] = []
-        # Records that an earlier pass has dropped advance stream time, too. None: the rows themselves do.
-        self._arrivals: pa.RecordBatch | None = None
-        # None: Spark makes the first stage's rows.
-        self._source_rows: pa.RecordBatch | None = None
+        self._records = _Records.decode(self.input, pipeline, keeps_input(self._passes), self._keeps_time)
+        # Pass -> its emissions in all runs, as frame and with the columns of the key; "": the records.
+        self._frames: dict[str, tuple[DataFrame, KeyTypes]] = {}
 
     def run_all(self, cuts: Sequence[Sequence[int]] = ((),)) -> list[Outcome]:
         """Return for each of `cuts` the outcome if a batch ends before each record number in it; ticks always
@@ -134,41 +138,42 @@ class CaseRun(Computation):
             _Run(cut, [(run * number + start, run * number + end) for start, end in cut.spans])
             for run, cut in enumerate(map(self.input.cut, cuts))
         ]
-        frame = self._read()
-        keys = source_keys(self._pipeline)
-        for place in range(len(self._passes)):
-            frame, keys = self._apply_pass(place, frame, keys, "")
+        if not self._reading.selects:
+            self._frames[""] = self._decoded_frame(), source_keys(self._pipeline)
+        for pass_ in self._passes:
+            self._run_pass(pass_)
         return [run.outcome for run in self._runs]
 
     # the source
 
-    def _read(self) -> DataFrame:
-        """Return the decoded records, once for each run, with the columns of lookups; or already as the rows
-        of the first stage.
-        """
-        decoded = self.input.decoded(self._pipeline.source, keeps_input(self._passes))
-        arrivals = _arrivals(decoded)
-        time = StreamTimes().advance(arrivals) if self._keeps_time else None
-        firsts = [run * len(self.input.records) for run in range(len(self._runs))]
-        self._arrivals = pa.concat_batches([_later(arrivals, "turn", first) for first in firsts])
-        maker = self._rows_of_source(record_layout(self._pipeline.source))
-        if maker is not None:
-            rows = maker.of_records(decoded, time)
-            self._source_rows = pa.concat_batches([_later(rows, "turn", first) for first in firsts])
-            return self._frame(pa.Table.from_batches([self._source_rows]))
+    @property
+    def _firsts(self) -> list[int]:
+        """The turn of the first record in each run."""
+        return [run * len(self.input.records) for run in range(len(self._runs))]
+
+    def _decoded_frame(self) -> DataFrame:
+        """Return the decoded records, once for each run, with the columns of lookups."""
+        decoded, time = self._records.decoded, self._records.time
         if time is not None:
             decoded = decoded.append_column("__time", time)
         filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
-        frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", first) for first in firsts]))
+        frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", by) for by in self._firsts]))
         for lookup in self._pipeline.lookup:
             frame = joined(frame, lookup, self._table(lookup), self._pipeline)
         return frame
 
+    def _source_rows(self, pass_: KernelPass) -> pa.RecordBatch:
+        """Return the rows of a stage that are made where records are read, once for each run."""
+        stage = self._rows_of_stage(pass_, record_layout(self._pipeline.source))
+        *_, decoded = for_passes(1 if pass_ is self._passes[0] else 2, *self._records)
+        rows = RecordRows((stage,)).of_stage(0, stage.of_records(*decoded))
+        return pa.concat_batches([_later(rows, "turn", by) for by in self._firsts])
+
     def _frame(self, rows: pa.Table) -> DataFrame:
-        """Return rows as a frame, with the columns of reports, which are null."""
-        for name, type_ in ((REPORT, pa.string()), (SLOT, pa.int32())):
-            if name not in rows.column_names:
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, type_))
+        """Return rows as a frame: no row is a report, and all go to pass 0, the only one of its level."""
+        if REPORT not in rows.column_names:
+            rows = rows.append_column(REPORT, pa.nulls(rows.num_rows, pa.string()))
+            rows = rows.append_column(TO, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
         # exactly one batch: Spark refuses a table without batches, and stops reading at an empty batch
         table = pa.Table.from_batches([_one_batch(rows)])
         return self._spark.createDataFrame(table, spark_types(rows.schema))
@@ -186,59 +191,86 @@ class CaseRun(Computation):
 
     # passes
 
-    def _shape(self, pass_: KernelPass) -> Shape:
+    def _shape(self, level: Sequence[KernelPass]) -> Shape:
         # The order in a case is the order in the partition, whatever the offsets are.
-        return replace(super()._shape(pass_), ranked=True)
+        return replace(super()._shape(level), ranked=True)
 
     def _batch(self, pass_: KernelPass) -> kernel.Batch:
         return kernel.Batch({}, trace=self._trace)  # `StageRun` knows the times and the clock of each batch
 
     def _output(
-        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, rows: pa.Schema, keys: KeyTypes, forwarding: Forwarding, attempt: str
     ) -> StageOutput:
-        del following, keys, attempt
+        del rows, keys, attempt
         # It is never opened: a `StageRun` takes what the kernel decides, also in the last pass.
-        forwarding = Forwarding(forwarded_schema(pass_.logic, rows), emissions=True, slots=1)
         return TracedOutput(pass_.name, "", False, forwarding)
 
-    def _bounded(self, rows: DataFrame, task: KernelTask) -> DataFrame:
-        return self._decided(rows, task, task.output.forwarding.schema)
-
-    def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
-        """Apply the kernel for all runs, and return their emissions, in the order of their partition."""
-        records, self._source_rows = self._source_rows, None
-        if records is None:
+    def _run_pass(self, pass_: KernelPass) -> None:
+        """Apply a pass for all runs."""
+        reads_source = pass_.reads_source
+        if reads_source and self._reading.selects:
+            records = self._source_rows(pass_)
+            frame, keys = self._frame(pa.Table.from_batches([records])), source_keys(self._pipeline)
+            rows, (types,) = self._rows([pass_], frame, [keys])
+        else:
+            frame, keys = self._input_frame(pass_)
+            rows, (types,) = self._rows([pass_], frame, [keys])
             records = _one_batch(rows.toArrow())
+        (task,) = self._tasks([pass_], [0], rows, [types], "")
         names = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in names])
-        tables: list[pa.Table] = [schema.empty_table()]
-        is_last, number = task.name == self._passes[-1].name, 0
+        tables: list[pa.Table] = [task.output.forwarding.schema.empty_table()]
+        number = 0
         for run in self._runs:
-            emitted = self._run_pass(task, records, run)
+            emitted = self._decided_batches(task, records, run, pass_.input if not reads_source else None)
             ends = list(accumulate((table.num_rows for table in emitted), initial=number))
-            run.emitted, number = list(pairwise(ends)), ends[-1]
+            run.emitted[pass_.name], number = list(pairwise(ends)), ends[-1]
             tables += [table.sort_by(_EMISSION_ORDER) for table in emitted]
-            if is_last:
-                run.outcome.emit(emitted)
-        if is_last:
-            return rows  # no pass reads the emissions of the last one, and a frame of them takes a while
-        return self._frame(pa.concat_tables(tables).append_column(_NUMBER, pa.arange(0, number)))
+            if pass_ is self._passes[-1]:
+                run.outcome.emissions = emitted_of(emitted)
+            if pass_.name in self._stages:
+                run.outcome.stages[pass_.name] = emitted_of(emitted)
+        if any(reader.input == pass_.name for reader in self._passes):  # a frame takes a while
+            numbered = pa.concat_tables(tables).append_column(_NUMBER, pa.arange(0, number))
+            emissions = self._frame(numbered)
+            self._frames[pass_.name] = (unpacked(emissions) if pass_.is_filter else emissions), types
 
-    def _run_pass(self, task: KernelTask, records: pa.RecordBatch, run: _Run) -> list[pa.Table]:
+    def _input_frame(self, pass_: KernelPass) -> tuple[DataFrame, KeyTypes]:
+        """Return the frame of a pass, in the order of the partitions, and the columns of its key."""
+        frame, keys = self._frames[pass_.input]
+        if pass_.reads_source:
+            # Only the first pass gets records that cannot be used.
+            return frame if pass_ is self._passes[0] else frame.where(F.col("__reason").isNull()), keys
+        frame, (types,) = emission_frame(frame, [keys], [pass_], [0], F.col(_NUMBER))
+        require_usable_key(self._pipeline.pipeline, pass_.name, types)
+        return changes(frame, retracting([pass_])), types
+
+    def _decided_batches(
+        self, task: KernelTask, records: pa.RecordBatch, run: _Run, input_: str | None
+    ) -> list[pa.Table]:
         """Apply a pass for one run, batch after batch, and return the emissions of each, up to a batch that
         fails.
+
+        Args:
+            task: the task of the pass.
+            records: its rows of all runs.
+            run: the run.
+            input_: the pass whose emissions it reads; None: it reads the source.
         """
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
-        stage, times, arrivals = StageRun(task), StreamTimes(), self._arrivals
+        stage, times = StageRun(task), StreamTimes()
+        # Records that an earlier pass has dropped advance stream time, too.
+        arrivals = self._records.arrivals(self._firsts) if input_ is None else None
+        spans = run.spans if input_ is None else run.emitted[input_]
         try:
-            for span, clock in zip(run.spans, run.cut.clocks, strict=True):
+            for span, clock in zip(spans, run.cut.clocks, strict=True):
                 batch = _within(records, span)
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
                     batch = batch if arrivals is not None else _with_time(batch, before)
-                stage, decided = self._applied(stage, batch, times.now, clock)
+                stage, decided = self._next_batch(stage, batch, times.now, clock)
                 emitted.append(decided)
         except TidegateError as error:
             # Only this run has failed. The others go on: every cut must fail in the same way.
@@ -246,35 +278,40 @@ class CaseRun(Computation):
         run.outcome.include(task.name, stage)
         return emitted
 
-    def _applied(
+    def _next_batch(
         self, stage: StageRun, rows: pa.RecordBatch, times: Times, clock: int | None
     ) -> tuple[StageRun, pa.Table]:
         """Apply a batch, as `compute_batch` does: first without the records that repeat others, if they are
         dropped where they are read.
         """
-        compared = self._reading.compared if stage.name == self._passes[0].name else None
-        if compared is not None:
+        reading = self._reading.stages.get(stage.name)
+        if reading is not None and reading.compared is not None:
             dropped, attempt = kernel.Counts(), stage.copy()
-            emitted = attempt.apply(without_repeats(rows, compared, dropped), times, clock)
+            emitted = attempt.apply(without_repeats(rows, reading.compared, dropped), times, clock)
             if not has_hidden_values(attempt.counts - stage.counts):
                 attempt.counts.include(dropped)
                 return attempt, emitted
         return stage, stage.apply(rows, times, clock)
 
-    def _following_frame(
-        self, decided: DataFrame, keys: KeyTypes, following: KernelPass
-    ) -> tuple[DataFrame, KeyTypes]:
-        turn = F.col(_NUMBER)
-        frame, keys = emission_frame(
-            *(decided, keys, following.key, following.takes_deletions, turn), retracts=following.retracts
-        )
-        if following.retracts:
-            frame = changes(frame)
-        require_usable_key(self._pipeline.pipeline, following.name, keys)
-        self._arrivals = None
-        for run in self._runs:
-            run.spans = run.emitted
-        return frame, keys
+
+class _Records(NamedTuple):
+    """The decoded records of a case, and the stream time before each; None: time is not kept."""
+
+    decoded: pa.RecordBatch
+    time: pa.Int64Array | None
+
+    @classmethod
+    def decode(
+        cls, case_input: CaseInput, pipeline: Pipeline, keeps_input: bool, keeps_time: bool
+    ) -> _Records:
+        """Decode the records of a case."""
+        decoded = case_input.decoded(pipeline.source, keeps_input)
+        return cls(decoded, StreamTimes().advance(_arrivals(decoded)) if keeps_time else None)
+
+    def arrivals(self, firsts: Sequence[int]) -> pa.RecordBatch:
+        """Return the rows that advance time, for runs whose turns begin with `firsts`."""
+        arrivals = _arrivals(self.decoded)
+        return pa.concat_batches([_later(arrivals, "turn", first) for first in firsts])
 
 
 def _nowhere(pipeline: Pipeline, records: int) -> tuple[Plan, Lake]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
         cuts: Also cut the case after each record, and at so many random places.
         seed: The seed of the random places.
     """
-    run = CaseRun(spark, case.pipeline, case.input, case.tables)
+    run = CaseRun(spark, case.pipeline, case.input, case.tables, stages=case.expect.stages)
     places = list(_cut_places(run, cuts, seed))
     try:
         uncut, *cut = run.run_all([[], *places])
@@ -52,7 +52,7 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
         return _against_error(case, uncut, cut)
     differing = against_expectation(case, uncut)
     for places_of_cut, outcome in zip(places, cut, strict=True):
-        if outcome.error is not None or outcome.by_key() != uncut.by_key():
+        if outcome.error is not None or outcome.all_by_key != uncut.all_by_key:
             differing.append(f"cut into batches before records {places_of_cut}, the emissions differ")
     return differing
 
@@ -83,9 +83,10 @@ def against_expectation(case: Case, outcome: Outcome) -> list[str]:
     """Return the differences from what the case expects, in lines for people."""
     expect, differing = case.expect, []
     if expect.emissions is not None:
-        actual = outcome.by_key()
-        for key in sorted(expect.emissions.keys() | actual.keys()):
-            differing += _key_differences(key, expect.emissions.get(key, ()), actual.get(key, []))
+        differing += _emission_differences(expect.emissions, outcome.by_key())
+    for stage, of_stage in expect.stages.items():
+        lines = _emission_differences(of_stage.emissions, outcome.by_key(stage))
+        differing += [f"stage {stage}:", *lines] if lines else []
     counts = outcome.counts
     counted = {
         "quarantined": (expect.quarantined, counts["quarantined"] + counts["late-quarantined"]),
@@ -99,6 +100,15 @@ def against_expectation(case: Case, outcome: Outcome) -> list[str]:
         if expected is not None and actual_count != expected:
             differing.append(f"{name}: expected {expected}, got {actual_count}")
     return differing
+
+
+def _emission_differences(
+    expected: Mapping[str, Sequence[Any]], actual: Mapping[str, Sequence[Emitted]]
+) -> list[str]:
+    lines = []
+    for key in sorted(expected.keys() | actual.keys()):
+        lines += _key_differences(key, expected.get(key, ()), actual.get(key, ()))
+    return lines
 
 
 def _key_differences(key: str, expected: Sequence[Any], actual: Sequence[Emitted]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
@@ -13,42 +14,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import RecordFailed
-from tidegate.expressions.arrow import arrow_type
 from tidegate.formats import RecordLayout
 from tidegate.ledger.records import Plan
-from tidegate.model.columns import parse_type
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
-from tidegate.spark.decoding import (
-    Decoding,
-    SliceReader,
-    readers_of_tasks,
-    source_counts,
-    source_schema,
-)
+from tidegate.spark.accounting import account_for, stage_counts
+from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated
+from tidegate.spark.frames import REPORTS_ONLY, emission_frame, forwarded_schema, source_frame
 from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
-from tidegate.spark.guard import Guard
-from tidegate.spark.kernel_task import (
-    BY_KEY_AND_RANK,
-    TIME_ORDER,
-    Forwarding,
-    KernelTask,
-    MergeTask,
-    StageOutput,
-    TimeTask,
-)
+from tidegate.spark.guard import guards_of
+from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
+from tidegate.spark.level import applied_frame, decided_frame
 from tidegate.spark.lookups import PinnedTables, enrich
 from tidegate.spark.outbox import outbox_format
-from tidegate.spark.retraction import changes
-from tidegate.spark.rows import (
-    REPORTS_ONLY,
-    emission_frame,
-    forwarded_schema,
-    kernel_schema,
-    key_hash,
-    record_rows,
-)
+from tidegate.spark.retraction import changes, retracting
+from tidegate.spark.rows import kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
 from tidegate.spark.session import changed, compile_expressions, cores_of, prepare
 from tidegate.spark.shuffle import (
@@ -57,32 +38,35 @@ from tidegate.spark.shuffle import (
     Slots,
     TaskReport,
     Times,
-    arranged,
     end_times,
     from_text,
-    hash_order,
+    value_column,
 )
-from tidegate.spark.source import RecordSource, frame_of, spark_types
-from tidegate.spark.source_rows import Shape, SourceRows
+from tidegate.spark.source import RecordSource, frame_of
+from tidegate.spark.source_rows import RecordRows, Shape, SourceRows
 from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
-    account_for,
+    column_at,
+    inputs_of,
     keeps_input,
     keeps_time,
     key_types_text,
+    levels_of,
     packed,
     passes_of,
+    readers_of,
     record_layout,
     repeated_columns,
     require_same_key_types,
     require_usable_key,
     source_keys,
-    stage_counts,
+    stage_rows,
     typed,
     unpacked,
 )
+from tidegate.spark.time_task import TIME_ORDER, TimeTask
 from tidegate.spark.written import AttemptFiles, WrittenOutput
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
@@ -123,7 +107,7 @@ class Computed:
 
 
 class Computation:
-    """The passes of one batch as one job, each over the emissions of the pass before.
+    """The passes of one batch as one job, level by level: those of a level are computed side by side.
 
     `reading` says what is done where records are read; by default all that the pipeline allows, but that no
     record is dropped.
@@ -182,17 +166,21 @@ class Computation:
         finally:
             self._failure = None
 
+    @cached_property
+    def _levels(self) -> list[list[KernelPass]]:
+        return levels_of(self._passes)
+
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
         """Return all passes as a frame of reports."""
         frame = self._source(records)
-        keys = source_keys(self._pipeline)
-        for number in range(len(self._passes)):
-            frame, keys = self._apply_pass(number, frame, keys, attempt)
+        keys = [source_keys(self._pipeline)]
+        for depth in range(len(self._levels)):
+            frame, keys = self._apply_level(depth, frame, keys, attempt)
         return frame.select(REPORT)
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
         """Return the counts, checked, and the list of the files. Raises CountMismatch."""
-        counts = stage_counts(reports, [pass_.name for pass_ in self._passes])
+        counts = stage_counts(reports, self._passes)
         batch_counts = account_for(self._passes, counts, reports)
         totals = {
             stage: kernel.running_totals(counted, self._before.counts.get(stage, {}))
@@ -202,7 +190,7 @@ class Computation:
         if self._keeps_time:
             for pass_ in self._passes:
                 start = self._before.times.get(pass_.name, {})
-                times[pass_.name] = end_times(pass_.name, self._reads_source(pass_), start, reports)
+                times[pass_.name] = end_times(pass_.name, pass_.reads_source, start, reports)
         aliases = {pass_.name: pass_.aliases.text for pass_ in self._passes}
         files = [
             replace(file, key_types=self._key_types.get(file.stage), aliases=aliases.get(file.stage))
@@ -219,16 +207,16 @@ class Computation:
     # the source
 
     def _source(self, records: RecordSource) -> DataFrame:
-        """Return the records of the planned ranges, decoded, exploded and enriched; or already as the rows of
-        the first stage, if they are made where the records are read.
+        """Return the records of the planned ranges, decoded, exploded and enriched, for each pass that reads
+        them; or already as the rows of these passes, if they are made where the records are read.
         """
-        plan, source, first = self._plan, self._pipeline.source, self._passes[0]
+        plan, source, level = self._plan, self._pipeline.source, self._levels[0]
         columns = repeated_columns(self._pipeline)
         layout = record_layout(source)
         decoding = Decoding(layout, plan.believed_until_ms, keeps_input(self._passes), columns)
         rows = self._rows_of_source(layout)
         schema = rows.schema if rows else source_schema(decoding.decoder().schema, self._keeps_time)
-        starts = self._before.times.get(first.name, {})
+        starts = self._before.times.get(level[0].name, {})
         cores = cores_of(self._spark)
         readers = [
             SliceReader(
@@ -236,6 +224,7 @@ class Computation:
                 decoding,
                 starts.get((slice_.range.topic, slice_.range.partition), -1) if self._keeps_time else None,
                 self._slots.number,
+                len(level),
                 rows,
                 self._shows_removed,
             )
@@ -248,87 +237,113 @@ class Computation:
         present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 
-    def _rows_of_source(self, layout: RecordLayout) -> SourceRows | None:
-        """Return what makes rows of the first stage where records are read; None if Spark does."""
+    def _rows_of_source(self, layout: RecordLayout) -> RecordRows | None:
+        """Return what makes rows where records are read; None if Spark does."""
         if not self._reading.selects:
             return None
-        first = self._passes[0]
-        reading, names = self._reading, tuple(layout.row_columns.names)
-        values = {name: (value, arrow_type(parse_type(value.type))) for name, value in reading.values.items()}
-        by_place = first.logic.bound is not None
-        return SourceRows(
-            *(names, values, reading.filter, reading.where, reading.compared, self._shape(first), by_place),
-            self._shows_removed,
-            quarantines=first.logic.on_error == "quarantine",
-        )
+        return RecordRows(tuple(self._rows_of_stage(pass_, layout) for pass_ in self._levels[0]))
 
-    def _reads_source(self, pass_: KernelPass) -> bool:
-        """Return whether a pass reads records of the source: the first stage, and the filters before it."""
-        stages = [stage_pass.name for stage_pass in self._passes if not stage_pass.is_filter]
-        return pass_.is_filter or pass_.name == stages[0]
+    def _rows_of_stage(self, pass_: KernelPass, layout: RecordLayout) -> SourceRows:
+        reading, shape = self._reading.stages[pass_.name], self._shape([pass_])
+        return stage_rows(pass_.name, pass_.logic, reading, layout, shape, self._shows_removed)
 
-    # passes
+    def _apply_level(
+        self, depth: int, frame: DataFrame, keys: Sequence[KeyTypes], attempt: str
+    ) -> tuple[DataFrame, list[KeyTypes]]:
+        """Apply the passes of a level; return the frame of the next level, or of the reports of the last
+        one's tasks.
 
-    def _apply_pass(
-        self, number: int, frame: DataFrame, keys: KeyTypes, attempt: str
-    ) -> tuple[DataFrame, KeyTypes]:
-        """Apply one pass; return the frame of the next pass, or of the reports of the last one's tasks."""
-        pass_ = self._passes[number]
-        following = self._passes[number + 1] if number + 1 < len(self._passes) else None
-        if pass_.is_filter:
-            frame = packed(frame, pass_, self._pipeline)
-        else:
-            # A key of another type has other texts: its state would not be found, and nobody would notice.
-            require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
-            self._key_types[pass_.name] = key_types_text(keys)
-        rows = frame
-        if number or not self._reading.selects:
-            guard = self._guard(pass_)
-            rows = record_rows(frame, pass_, self._shape(pass_), self._pipeline.pipeline, guard)
-        pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
-        task = self._task(pass_, following, rows, keys, attempt)
-        if pass_.logic.bound is not None:
-            decided = self._bounded(rows, task)
-        else:
-            decided = self._decided(rows, task, task.output.forwarding.schema)
-        if following is None:
+        `keys` are the columns of the keys of the passes; those of the source for the first level.
+        """
+        level = self._levels[depth]
+        following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
+        rows, keys = self._rows(level, frame, keys)
+        inputs = inputs_of(following, level)
+        tasks = self._tasks(level, inputs, rows, keys, attempt)
+        decided = decided_frame(rows, tasks, self._slots, len(following))
+        if not following:
             return decided, keys
-        if pass_.is_filter:
+        if level[0].is_filter:
             return unpacked(decided), keys
-        return self._following_frame(decided, keys, following)
+        return self._following_frame(decided, keys, following, inputs)
 
-    def _guard(self, pass_: KernelPass) -> Guard | None:
-        if self._failure is None or pass_.is_filter:
-            return None
-        return Guard(self._failure, pass_, is_later=not self._reads_source(pass_))
+    def _rows(
+        self, level: Sequence[KernelPass], frame: DataFrame, keys: Sequence[KeyTypes]
+    ) -> tuple[DataFrame, list[KeyTypes]]:
+        """Return the kernel's rows for the passes of a level, and the columns of their keys."""
+        pipeline = self._pipeline
+        if level[0].reads_source:
+            if self._reading.selects:
+                return frame, [keys[0]] * len(level)
+            if level[0].is_filter:
+                frame = packed(frame, level[0], pipeline)
+            keys = [self._source_key(pass_, frame, keys[0]) for pass_ in level]
+            frame = source_frame(frame, level)
+        guards = guards_of(self._failure, level)
+        return record_rows(frame, level, self._shape(level), pipeline.pipeline, guards), list(keys)
 
-    def _shape(self, pass_: KernelPass) -> Shape:
-        reads_source = self._reads_source(pass_)
-        exploded = pass_.retracts or (reads_source and self._pipeline.source.explode is not None)
+    def _source_key(self, pass_: KernelPass, frame: DataFrame, keys: KeyTypes) -> KeyTypes:
+        """Return the columns of the key of a pass that reads the source."""
+        if pass_.key is None:
+            return keys
+        keyed = frame.select(*[column_at(path).alias(name) for name, path in pass_.key.items()])
+        types = {field.name: field.dataType for field in keyed.schema}
+        require_usable_key(self._pipeline.pipeline, pass_.name, types)
+        return types
+
+    def _shape(self, level: Sequence[KernelPass]) -> Shape:
+        reads_source = level[0].reads_source
+        exploded = reads_source and self._pipeline.source.explode is not None
+        exploded |= any(pass_.retracts for pass_ in level)
         return Shape(self._keeps_time, exploded, ranked=not reads_source)
 
+    def _tasks(
+        self,
+        level: Sequence[KernelPass],
+        inputs: Sequence[int],
+        rows: DataFrame,
+        keys: Sequence[KeyTypes],
+        attempt: str,
+    ) -> list[KernelTask]:
+        """Return the kernel's task for each pass of a level. `inputs` are those of the next level."""
+        typed_passes, schemas = [], []
+        for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
+            if not pass_.is_filter:
+                # A key of another type has other texts: its state would not be found, and nobody would
+                # notice.
+                require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), types)
+                self._key_types[pass_.name] = key_types_text(types)
+            value = to_arrow_schema(rows.schema).field(value_column(number)).type
+            typed_passes.append(typed(pass_, value, types))
+            schemas.append(kernel_schema(rows, number, typed_passes[-1].logic, pass_.retracts))
+        schema = REPORTS_ONLY
+        if inputs:
+            logics = [pass_.logic for pass_ in typed_passes]
+            schema = forwarded_schema(list(zip(logics, schemas, strict=True)))
+        forwardings = [Forwarding(schema, number, readers_of(number, inputs)) for number in range(len(level))]
+        parts = zip(typed_passes, keys, schemas, forwardings, strict=True)
+        return [self._task(*part, attempt) for part in parts]
+
     def _task(
-        self, pass_: KernelPass, following: KernelPass | None, rows: DataFrame, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, keys: KeyTypes, rows: pa.Schema, forwarding: Forwarding, attempt: str
     ) -> KernelTask:
-        schema = kernel_schema(rows, pass_.logic)
         files = tuple(self._before.state.get(pass_.name, ()))
         bounded = pass_.logic.bound is not None
-        output = self._output(pass_, following, schema, keys, attempt)
+        stored = stored_schema(pass_.logic, rows)
         return KernelTask(
             pass_.name,
+            forwarding.number,
             pass_.logic,
             self._batch(pass_),
-            self._reads_source(pass_),
-            schema,
+            pass_.reads_source,
+            rows,
             self._slots,
-            StateFiles(
-                *(self._lake.store, files, stored_schema(pass_.logic, schema), schema, bounded), pass_.aliases
-            ),
-            output,
+            StateFiles(self._lake.store, files, stored, rows, bounded, pass_.aliases),
+            self._output(pass_, rows, keys, forwarding, attempt),
         )
 
     def _output(
-        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, rows: pa.Schema, keys: KeyTypes, forwarding: Forwarding, attempt: str
     ) -> StageOutput:
         """Return where a stage's results are written, and where its emissions go."""
         outbox = None
@@ -336,13 +351,7 @@ class Computation:
             outbox = outbox_format(self._pipeline, pass_.stage, keys, self._plan)
         files = AttemptFiles(self._lake, attempt)
         stored = stored_schema(pass_.logic, rows)
-        forwarding = self._forwarding(pass_, following, rows)
         return WrittenOutput(pass_.name, self._plan.seq, files, stored, outbox, forwarding)
-
-    def _forwarding(self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema) -> Forwarding:
-        if following is None:
-            return Forwarding(REPORTS_ONLY, False, 1)
-        return Forwarding(forwarded_schema(pass_.logic, rows), True, self._slots.number)
 
     def _batch(self, pass_: KernelPass) -> kernel.Batch:
         """Return the kernel's parameters of the batch, without the stream times, which reports bring."""
@@ -355,38 +364,26 @@ class Computation:
             batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
         )
 
-    def _bounded(self, rows: DataFrame, task: KernelTask) -> DataFrame:
-        """Apply a stage whose tasks have whole topic-partitions: its emissions are brought together by key,
-        and only then written.
-        """
-        schema = forwarded_schema(task.logic, task.rows)
-        first = task.output.before_merge(Forwarding(schema, True, self._slots.number))
-        decided = self._decided(rows, replace(task, output=first), schema)
-        by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
-        rows = decided.withColumn("hash", by_key)
-        placed = arranged(rows, self._slots, F.col("hash"), ["hash", *BY_KEY_AND_RANK])
-        return placed.mapInArrow(MergeTask(task.output), spark_types(task.output.forwarding.schema))
-
-    def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
-        """Apply the kernel to the rows, in the order of their hashes."""
-        placed = arranged(rows, self._slots, F.col("hash"), [hash_order()])
-        return placed.mapInArrow(task, spark_types(schema))
-
     def _following_frame(
-        self, decided: DataFrame, keys: KeyTypes, following: KernelPass
-    ) -> tuple[DataFrame, KeyTypes]:
-        """Return emissions as the frame of the next stage, in the order of their partition."""
-        frame, keys = emission_frame(
-            decided, keys, following.key, following.takes_deletions, retracts=following.retracts
-        )
-        require_usable_key(self._pipeline.pipeline, following.name, keys)
+        self,
+        decided: DataFrame,
+        keys: Sequence[KeyTypes],
+        following: Sequence[KernelPass],
+        inputs: Sequence[int],
+    ) -> tuple[DataFrame, list[KeyTypes]]:
+        """Return emissions as the frame of the next level, in the order of their partition."""
+        frame, new_keys = emission_frame(decided, keys, following, inputs)
+        for pass_, types in zip(following, new_keys, strict=True):
+            require_usable_key(self._pipeline.pipeline, pass_.name, types)
         place = F.xxhash64("__topic", "__partition")
         # reports are null in columns that are never null in other rows
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
-        times = self._before.times.get(following.name, {})
-        task = TimeTask(following.name, times, schema, self._slots.number)
-        timed = arranged(frame, self._slots, place, TIME_ORDER).mapInArrow(task, spark_types(schema))
-        return changes(timed) if following.retracts else timed, keys
+        tasks = [
+            TimeTask(pass_.name, number, self._before.times.get(pass_.name, {}), schema)
+            for number, pass_ in enumerate(following)
+        ]
+        timed = applied_frame(frame, tasks, self._slots, place, TIME_ORDER, schema, len(following))
+        return changes(timed, retracting(following)), new_keys
 
 
 def _largest_state_bytes(before: Before) -> int:

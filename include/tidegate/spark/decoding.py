@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -30,7 +30,7 @@ from tidegate.kernel import Counts
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.shuffle import (
     REPORT,
-    SLOT,
+    TO,
     Report,
     SliceReport,
     columns_of,
@@ -38,7 +38,7 @@ from tidegate.spark.shuffle import (
     rows_of,
     times_before,
 )
-from tidegate.spark.source_rows import SourceRows
+from tidegate.spark.source_rows import RecordRows, for_passes
 
 if TYPE_CHECKING:
     from tidegate.spark.source import RecordSlice
@@ -74,14 +74,15 @@ class Decoding:
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads a slice in a worker: its rows, and a report for each task of the first stage.
+    """Reads a slice in a worker: its rows, and a report for each task of the first level.
 
     Args:
         slice: the records.
         decoding: how records become rows.
         start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
-        slots: the number of tasks of the first stage.
-        rows: makes rows of the first stage; None: Spark does, of the decoded records.
+        slots: the number of tasks of each pass that reads the source.
+        passes: the number of these passes.
+        rows: makes the rows of these passes; None: Spark does, of the decoded records.
         shows_removed: records that the source's filter removes stay, as a trace needs them; otherwise they
             are only counted.
     """
@@ -90,7 +91,8 @@ class SliceReader:
     decoding: Decoding
     start_time: int | None
     slots: int
-    rows: SourceRows | None = None
+    passes: int = 1
+    rows: RecordRows | None = None
     shows_removed: bool = False
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
@@ -101,12 +103,14 @@ class SliceReader:
             decoded = self._decoded(decoder, tally)
             if self.rows is None:
                 schema = source_schema(decoder.schema, self.start_time is not None)
-                yield from (_as(schema, rows, before) for rows, before in decoded)
+                for batch in decoded:
+                    for number, (rows, before) in enumerate(for_passes(self.passes, *batch)):
+                        yield _as(schema, number, rows, before)
             else:
                 schema = self.rows.schema
                 yield from self.rows.of_slice(decoded, tally.dropped)
             # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
-            yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
+            yield from rows_of([tally.report(self.slice.range)], schema, self.slots * self.passes)
 
     def _decoded(
         self, decoder: FrameDecoder, tally: _Tally
@@ -125,7 +129,7 @@ class SliceReader:
         """Return the rows that the source's filter does not remove, and the stream time before each."""
         if self.shows_removed or REMOVED not in rows.schema.names or not rows.column(REMOVED).true_count:
             return rows, tally.before
-        tally.dropped["removed"] += rows.column(REMOVED).true_count
+        tally.removed += rows.column(REMOVED).true_count
         present = pc.invert(rows.column(REMOVED))
         return rows.filter(present), None if tally.before is None else tally.before.filter(present)
 
@@ -158,7 +162,7 @@ def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesR
 def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
     """Return the columns of the source's frame."""
     time = [pa.field("__time", pa.int64())] if timed else []
-    return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())])
+    return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(TO, pa.int32())])
 
 
 class _Tally:
@@ -168,10 +172,15 @@ class _Tally:
         self._time = start_time
         self._fields = fields
         self._records = self._rows = self._empty = self._unkeyed = 0
+        self._unusable = self._deletions = 0
         self.before: pa.Int64Array | None = None
         """The stream time before each row of the last rows; None: time is not kept."""
-        self.dropped = Counts()
-        """What became of the records that are not rows: repetitions, and those that a filter removes."""
+        self.removed = 0
+        """The rows that the source's filter removes."""
+        self.dropped: defaultdict[str, Counts] = defaultdict(Counts)
+        """Stage -> what became of its records that are not rows: repetitions, and those that a filter
+        removes.
+        """
 
     def add_records(self, block: Records) -> None:
         """Count records of Kafka."""
@@ -184,10 +193,12 @@ class _Tally:
         self._rows += rows.num_rows
         self._fields.add_rows(rows)
         self._empty += pc.sum(empty).as_py() or 0
+        usable = rows.column("__reason").is_null()
+        self._unusable += usable.false_count
+        self._deletions += pc.and_not(pc.and_(usable, rows.column("__tombstone")), empty).true_count
         if unkeyed_columns:
             self._unkeyed += _unkeyed(rows, unkeyed_columns)
         if self._time is not None:
-            usable = rows.column("__reason").is_null()
             before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
             self.before = pa.array(before)
 
@@ -206,7 +217,10 @@ class _Tally:
             filled=dict(self._fields.filled),
             undeclared=self._fields.undeclared,
             sampled=self._fields.sampled,
-            dropped=dict(self.dropped),
+            unusable=self._unusable,
+            deletions=self._deletions,
+            removed=self.removed,
+            dropped={stage: dict(counts) for stage, counts in self.dropped.items()},
         )
 
 
@@ -223,9 +237,12 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
     return pc.sum(pc.and_not(own, rows.column("__empty"))).as_py() or 0
 
 
-def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
-    time = {} if before is None else {"__time": before}
-    return in_schema(columns_of(rows) | time, schema, rows.num_rows)
+def _as(schema: pa.Schema, number: int, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
+    """Return decoded rows for the pass with this number."""
+    added = {TO: pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)}
+    if before is not None:
+        added["__time"] = before
+    return in_schema(columns_of(rows) | added, schema, rows.num_rows)
 
 
 class FieldCounter:

@@ -20,10 +20,10 @@ from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
-from tidegate.spark.kernel_task import Forwarding, StageOutput, forwarded
+from tidegate.spark.kernel_task import Forwarding, StageOutput
 from tidegate.spark.shuffle import TraceReport
 from tidegate.spark.source import RecordSource
-from tidegate.spark.steps import KernelPass, KeyTypes
+from tidegate.spark.steps import KernelPass, KeyTypes, path_to
 from tidegate.storage.layout import Lake
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
@@ -107,9 +107,8 @@ class Explanation(Computation):
         super().__init__(spark, plan, pipeline, lake, before)
         self._key = key
         if stage is not None:
-            names = [pass_.name for pass_ in self._passes]
-            self._passes = self._passes[: names.index(stage) + 1]
-        # the stages before are computed, too: the requested stage reads their emissions
+            # the stages before are computed, too: the requested stage reads their emissions
+            self._passes = path_to(stage, self._passes)
         self._traced_passes = {
             pass_.name for pass_ in self._passes if stage is None or pass_.is_filter or pass_.name == stage
         }
@@ -130,10 +129,9 @@ class Explanation(Computation):
         return replace(super()._batch(pass_), trace=pass_.name in self._traced_passes)
 
     def _output(
-        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, rows: pa.Schema, keys: KeyTypes, forwarding: Forwarding, attempt: str
     ) -> StageOutput:
-        del keys, attempt
-        forwarding = self._forwarding(pass_, following, rows)
+        del rows, keys, attempt
         return TracedOutput(
             pass_.name, self._key, pass_.is_deduplication, forwarding, emissions=not pass_.is_filter
         )
@@ -211,7 +209,7 @@ class TracedOutput:
         key: the key. Quarantined records have none: records whose Kafka key is its text count.
         packed: the stage drops repeated values; its keys are its own, and the record's key is within its
             value.
-        forwarding: the rows that go on to the next pass.
+        forwarding: the emissions that go on to the next level.
         emissions: whether emissions are kept, too.
     """
 
@@ -225,9 +223,11 @@ class TracedOutput:
         """Return the output of one try of a task."""
         return nullcontext(TracedTask(self, slot))
 
-    def before_merge(self, forwarding: Forwarding) -> TracedOutput:
-        """Return an output that only forwards emissions: the `MergeTask` reports them."""
-        return replace(self, forwarding=forwarding, emissions=False)
+    def before_merge(self, forwarding: Forwarding, written: bool) -> TracedOutput:
+        """Return an output that forwards to a merge, which reports the emissions unless they are `written`
+        before.
+        """
+        return replace(self, forwarding=forwarding, emissions=self.emissions and written)
 
 
 class TracedTask:
@@ -239,7 +239,7 @@ class TracedTask:
         self._rows: list[dict[str, Any]] = []
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Keep the rows about the key, and yield emissions for the next pass."""
+        """Keep the rows about the key, and yield emissions for the next level."""
         # A `MergeTask` passes on emissions only, which have no column `kind` any more.
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else kernel.EMISSION
         if kind == kernel.TRACE:
@@ -252,8 +252,7 @@ class TracedTask:
         elif kind == kernel.EMISSION:
             if self._output.emissions:
                 self._keep(kind, self._is_about_key(decided), decided)
-            if self._output.forwarding.emissions:
-                yield forwarded(decided, self._output.forwarding.schema)
+            yield from self._output.forwarding.rows(decided)
 
     def report(self) -> TraceReport:
         """Return a report of the kept rows."""

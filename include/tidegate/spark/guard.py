@@ -74,6 +74,14 @@ class Guard:
         return self.pass_.logic.on_error == "stop"
 
 
+def guards_of(failure: str | None, level: Iterable[KernelPass]) -> dict[str, Guard]:
+    """Return stage -> its guard; empty without a failure."""
+    if failure is None:
+        return {}
+    stages = [pass_ for pass_ in level if not pass_.is_filter]
+    return {stage.name: Guard(failure, stage, is_later=not stage.reads_source) for stage in stages}
+
+
 def _first_failure(texts: Mapping[str, str]) -> Column:
     """Return the text of the first expression that fails on a record; null if none does.
 

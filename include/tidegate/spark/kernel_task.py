@@ -1,35 +1,31 @@
-"""The tasks of a stage: each takes its sorted records and their state through the kernel, and passes the
-results to an output, which writes or reports them.
+"""The tasks of a pass: each takes its sorted records and their state through the kernel, and passes the
+results to an output, which writes or reports them. The tasks of the passes of a level run side by side.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats import INPUT, unpack_headers
-from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.shuffle import (
-    Place,
+    TO,
     Report,
     Slots,
-    TimeReport,
     columns_of,
+    emitted_column,
     end_times,
     in_schema,
-    rows_of,
-    split_reports,
-    times_before,
+    value_column,
 )
 from tidegate.spark.state import StateFiles, due_rows
 from tidegate.storage.quarantine_files import QUARANTINE
@@ -38,23 +34,31 @@ _CONSTANTS = {"kind": kernel.RECORD, "updated_seq": 0, "part": 0, "passes": True
 """The values of records in columns that did not travel through the shuffle."""
 BY_KEY_AND_RANK = ("key", "instant", "turn", "part", "topic", "partition", "ordinal")
 """The order of a key's emissions that tasks of several topic-partitions have made."""
-TIME_ORDER = ("__topic", "__partition", "__rank")
-"""The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first."""
 
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The rows that leave a task.
+    """The emissions that leave a task.
 
     Args:
-        schema: their columns.
-        emissions: whether emissions are among them; otherwise only reports leave.
-        slots: the number of tasks of the next pass; 1 if the driver is next.
+        schema: the columns of the rows that leave the tasks of the level.
+        number: the number of the pass in its level.
+        readers: the numbers of the passes that get the emissions; empty: only reports leave.
     """
 
     schema: pa.Schema
-    emissions: bool
-    slots: int
+    number: int
+    readers: tuple[int, ...]
+
+    def rows(self, emissions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield emissions as rows of each pass that reads them."""
+        columns = columns_of(emissions)
+        columns[value_column(self.number)] = columns.pop("value")
+        if "emitted" in columns:
+            columns[emitted_column(self.number)] = columns.pop("emitted")
+        for reader in self.readers:
+            columns[TO] = pa.repeat(pa.scalar(reader, pa.int32()), emissions.num_rows)
+            yield in_schema(columns, self.schema, emissions.num_rows)
 
 
 class TaskOutput(Protocol):
@@ -72,21 +76,36 @@ class StageOutput(Protocol):
 
     @property
     def forwarding(self) -> Forwarding:
-        """The rows that go on to the next pass."""
+        """The emissions that go on to the next level."""
 
     def open(self, slot: int) -> AbstractContextManager[TaskOutput]:
         """Return the output of one try of a task."""
 
-    def before_merge(self, forwarding: Forwarding) -> StageOutput:
-        """Return the output for tasks before a `MergeTask`, which gets their emissions by `forwarding`."""
+    def before_merge(self, forwarding: Forwarding, written: bool) -> StageOutput:
+        """Return the output for tasks before a merge, which gets their emissions by `forwarding`.
+
+        `written` says whether emissions are written before the merge, and not by it.
+        """
+
+
+Output = Generator[pa.RecordBatch, None, list[Report]]
+"""Yields the rows that go on to the next level, and returns the reports."""
+
+
+class PassTask(Protocol):
+    """A task of one pass. It can be pickled."""
+
+    def run(self, slot: int, reports: Sequence[Report], rows: Iterable[pa.RecordBatch]) -> Output:
+        """Take the rows of a slot, at least one Arrow batch, after the reports of the level before."""
 
 
 @dataclass(frozen=True)
 class KernelTask:
-    """A function for `mapInArrow`: rows of a stage, by their hash, in; emissions and reports out.
+    """A `PassTask` with the kernel: rows of a stage, by their hash, in; emissions and reports out.
 
     Args:
         name: the stage.
+        number: the number of its pass in the level.
         logic: its rules.
         batch: the kernel's parameters without the stream times, which reports bring.
         reads_source: whether its rows are records, whose time slices report.
@@ -97,6 +116,7 @@ class KernelTask:
     """
 
     name: str
+    number: int
     logic: kernel.Stage
     batch: kernel.Batch
     reads_source: bool
@@ -105,12 +125,8 @@ class KernelTask:
     state: StateFiles
     output: StageOutput
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with report_worker_errors():
-            yield from self._run(slot_of_task(), batches)
-
-    def _run(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reports, rows = split_reports(batches)
+    def run(self, slot: int, reports: Sequence[Report], rows: Iterable[pa.RecordBatch]) -> Output:
+        """Decide the rows of a slot."""
         # No row can be decided before all slices have reported how far time is: so reports come first.
         batch = replace(self.batch, times=end_times(self.name, self.reads_source, self.batch.times, reports))
         with ExitStack() as open_:
@@ -120,7 +136,19 @@ class KernelTask:
             output = open_.enter_context(self.output.open(slot))
             yield from self.decide(rows, batch, prior, output.put)
         # Behind the block: only the end of the block completes the files, which the report names.
-        yield from forwarded_reports(reports, output.report(), slot, self.output.forwarding)
+        return [output.report()]
+
+    def before_merge(self, schema: pa.Schema) -> KernelTask:
+        """Return the task that forwards to a merge; the emissions of a bounded stage are not written yet."""
+        forwarding = Forwarding(schema, self.number, (self.number,))
+        output = self.output.before_merge(forwarding, written=self.logic.bound is None)
+        return replace(self, output=output)
+
+    @property
+    def merging(self) -> PassTask:
+        """The task that gets the emissions of `before_merge`."""
+        is_bounded = self.logic.bound is not None
+        return MergeTask(self.output) if is_bounded else UnmergedTask(self.output.forwarding)
 
     def decide(
         self,
@@ -138,13 +166,14 @@ class KernelTask:
             put: takes what the kernel decides, as `TaskOutput.put`.
         """
         forwarding = self.output.forwarding
-        bypass = Bypass(forwarding.schema)
-        decidable = map(Completion(self.rows), bypass.without(rows))
+        bypass = Bypass()
+        decidable = map(Completion(self.rows, value_column(self.number)), bypass.without(rows))
         for decided in kernel.decide(self.logic, decidable, batch, prior):
             if decided.num_rows:
-                yield from put(self._ranked(decided) if forwarding.emissions else decided)
+                yield from put(self._ranked(decided) if forwarding.readers else decided)
             # After each step of the kernel, so that the rows that go around it do not gather in memory.
-            yield from bypass.taken()
+            for taken in bypass.taken():
+                yield from forwarding.rows(with_value(self.number, taken))
 
     def _ranked(self, decided: pa.RecordBatch) -> pa.RecordBatch:
         # The kernel yields rows of one kind at a time, so the first row is enough.
@@ -154,51 +183,51 @@ class KernelTask:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """A function for `mapInArrow` after a bounded stage, whose tasks have whole topic-partitions: it takes
-    emissions sorted by key and rank, and numbers each key's as one sequence.
+    """A `PassTask` after a bounded stage, whose tasks have whole topic-partitions: it takes emissions sorted
+    by key and rank, and numbers each key's as one sequence.
     """
 
     output: StageOutput
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with report_worker_errors():
-            slot = slot_of_task()
-            reports, rows = split_reports(batches)
-            with self.output.open(slot) as output:
-                for part in numbered_by_key(rows):
-                    yield from output.put(part)
-            yield from forwarded_reports(reports, output.report(), slot, self.output.forwarding)
+    def run(self, slot: int, reports: Sequence[Report], rows: Iterable[pa.RecordBatch]) -> Output:
+        """Number the emissions of a slot."""
+        del reports
+        emissions = map(partial(with_value, self.output.forwarding.number), rows)
+        with self.output.open(slot) as output:
+            for part in numbered_by_key(emissions):
+                yield from output.put(part)
+        return [output.report()]
 
 
-def slot_of_task() -> int:
-    """Return the number of the task in this worker: its rows are those of this slot."""
-    context = TaskContext.get()
-    assert context is not None, "a task runs in a worker of Spark"
-    return int(context.partitionId())
+@dataclass(frozen=True)
+class UnmergedTask:
+    """A `PassTask` beside a `MergeTask`: it passes on the emissions of a stage that is not bounded."""
+
+    forwarding: Forwarding
+
+    def run(self, slot: int, reports: Sequence[Report], rows: Iterable[pa.RecordBatch]) -> Output:
+        """Forward the emissions of a slot."""
+        del slot, reports
+        for part in rows:
+            yield from self.forwarding.rows(with_value(self.forwarding.number, part))
+        return []
 
 
-def forwarded_reports(
-    reports: Sequence[Report], own: Report, slot: int, forwarding: Forwarding
-) -> Iterator[pa.RecordBatch]:
-    """Yield a task's own report; from the first task also the reports that all tasks got.
-
-    Args:
-        reports: the reports that came in; each task of this pass has all of them.
-        own: the report of this task.
-        slot: the number of this task.
-        forwarding: the form in which rows leave it.
-    """
-    return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)
+def with_value(number: int, emissions: pa.RecordBatch) -> pa.RecordBatch:
+    """Return forwarded emissions of a pass with their values in `value`."""
+    place = emissions.schema.get_field_index(value_column(number))
+    return emissions.set_column(place, "value", emissions.column(place))
 
 
 class Completion:
-    """Gives rows from the shuffle all columns of the kernel's input, `schema`.
+    """Gives rows from the shuffle all columns of the kernel's input, `schema`. Their values are in `value`.
 
-    Example: `Completion(schema)(rows)` has a column `kind`, which is the same in all rows.
+    Example: `Completion(schema, "value0")(rows)` has a column `kind`, which is the same in all rows.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, value: str) -> None:
         self._schema = schema
+        self._value = value
         self._same: dict[str, pa.Array] = {}
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -206,6 +235,8 @@ class Completion:
         present = rows.schema.names
 
         def column(field: pa.Field) -> pa.Array:
+            if field.name == "value":
+                return rows.column(self._value)
             if field.name in present:
                 return rows.column(field.name)
             if field.name == "turn":
@@ -230,11 +261,10 @@ class Completion:
 class Bypass:
     """Records that nothing can repeat bypass the pass that drops repeated ones.
 
-    They have `bypasses`, and go on as emissions in `schema` beside the output of that pass.
+    They have `bypasses`, and go on as emissions beside the output of that pass.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+    def __init__(self) -> None:
         self._taken: list[pa.RecordBatch] = []
 
     def without(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -249,14 +279,7 @@ class Bypass:
     def taken(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were taken since the last call."""
         taken, self._taken = self._taken, []
-        for rows in taken:
-            if rows.num_rows:
-                yield forwarded(rows, self._schema)
-
-
-def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return emissions as rows of the next pass."""
-    return in_schema(columns_of(emissions), schema, emissions.num_rows)
+        yield from (rows for rows in taken if rows.num_rows)
 
 
 def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
@@ -290,79 +313,3 @@ def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         last, before = keys[-1].as_py(), int(ordinals[-1]) + 1
         place = rows.schema.get_field_index("ordinal")
         yield rows.set_column(place, rows.schema.field(place), pa.array(ordinals, pa.int64()))
-
-
-@dataclass(frozen=True)
-class TimeTask:
-    """A function for `mapInArrow`: a frame in `TIME_ORDER`, whole topic-partitions in one task.
-
-    Sets `__turn`, the place in the partition, and `__time`, the largest timestamp before the row; quarantined
-    rows advance no time.
-
-    Args:
-        stage: the stage that reads its rows.
-        times: the time of the partitions before the batch, epoch ms.
-        schema: the columns of what comes out.
-        slots: the number of tasks of that stage.
-    """
-
-    stage: str
-    times: Mapping[Place, int]
-    schema: pa.Schema
-    slots: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with report_worker_errors():
-            reports, rows = split_reports(batches)
-            clock = Clock(self.times)
-            for part in rows:
-                for run in by_place(part):
-                    yield forwarded(clock.timed(run), self.schema)
-            own = [TimeReport(self.stage, *place, time) for place, time in clock.times.items()]
-            yield from rows_of([*(reports if slot_of_task() == 0 else []), *own], self.schema, self.slots)
-
-
-class Clock:
-    """Turns and times of one topic-partition after the other.
-
-    `starts` has the stream time (epoch ms) of each before the batch, -1 if there is none; `times` the time
-    after the rows so far. Turns count from 1 in each.
-    """
-
-    def __init__(self, starts: Mapping[Place, int]) -> None:
-        self._starts = starts
-        self._turn = 0
-        self._place: Place | None = None
-        self.times: dict[Place, int] = {}
-
-    def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
-        place = (rows.column("__topic")[0].as_py(), rows.column("__partition")[0].as_py())
-        # Rows are sorted by place, so a place that was left never comes back.
-        if place != self._place:
-            self._place, self._turn = place, 0
-            self.times[place] = self._starts.get(place, -1)
-        usable = rows.column("__reason").is_null()
-        before, self.times[place] = times_before(rows.column("__timestamp"), usable, self.times[place])
-        turns = np.arange(self._turn, self._turn + rows.num_rows) + 1
-        self._turn += rows.num_rows
-        return _with(_with(rows, "__turn", turns), "__time", before)
-
-
-def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each topic-partition, which come together."""
-    if not rows.num_rows:
-        return
-    moved = np.zeros(rows.num_rows, bool)
-    for name in ("__topic", "__partition"):
-        column = rows.column(name)
-        moved[1:] |= pc.not_equal(column.slice(1), column.slice(0, rows.num_rows - 1)).to_numpy(False)
-    starts = [0, *np.flatnonzero(moved).tolist(), rows.num_rows]
-    for start, end in itertools.pairwise(starts):
-        if end > start:
-            yield rows.slice(start, end - start)
-
-
-def _with(rows: pa.RecordBatch, name: str, numbers: object) -> pa.RecordBatch:
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64()))

@@ -2,7 +2,8 @@
 
 Reports of tasks, to the driver and to each other, are rows among the rows, so that a batch needs only one
 job. A report is a row with a text in `__report`, no key and the least hash. It reaches each task of the next
-pass before all other rows; the first of these tasks forwards it.
+level before all other rows; the first of these tasks forwards it. A level is the passes that are computed
+side by side: they read the source, or emissions of the level before.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate.storage.manifest import DataFile
 
 LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
-REPORT, SLOT = "__report", "__slot"
-"""The columns of reports: their text, and the slot that they go to; null in all other rows."""
+REPORT, TO = "__report", "__to"
+"""The columns that lead rows: the text of a report, null in all other rows; and where the row goes. A report
+goes to the task of the next level with this number, any other row to the pass with this number.
+"""
 Place = tuple[str, int]
 """A topic-partition."""
 Times = Mapping[Place, int]
@@ -44,7 +47,7 @@ class HashRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Slots:
-    """The tasks of a stage: `number` of them, each with the hashes of its range.
+    """The tasks of a pass: `number` of them, each with the hashes of its range.
 
     Example: `Slots(2).range(1)` has the hashes from 0 on.
     """
@@ -84,20 +87,25 @@ class Slots:
         return (-(-slot * 2 * _HALF // self.number) - _HALF) << 32
 
 
-def arranged(frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[Column | str]) -> DataFrame:
-    """Return the rows of each slot in one partition, in order.
+def arranged(
+    frame: DataFrame, slots: Slots, passes: int, hash_: Column, order: Sequence[Column | str]
+) -> DataFrame:
+    """Return the rows of each slot of each pass in one partition, in order.
 
-    Reports go to the slot that they name, and come first: their sort columns are null, or the least hash.
+    The partitions of pass 0 come first, one for each slot. Reports go to the task that they name, and come
+    first: their sort columns are null, or the least hash.
 
     Args:
         frame: rows, with reports among them.
-        slots: the tasks.
+        slots: the tasks of each pass.
+        passes: the number of passes.
         hash_: the hash that decides the slot of a row.
         order: the order within a slot.
     """
-    # `repartition` would hash the number of the slot once more, and let slots share a partition.
-    placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.slot_of(hash_)))
-    return placed.sortWithinPartitions(*order).drop(SLOT)
+    of_row = F.col(TO) * F.lit(slots.number) + slots.slot_of(hash_)
+    task = F.when(F.col(REPORT).isNotNull(), F.col(TO)).otherwise(of_row)
+    # `repartition` would hash the number of the task once more, and let tasks share a partition.
+    return frame.repartitionById(slots.number * passes, task).sortWithinPartitions(*order).drop(TO)
 
 
 def hash_order() -> Column:
@@ -116,9 +124,12 @@ class SliceReport:
         unkeyed: rows that bypass the pass which drops repeated records.
         time: the stream time after the slice, epoch ms; None: time is not kept.
         usable: rows that are neither in quarantine nor deletions.
+        unusable: rows in quarantine.
+        deletions: rows that delete a key.
         filled: declared column -> rows with a value.
         undeclared: field -> records that have it, of those that were `sampled`.
-        dropped: metric -> number, of records that were dropped as repetitions of the one before.
+        removed: rows that the source's filter removes, and that no pass gets.
+        dropped: stage -> metric -> number, of rows that were dropped where they were read.
     """
 
     topic: str
@@ -133,7 +144,10 @@ class SliceReport:
     filled: Mapping[str, int] = field(default_factory=dict)
     undeclared: Mapping[str, int] = field(default_factory=dict)
     sampled: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    unusable: int = 0
+    deletions: int = 0
+    removed: int = 0
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,24 +216,38 @@ def from_text(text: str) -> Report:
 
 
 def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterator[pa.RecordBatch]:
-    """Yield reports as rows, all of them for each task of the next pass.
+    """Yield reports as rows, all of them for each task of the next level.
 
     Args:
         reports: the reports; without any, nothing is yielded.
         schema: the columns of the rows; all but those of reports are null.
-        copies: the number of tasks of the next pass.
+        copies: the number of tasks of the next level.
     """
     texts = [to_text(report) for report in reports]
     if not texts:
         return
-    # Each task of the next pass needs all stream times, so each gets all reports.
+    # Each task of the next level needs all stream times, so each gets all reports.
     number = len(texts) * copies
     columns = {
         REPORT: pa.array(texts * copies),
-        SLOT: pa.array([slot for slot in range(copies) for _ in texts], pa.int32()),
+        TO: pa.array([task for task in range(copies) for _ in texts], pa.int32()),
         **dict.fromkeys(("hash", "__hash"), pa.repeat(pa.scalar(LEAST_HASH, pa.int64()), number)),
     }
     yield in_schema(columns, schema, number)
+
+
+def value_column(number: int) -> str:
+    """Return the column with the values of the pass with this number: rows of several passes travel together.
+
+    >>> value_column(0)
+    'value0'
+    """
+    return f"value{number}"
+
+
+def emitted_column(number: int) -> str:
+    """Return the column with what the emissions of the pass with this number replace."""
+    return f"emitted{number}"
 
 
 def in_schema(columns: Mapping[str, pa.Array], schema: pa.Schema, number: int) -> pa.RecordBatch:

@@ -1,4 +1,5 @@
-"""Turn decoded records into the first stage's rows where they are read, without Spark: see `model.reading`.
+"""Turn decoded records into the rows of the stages that read the source, where they are read, without Spark:
+see `model.reading`.
 
 The rows are those of `rows.record_rows`, which Spark makes of all other records.
 """
@@ -21,7 +22,7 @@ from tidegate.kernel.keys import key_hashes
 from tidegate.kernel.repeats import Repeats
 from tidegate.kernel.rows import mask, places_among
 from tidegate.kernel.unusable import GO_ON, RECORD_FAILED, inputs_with_reasons
-from tidegate.spark.shuffle import REPORT, SLOT, in_schema
+from tidegate.spark.shuffle import REPORT, TO, columns_of, in_schema, value_column
 
 _MOST_ROWS, _MOST_BYTES = 250_000, 32 * 1024 * 1024
 """The rows among which repeated records are sought at once: a sort of many rows costs less per row."""
@@ -44,9 +45,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class SourceRows:
-    """Makes rows of the first stage. It can be pickled.
+    """Makes rows of a stage. It can be pickled.
 
     Args:
+        stage: the name of the stage.
         columns: the columns of decoded records, which expressions may name.
         values: column -> its expression and type.
         filter: the condition that removes records for which it is not true; None: there is none.
@@ -60,6 +62,7 @@ class SourceRows:
             batch. Requires that decoded records have their `__input`.
     """
 
+    stage: str
     columns: tuple[str, ...]
     values: Mapping[str, tuple[Expression, pa.DataType]]
     filter: Expression | None
@@ -71,9 +74,13 @@ class SourceRows:
     quarantines: bool = False
 
     @cached_property
+    def value_type(self) -> pa.StructType:
+        """The type of the values."""
+        return pa.struct([(name, type_) for name, (_, type_) in self.values.items()])
+
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        value = pa.struct([(name, type_) for name, (_, type_) in self.values.items()])
         fields = [
             *(("kind", pa.int8()), ("hash", pa.int64()), ("key", pa.string())),
             *(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())),
@@ -83,7 +90,7 @@ class SourceRows:
             *([("time", pa.int64())] if self.shape.timed else []),
             ("source", pa.string()),
             *([("passes", pa.bool_())] if self.where is not None else []),
-            *(("value", value), ("input", INPUT), (REPORT, pa.string()), (SLOT, pa.int32())),
+            *(("value", self.value_type), ("input", INPUT)),
         ]
         return pa.schema(fields)
 
@@ -154,7 +161,7 @@ class SourceRows:
         values = _columns(self.values, columns, failures, rows)
         conditions = {"": (self.where, pa.bool_())} if self.where else {}
         conditions = _columns(conditions, columns | values, failures, rows)
-        fields = list(self.schema.field("value").type)
+        fields = list(self.value_type)
         value = pa.StructArray.from_arrays([values[field.name] for field in fields], fields=fields)
         passes = pc.fill_null(conditions[""], False) if conditions else None
         if whole and not failures.reasons:
@@ -169,31 +176,6 @@ class SourceRows:
             return pa.array([], pa.int64())
         place = f"{decoded.column('__topic')[0].as_py()}/{decoded.column('__partition')[0].as_py()}"
         return pa.repeat(key_hashes(pa.array([place]))[0], decoded.num_rows)
-
-    def of_slice(
-        self, decoded: Iterable[tuple[pa.RecordBatch, pa.Int64Array | None]], counts: kernel.Counts
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice's decoded records, without repeated ones.
-
-        Raises RecordFailed.
-
-        Args:
-            decoded: rows of `FrameDecoder` in order, and the stream time before each of them.
-            counts: get what became of the dropped records.
-        """
-        batches = (self._present(self.of_records(rows, time), counts) for rows, time in decoded)
-        if self.compared is None:
-            yield from batches
-            return
-        repeats = Repeats(self.compared, counts)
-        for rows in _gathered(batches):
-            yield repeats.without(rows)
-
-    def _present(self, rows: pa.RecordBatch, counts: kernel.Counts) -> pa.RecordBatch:
-        if self.shows_removed:
-            return rows
-        rows, _ = kernel.without_removed(rows, counts)
-        return rows
 
 
 class _Failures:
@@ -254,15 +236,98 @@ def _columns(
     return values
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of several batches at once, up to a number of rows and bytes."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _MOST_ROWS or size >= _MOST_BYTES:
-            yield pa.concat_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.concat_batches(waiting)
+class SliceRows:
+    """Makes the rows of a stage of one slice, without repeated records; raises RecordFailed.
+
+    `counts` get what became of the dropped records.
+    """
+
+    def __init__(self, rows: SourceRows, counts: kernel.Counts) -> None:
+        self._rows = rows
+        self._counts = counts
+        self._repeats = None if rows.compared is None else Repeats(rows.compared, counts)
+        self._waiting: list[pa.RecordBatch] = []
+        self._number = self._bytes = 0
+
+    def add(self, decoded: pa.RecordBatch, time: pa.Int64Array | None) -> Iterator[pa.RecordBatch]:
+        """Take rows of `FrameDecoder`, in order, and the stream time before each; yield rows of the stage."""
+        rows = self._rows.of_records(decoded, time)
+        if not self._rows.shows_removed:
+            rows, _ = kernel.without_removed(rows, self._counts)
+        if self._repeats is None:
+            yield rows
+            return
+        self._waiting.append(rows)
+        self._number, self._bytes = self._number + rows.num_rows, self._bytes + rows.nbytes
+        if self._number >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are left."""
+        waiting, self._waiting = self._waiting, []
+        self._number = self._bytes = 0
+        if waiting and self._repeats is not None:
+            yield self._repeats.without(pa.concat_batches(waiting))
+
+
+@dataclass(frozen=True)
+class RecordRows:
+    """Makes the rows of all stages that read the source. It can be pickled.
+
+    `stages` are in the order of their passes.
+    """
+
+    stages: tuple[SourceRows, ...]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows: those of each stage, with its values in a column of its own."""
+        fields = {field.name: field for stage in self.stages for field in stage.schema}
+        shared = [field for name, field in fields.items() if name not in ("value", "input")]
+        values = [(value_column(number), stage.value_type) for number, stage in enumerate(self.stages)]
+        return pa.schema([*shared, *values, fields["input"], (REPORT, pa.string()), (TO, pa.int32())])
+
+    def of_stage(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a stage in the columns of all stages."""
+        columns = columns_of(rows)
+        columns[value_column(number)] = columns.pop("value")
+        columns[TO] = pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)
+        columns.setdefault("passes", pa.repeat(True, rows.num_rows))
+        return in_schema(columns, self.schema, rows.num_rows)
+
+    def of_slice(
+        self,
+        decoded: Iterable[tuple[pa.RecordBatch, pa.Int64Array | None]],
+        dropped: Mapping[str, kernel.Counts],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice's decoded records, without repeated ones.
+
+        Raises RecordFailed.
+
+        Args:
+            decoded: rows of `FrameDecoder` in order, and the stream time before each of them.
+            dropped: stage -> counts that get what became of the dropped records.
+        """
+        makers = [SliceRows(stage, dropped[stage.stage]) for stage in self.stages]
+        for batch in decoded:
+            for number, (rows, time) in enumerate(for_passes(len(makers), *batch)):
+                for made in makers[number].add(rows, time):
+                    yield self.of_stage(number, made)
+        for number, maker in enumerate(makers):
+            for made in maker.rest():
+                yield self.of_stage(number, made)
+
+
+def for_passes(
+    number: int, decoded: pa.RecordBatch, time: pa.Int64Array | None
+) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array | None]]:
+    """Yield decoded records for each of `number` passes that read the source, and their times.
+
+    Only the first pass gets records that cannot be used, so that quarantine gets them once.
+    """
+    yield decoded, time
+    if number > 1:
+        usable = decoded.column("__reason").is_null()
+        if usable.false_count:
+            decoded, time = decoded.filter(usable), None if time is None else time.filter(usable)
+        yield from [(decoded, time)] * (number - 1)

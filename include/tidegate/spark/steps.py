@@ -1,6 +1,5 @@
-"""A pipeline as a chain of kernel passes: its stages, and before them filters of repeated values, or of
-changes that come too late; with the texts and types of their keys, and the account of their rows: each input
-row of a pass is used, quarantined, deduplicated or late.
+"""A pipeline as a tree of kernel passes: its stages, and before them filters of repeated values, or of
+changes that come too late; with the texts and types of their keys.
 
 A key is a text, which does not show that 7 was a number, while "07" would be another key. Therefore manifests
 have the types beside the files of a stage's state. The type of a value is in the files themselves.
@@ -20,7 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
 from tidegate import kernel
-from tidegate.errors import CountMismatch, PipelineInvalid, Problem
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import INTEGERS, Type
 from tidegate.formats import Csv, RecordLayout, SequenceParts
 from tidegate.formats.records import REMOVED
@@ -36,23 +36,22 @@ from tidegate.model.kernel_stages import (
 )
 from tidegate.model.keys import key_fault
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.reading import StageReading
 from tidegate.model.source import Source
 from tidegate.model.stage import Stage
 from tidegate.spark.shuffle import (
     REPORT,
-    SLOT,
-    Report,
-    SliceReport,
-    TaskReport,
+    TO,
+    value_column,
 )
 from tidegate.spark.source import spark_types
+from tidegate.spark.source_rows import Shape, SourceRows
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 
 _SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 KeyTypes = Mapping[str, DataType]
 """The columns of a key, in order; empty if the key is the record's own."""
-_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop", "late-quarantined")
 _JSON = {"ignoreNullFields": "false"} | {
     # without a format Spark cuts what it writes to milliseconds: two times would be one
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -71,6 +70,7 @@ class KernelPass:
 
     Args:
         values: column -> the expression of its value, in Spark SQL.
+        input: the name of the pass whose emissions it reads; empty if it reads the source.
         filter: a condition in Spark SQL on a record; others do not reach the state. None: all records do.
         where: a condition in Spark SQL on a value that is the record's own; None: all records.
         key: column -> the path of what regroups its input; None: it keeps the key.
@@ -81,6 +81,7 @@ class KernelPass:
     name: str
     logic: kernel.Stage
     values: Mapping[str, str]
+    input: str = ""
     filter: str | None = None
     where: str | None = None
     key: Mapping[str, str] | None = None
@@ -98,6 +99,11 @@ class KernelPass:
         return self.stage is not None and self.stage.retract
 
     @property
+    def reads_source(self) -> bool:
+        """Whether it reads records of the source, maybe through the filters before the stages."""
+        return self.stage is None or self.stage.reads_source
+
+    @property
     def is_filter(self) -> bool:
         """Whether it only drops records: repeated values, or changes that come too late."""
         return self.stage is None
@@ -109,17 +115,19 @@ class KernelPass:
 
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
-    """Return the passes, in order: a filter if the source asks for one, then each stage."""
+    """Return the passes: a filter if the source asks for one, then each stage, in the order of the file."""
     filters = []
     if (once := deduplication_stage(pipeline)) is not None:
         filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}))
     if (in_sequence := sequence_stage(pipeline)) is not None:
         filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES))
+    source = filters[-1].name if filters else ""
     return filters + [
         KernelPass(
             stage.name,
             kernel_stage(pipeline, stage),
             stage.values,
+            source if stage.reads_source else stage.input or "",
             stage.filter,
             stage.where_of_record,
             None if stage.key is None else {name: stage.nested.get(name, name) for name in stage.key},
@@ -128,6 +136,39 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
         )
         for stage in pipeline.stages
     ]
+
+
+def path_to(name: str, passes: Sequence[KernelPass]) -> list[KernelPass]:
+    """Return the passes on the way from the source to a pass, and the pass itself."""
+    path: list[KernelPass] = []
+    for pass_ in reversed(passes):
+        if pass_.name == (path[0].input if path else name):
+            path.insert(0, pass_)
+    return path
+
+
+def levels_of(passes: Iterable[KernelPass]) -> list[list[KernelPass]]:
+    """Return the passes by their distance from the source: those of one level are computed side by side."""
+    depths = {"": -1}
+    levels: list[list[KernelPass]] = []
+    for pass_ in passes:
+        depths[pass_.name] = depth = depths[pass_.input] + 1
+        levels += [[] for _ in range(depth + 1 - len(levels))]
+        levels[depth].append(pass_)
+    return levels
+
+
+def inputs_of(level: Sequence[KernelPass], before: Sequence[KernelPass]) -> list[int]:
+    """Return for each pass the number of the pass of the level before whose emissions it reads; 0 if it reads
+    the source.
+    """
+    numbers = {pass_.name: number for number, pass_ in enumerate(before)}
+    return [numbers.get(pass_.input, 0) for pass_ in level]
+
+
+def readers_of(number: int, inputs: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of the passes that read the emissions of a pass. `inputs`: see `inputs_of`."""
+    return tuple(reader for reader, input_ in enumerate(inputs) if input_ == number)
 
 
 def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
@@ -142,9 +183,8 @@ def keeps_time(passes: Sequence[KernelPass]) -> bool:
 
 
 def keeps_input(passes: Sequence[KernelPass]) -> bool:
-    """Return whether the first stage may quarantine a record: then records travel whole."""
-    first = next(pass_ for pass_ in passes if pass_.stage is not None)
-    return first.logic.keeps_input
+    """Return whether a stage that reads the source may quarantine a record: then records travel whole."""
+    return any(pass_.logic.keeps_input for pass_ in passes if not pass_.is_filter and pass_.reads_source)
 
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
@@ -188,7 +228,7 @@ def packed(frame: DataFrame, pass_: KernelPass, pipeline: Pipeline) -> DataFrame
 
 
 def _record(frame: DataFrame) -> Column:
-    names = [name for name in frame.columns if name not in (REPORT, SLOT, "__sequence")]
+    names = [name for name in frame.columns if name not in (REPORT, TO, "__sequence")]
     return F.struct(*[F.col(f"`{name}`") for name in names])
 
 
@@ -206,7 +246,7 @@ def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 def unpacked(emissions: DataFrame) -> DataFrame:
     """Return the records that passed the filter, unchanged."""
-    return emissions.select("value.frame.*", REPORT, SLOT)
+    return emissions.select(f"{value_column(0)}.frame.*", REPORT, TO)
 
 
 def record_layout(source: Source) -> RecordLayout:
@@ -230,6 +270,22 @@ def record_layout(source: Source) -> RecordLayout:
         source.record_metadata,
         source.nested,
         source.time_rule,
+    )
+
+
+def stage_rows(
+    stage: str,
+    logic: kernel.Stage,
+    reading: StageReading,
+    layout: RecordLayout,
+    shape: Shape,
+    shows_removed: bool,
+) -> SourceRows:
+    """Return what makes the rows of a stage, whose work is `reading`."""
+    values = {name: (value, arrow_type(parse_type(value.type))) for name, value in reading.values.items()}
+    return SourceRows(
+        *(stage, tuple(layout.row_columns.names), values, reading.filter, reading.where, reading.compared),
+        *(shape, logic.bound is not None, shows_removed, logic.on_error == "quarantine"),
     )
 
 
@@ -313,65 +369,3 @@ def parsed_types(keys: KeyTypes) -> dict[str, Type]:
 
 def _names(keys: KeyTypes) -> dict[str, str]:
     return {name: type_.simpleString() for name, type_ in keys.items()}
-
-
-def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, kernel.Counts]:
-    """Return the counts of all tasks of each stage together.
-
-    Args:
-        reports: the reports of all tasks; those of slices have the counts of dropped records.
-        stages: the names of all passes, also of those without a report.
-    """
-    counts = {stage: kernel.Counts() for stage in stages}
-    for report in reports:
-        if isinstance(report, TaskReport):
-            counts[report.stage].include(report.counts)
-        elif isinstance(report, SliceReport):
-            # repeated records are dropped only for a first pass that is a stage
-            counts[stages[0]].include(report.dropped)
-    return counts
-
-
-def account_for(
-    passes: Sequence[KernelPass], counts: dict[str, kernel.Counts], reports: Sequence[Report]
-) -> kernel.Counts:
-    """Return the counts of the whole batch, and note in `counts` the deletions that a pass did not get.
-
-    Raises CountMismatch if a pass has counted more or fewer rows than went into it.
-
-    Args:
-        passes: the passes, in order.
-        counts: pass -> its counts, of all tasks.
-        reports: the reports of all tasks.
-    """
-    slices = [report for report in reports if isinstance(report, SliceReport)]
-    records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
-    empty = sum(slice_.empty for slice_ in slices)
-    batch_counts = kernel.Counts({"read": records, "exploded": rows - records, "nothing-to-explode": empty})
-    # Rows of empty arrays only carry their count: the source drops them before the first pass.
-    input_rows, deletions = rows - empty, 0
-    unkeyed = sum(slice_.unkeyed for slice_ in slices)
-    source_passes = passes[: 2 if passes[0].is_filter else 1]
-    for pass_ in passes:
-        counted = counts[pass_.name]
-        bypassing = unkeyed if pass_.is_deduplication else 0
-        if not pass_.takes_deletions:
-            counted["tombstones-ignored"] = deletions
-            input_rows -= deletions
-        _require_equal(pass_, input_rows - bypassing, counted)
-        if pass_ in source_passes:
-            batch_counts.include({name: counted[name] for name in _SOURCE_COUNTS})
-        # The invariant: what a pass emits, and what went around it, is the input of the next pass.
-        input_rows = counted["emitted"] + bypassing
-        deletions = counted["emitted-tombstones"]
-    return batch_counts
-
-
-def _require_equal(pass_: KernelPass, input_rows: int, counts: kernel.Counts) -> None:
-    if input_rows != counts.accounted:
-        raise CountMismatch(
-            f"{input_rows} records came into {pass_.name}, but {counts.accounted} are accounted for "
-            f"({counts['used']} used + {counts['removed']} removed + {counts['quarantined']} quarantined + "
-            f"{counts['deduplicated']} deduplicated + {counts['expired-window-record-drop']} too late)",
-            "Run again; if it stays, please report it with the pipeline file.",
-        )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
-from tidegate.spark.kernel_task import Forwarding, forwarded, quarantine_rows
+from tidegate.spark.kernel_task import Forwarding, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.spark.shuffle import TaskReport
 from tidegate.spark.state import to_stored
@@ -34,7 +34,7 @@ class WrittenOutput:
         files: the place of the attempt's files.
         stored: the columns of state files.
         outbox: how emissions are written; None: no sink gets them, or a later task writes them.
-        forwarding: the rows that go on to the next pass.
+        forwarding: the emissions that go on to the next level.
     """
 
     stage: str
@@ -48,9 +48,9 @@ class WrittenOutput:
         """Return the output of one try of a task. Enter it before use."""
         return WrittenTask(self, slot)
 
-    def before_merge(self, forwarding: Forwarding) -> WrittenOutput:
-        """Return an output without an outbox: the `MergeTask` writes it."""
-        return replace(self, outbox=None, forwarding=forwarding)
+    def before_merge(self, forwarding: Forwarding, written: bool) -> WrittenOutput:
+        """Return an output that forwards to a merge. It writes the outbox if that is `written` before."""
+        return replace(self, outbox=self.outbox if written else None, forwarding=forwarding)
 
 
 class WrittenTask:
@@ -81,7 +81,7 @@ class WrittenTask:
         self._writers.__exit__(type_, error, trace)
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Write or count rows of one kind, and yield emissions for the next pass. Raises RecordTooLarge if a
+        """Write or count rows of one kind, and yield emissions for the next level. Raises RecordTooLarge if a
         sink halts for an emission, LakeUnavailable, SchemaRefused.
         """
         # A `MergeTask` passes on emissions only, which have no column `kind` any more.
@@ -118,9 +118,8 @@ class WrittenTask:
             if refused.null_count < len(refused):
                 rows = self._without_refused(emissions, rows, refused)
             self._writers.write("outbox", rows)
-        if self._output.forwarding.emissions:
-            # The next stage also reads emissions that the sinks of this one would refuse.
-            yield forwarded(emissions, self._output.forwarding.schema)
+        # The next stages also read emissions that the sinks of this one would refuse.
+        yield from self._output.forwarding.rows(emissions)
 
     def _without_refused(
         self, emissions: pa.RecordBatch, rows: pa.RecordBatch, refused: pa.StringArray

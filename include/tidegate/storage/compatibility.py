@@ -29,6 +29,7 @@ from tidegate.model import lexis
 from tidegate.model.columns import BadType, parse_type
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.names import SOURCE
 from tidegate.model.nested import type_at, with_type_at
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import python_functions
@@ -76,11 +77,13 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
             *changes,
             _change("stages", *names, "each stage has its own state, made of all records so far"),
         ]
-    renamed = _renamed_columns(before.source, after.source)
+    # Stages that read the emissions of a stage have its renamed columns.
+    renamed = {SOURCE: _renamed_columns(before.source, after.source)}
     for old, new in zip(before.stages, after.stages, strict=True):
-        changes += [*_in_stage(old, new), *_column_changes(old, new, renamed)]
-        # The next stage reads the emissions of this one, so these are its renamed columns.
-        renamed = _renamed_columns(old, new)
+        why = "its state is made of other records"
+        changes += _if_changed(f"stages.{new.name}.from", old.input, new.input, why)
+        changes += [*_in_stage(old, new), *_column_changes(old, new, renamed[new.input or SOURCE])]
+        renamed[new.name] = _renamed_columns(old, new)
         if (kernel_stage(before, old).bound is None) != (kernel_stage(after, new).bound is None):
             why = "a buffer with a bound keeps its state per partition"
             changes.append(_change(f"stages.{new.name}.emit.buffer", old.emit.buffer, new.emit.buffer, why))

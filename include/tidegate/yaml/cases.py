@@ -57,6 +57,12 @@ _GRAMMAR = Grammar(
         "expect.emissions.*.*.value": "value: {isAvailable: true}",
         "expect.emissions.*.*.timestamp": "timestamp: 1000",
         "expect.emissions.*.*.window": "window: [0, 60000]",
+        "expect.stages": "stages: {changes: {emissions: {k: [{value: {isAvailable: true}}]}}}",
+        "expect.stages.*": "changes: {emissions: {k: [{value: {isAvailable: true}}]}}",
+        "expect.stages.*.emissions": "emissions: {k: [{value: {isAvailable: true}, timestamp: 1000}]}",
+        "expect.stages.*.emissions.*.*.value": "value: {isAvailable: true}",
+        "expect.stages.*.emissions.*.*.timestamp": "timestamp: 1000",
+        "expect.stages.*.emissions.*.*.window": "window: [0, 60000]",
         "expect.late_dropped": "late_dropped: 1",
         "expect.deduplicated": "deduplicated: 1",
         "expect.quarantined": "quarantined: 1",
@@ -66,7 +72,7 @@ _GRAMMAR = Grammar(
         "expect.error": "error: BufferFull",
     },
     choices={"input.*": ("tick",)},
-    free=("expect.emissions", "tables", "suites"),
+    free=("expect.emissions", "expect.stages", "expect.stages.*.emissions", "tables", "suites"),
 )
 # `value: null` is a tombstone, so null cannot mean that the field is not written.
 _ABSENT = object()
@@ -162,16 +168,27 @@ class Emission(Model):
     window: tuple[StrictInt, StrictInt] | None = None
 
 
+Emissions = dict[str, tuple[Emission, ...]]
+"""Key -> its emissions, in order; keys that are not named must not emit."""
+
+
+class StageExpectation(Model):
+    """The expected emissions of a stage."""
+
+    emissions: Emissions
+
+
 Count = Annotated[StrictInt, Field(ge=0)] | None
 
 
 class Expectation(Model):
     """The expected result of a case.
 
-    Null is not compared; keys that `emissions` does not name must not emit.
+    Null is not compared. `emissions` are those of the last stage; `stages` has those of stages by name.
     """
 
-    emissions: dict[str, tuple[Emission, ...]] | None = None
+    emissions: Emissions | None = None
+    stages: dict[str, StageExpectation] = Field(default_factory=dict)
     late_dropped: Count = None
     deduplicated: Count = None
     quarantined: Count = None
@@ -182,7 +199,8 @@ class Expectation(Model):
 
     @model_validator(mode="after")
     def _expects_something(self) -> Expectation:
-        if all(getattr(self, name) is None for name in type(self).model_fields):
+        fields = [name for name in type(self).model_fields if name != "stages"]
+        if not self.stages and all(getattr(self, name) is None for name in fields):
             raise mistake("nothing is expected", "Write `emissions: {}` if nothing may be emitted.")
         return self
 
@@ -342,6 +360,7 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
         # The pipeline has no text of its own in the case; any stable one will do for its hash.
         text = json.dumps(written.pipeline, sort_keys=True)
         pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
+    _check_stages(tree, written.expect, pipeline)
     _check_tables(tree, written.tables, pipeline)
     # The suites are in the case, so a test does not depend on the folder of expectations.
     pipeline = with_suites(pipeline, _suites(tree, written.suites, pipeline).get)
@@ -361,6 +380,22 @@ def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pi
     if problems:
         raise PipelineInvalid(problems)
     return {name: json.dumps({"name": name, "expectations": listed}) for name, listed in suites.items()}
+
+
+def _check_stages(tree: Tree, expect: Expectation, pipeline: Pipeline) -> None:
+    """Raise PipelineInvalid if emissions of a stage are expected that the pipeline does not have."""
+    names = [stage.name for stage in pipeline.stages]
+    problems = [
+        tree.problem(
+            ("expect", "stages", name),
+            f"there is no stage `{name}`",
+            did_you_mean(name, names, f"Write {listed(names)}."),
+        )
+        for name in expect.stages
+        if name not in names
+    ]
+    if problems:
+        raise PipelineInvalid(problems)
 
 
 def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:

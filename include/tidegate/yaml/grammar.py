@@ -89,6 +89,7 @@ EXAMPLES = {
     "lookup.*.columns": "columns: [region]",
     "stages": "stages: [{name: availability, emit: {on: change}}]",
     "stages.*.name": "name: availability",
+    "stages.*.from": "from: source",
     "stages.*.key": "key: [storeId]",
     "stages.*.filter": 'filter: "quantity > 0"',
     "stages.*.window": "window: {tumbling: 1h, grace: 10m}",

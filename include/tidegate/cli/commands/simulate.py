@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, allow_dash=True),
     help="JSON lines: {key, value, timestamp, …} or {tick: epoch ms}; - for standard input.",
 )
+@click.option("--stage", help="The stage whose emissions are printed; by default the last one.")
 @click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
-def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
+def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
     from tidegate.cli.master import spark_master
     from tidegate.settings import Settings
@@ -39,16 +40,21 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
 
     settings = Settings.from_environment()
     loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
+    names = [declared.name for declared in loaded.stages]
+    if stage is not None and stage not in names:
+        raise SettingsInvalid(f"{pipeline} has no stage {stage}", f"It has {', '.join(names)}.")
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
     case_input = parse_input(text, str(input_file), loaded)
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
         spark = open_session(spark_master(settings), settings.spark_memory)
-        outcome = CaseRun(spark, loaded, case_input, trace=explain).run_all()[0]
+        outcome = CaseRun(
+            spark, loaded, case_input, trace=explain, stages=[stage] if stage else ()
+        ).run_all()[0]
     _print_lines(map(_fate_line, outcome.fates))
     if outcome.error is not None:
         raise outcome.error
-    _print_lines(map(_line, outcome.emissions))
+    _print_lines(map(_line, outcome.stages[stage] if stage else outcome.emissions))
     err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
 
 

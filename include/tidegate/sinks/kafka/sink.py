@@ -318,8 +318,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
 
     def _stages(self) -> Sequence[Stage]:
         """Return the stages that a record passes before the sink gets its result."""
-        stages = self.pipeline.stages
-        return stages[: stages.index(self.stage) + 1]
+        return self.pipeline.path_to(self.stage)
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that the topic would accept each emission now, by timestamp and size.
