@@ -1,4 +1,6 @@
-"""The number of examples that a property is tried on: all in `make test`, a share of them in `make check`."""
+"""The number of examples that a property is tried on: all in `make fuzz`, a share of them in `make test`
+and `make check`.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ def _lives(folder: Path) -> bool:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_kernel_and_loop_emit_the_same(name: str) -> None:
-    (compared,) = compare(Load(events=20_000, keys=2_000), 1, _ignore, [name])
+    # many keys have few events each: only such keys are silent for a time
+    keys = 100_000 if name == "quiet" else 2_000
+    (compared,) = compare(Load(events=20_000, keys=keys), 1, _ignore, [name])
     everything = name.startswith("update")
     assert (compared.emitted == 20_000) if everything else (10 < compared.emitted < 10_000)
     assert all(run.cpu > 0 for run in (*compared.decided, *compared.naive))

@@ -163,7 +163,7 @@ class RandomCondition:
                 f"{self.whole(0)} / nullif({self.whole(0)}, 0)",
                 f"{self.maybe(inner)} % nullif({self._floating(0)}, 0.0)",
                 f"abs({inner})",
-                f"-{self.maybe(inner)}",
+                f"-({inner})",  # `--` would begin a comment
                 f"sqrt({self.number(0)})",
                 f"round({self._floating(0)}, {self.random.randint(0, 3)})",
                 f"sign({self.number(0)})",
