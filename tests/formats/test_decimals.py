@@ -19,8 +19,9 @@ from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro.schema import parse_avro
 from tidegate.formats.avro.write import avro_writer
 from tidegate.kernel.aggregates import FUNCTIONS
-from tidegate.spark.case_parts import Outcome
+from tidegate.spark.case_parts import Outcome, emitted_of
 from tidegate.spark.cases import against_expectation
+from tidegate.spark.shuffle import value_column
 from tidegate.yaml.cases import CaseRecord, load_cases, parse_input
 from tidegate.yaml.load import parse_case_pipeline
 
@@ -129,16 +130,14 @@ PIPELINE = {
 
 
 def emitted(value: Decimal) -> Outcome:
-    outcome = Outcome()
     columns: dict[str, pa.Array] = {
         "key": pa.array(["a"]),
-        "value": pa.array([{"d": value}], pa.struct([("d", pa.decimal128(20, 2))])),
+        value_column(0): pa.array([{"d": value}], pa.struct([("d", pa.decimal128(20, 2))])),
         **{name: pa.array([1]) for name in ("timestamp", "at", "partition", "offset")},
         **{name: pa.nulls(1, pa.int64()) for name in ("window_start", "window_end")},
         **{name: pa.array(["in"]) for name in ("reason", "topic")},
     }
-    outcome.emit([pa.table(columns)])
-    return outcome
+    return Outcome(emitted_of([pa.table(columns)]))
 
 
 @pytest.mark.parametrize("name", ["case.json", "case.yaml"])

@@ -14,6 +14,7 @@ from tests.fuzz.schemas import KINDS, damaged, writer_of
 from tidegate.expressions.types import Type
 from tidegate.model.columns import parse_type
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.topics import TopicPattern
 from tidegate.yaml.cases import CaseRecord, Tick
 
 START_MS = 1_767_225_600_000
@@ -52,13 +53,19 @@ class RecordDrawing:
             key = self.dice.choice(_KEYS)
             partition = self.dice.randrange(partitions) if rising else len(key or "") % partitions
             late = 0 if rising else self.dice.choice((0, 0, 0, 0, 2_000, 120_000))
-            place = self.source.topics[0], partition, offsets[partition]
+            place = self._topic, partition, offsets[partition]
             records.append(CaseRecord(key, self.payload(), at - late, *place, self._headers()))
             offsets[partition] += self.dice.choice((1, 1, 1, 3))
             if self.dice.random() < ticks:
                 at += self.dice.choice(_STEPS_MS)
                 records.append(Tick(at))
         return records
+
+    @property
+    def _topic(self) -> str:
+        """The topic of the records; of a pattern, one that it selects."""
+        selection = self.source.selection
+        return "orders-eu" if isinstance(selection, TopicPattern) else selection[0]
 
     def _partitions(self) -> tuple[int, bool]:
         """Return how many there are, and whether timestamps rise."""

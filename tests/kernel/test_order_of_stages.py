@@ -57,6 +57,8 @@ def stages(draw: st.DrawFn) -> dict[str, Any]:
     windows = [window for window in WINDOWS if window is not None or emit["on"] != "window_close"]
     if emit["on"] == "change":
         windows = [window for window in windows if window is None or "session" not in window]
+    if emit["on"] == "quiet":
+        windows = [None]
     window = draw(st.sampled_from(windows))
     stage = {"name": "out", **draw(st.sampled_from(REDUCES)), "emit": {**emit, "clock": "stream"}}
     return stage if window is None else {**stage, "window": window}

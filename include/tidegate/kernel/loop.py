@@ -89,14 +89,12 @@ class Loop:
 
     def _record(self, row: int) -> None:
         before, timestamp = self._columns.before[row], self._columns.timestamp[row]
-        # another key's record has reached these timers: they fire before this record is applied
-        if self._timers.next_due <= before:
+        # another key's record has reached these timers: they fire before this record is applied; and a record
+        # beyond the end of its key's silence begins another one
+        reached = max(before, timestamp - 1) if self._emit.restarts else before
+        if self._timers.next_due <= reached:
             self._folding.cause = TIMER
-            self._fire(before)
-        # a record beyond the end of its key's silence begins another one
-        if self._emit.restarts and self._timers.next_due < timestamp:
-            self._folding.cause = TIMER
-            self._fire(timestamp - 1)
+            self._fire(reached)
         # a record at or after the end of its key's time to live finds no state
         if self._stage.ttl is not None and self._timers.next_due <= timestamp:
             self._end_state(row, timestamp)

@@ -17,6 +17,9 @@ class Serial(Model):
     """A stage over one partition. It emits in the order in which things happen to all keys."""
 
     def _handle(self, step: Step) -> None:
+        if self.settings.on == "quiet":
+            # as in a model of keys: a silence that has ended between two records of the key is one
+            self._fire(lambda _: step.record.timestamp - 1, step.record.key)
         self._apply(step)
         self._fire(lambda _: step.now)
         if self.settings.bounded:
