@@ -141,7 +141,7 @@ class RandomCondition:
                 f"{self.maybe(inner)} % nullif({self.whole(0)}, 0)",
                 f"abs({inner})",
                 f"-({inner})",
-                f"floor({self._floating(0)})",
+                f"floor({self._floating(0)} % 1000)",  # a larger one leaves no room for a sum
                 f"ceil({self._decimal(0)})",
                 f"char_length({self.text(depth - 1)})",
                 f"cast({self._decimal(0)} as bigint)",

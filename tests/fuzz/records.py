@@ -31,10 +31,8 @@ class RecordDrawing:
         self.source = pipeline.source
         schema = self.source.schema_file
         self.write = writer_of(self.source.format, folder / schema) if schema is not None else None
-        # a later stage reads timers of several partitions in the order that the batches' cut gives them
-        self.is_timed_between = any(
-            stage.emit.on not in ("update", "change") or stage.window for stage in pipeline.stages[:-1]
-        )
+        # of a key in several partitions, timers fire before or after a record as the batches' cut has it
+        self.is_timed = any(stage.emit.sets_timers or stage.window for stage in pipeline.stages)
         self.regroups = any(stage.key is not None for stage in pipeline.stages)
         self.columns = {column.name: parse_type(column.type) for column in self.source.columns}
 
@@ -72,7 +70,7 @@ class RecordDrawing:
         source = self.source
         if self.regroups or source.sequence is not None or source.key_format != "text":
             return 1, False
-        if source.timestamp == "record" and not self.is_timed_between and self.dice.random() < 0.5:
+        if source.timestamp == "record" and not self.is_timed and self.dice.random() < 0.5:
             return self.dice.randint(2, 3), True
         return (self.dice.randint(1, 3), False) if source.key is None else (1, False)
 
