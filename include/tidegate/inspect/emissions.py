@@ -17,7 +17,7 @@ from tidegate.ledger import Stream
 from tidegate.ledger.report import HistoryEntry, batch_history
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.storage import Store
-from tidegate.storage.datafile import data_errors, open_data
+from tidegate.storage.datafile import data_errors, first_rows, open_data
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import AT, KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
@@ -68,12 +68,11 @@ class Emissions:
 def newest_emissions(
     app: App, stream: Stream, stage: str, key: str | None = None, before: int | None = None, most: int = 50
 ) -> Emissions:
-    """Return at least `most` emissions, if the newest batches have as many: batches are shown whole for a
-    key, otherwise the first emissions of each.
+    """Return emissions of the newest batches, of as many batches as have `most` emissions together.
 
     Args:
         stage: A stage that has a sink: emissions of others are not stored.
-        key: Only its emissions; None for all.
+        key: Only its emissions, all of each batch; None for the first emissions of each batch.
         before: Only those of batches before this one; None for all.
 
     Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
@@ -106,21 +105,12 @@ def _of_batch(
     with needed_by(batch_named(entry.stream, entry.seq)):
         files = app.manifest(entry.stream, attempt.manifest).files_of("outbox", stage)
         store = app.lake(entry.stream).store
-        read = _first_rows(store, files, most) if key is None else _rows_of_key(store, files, key, hash_)
+        read = (
+            first_rows(store, files, _COLUMNS, most)
+            if key is None
+            else _rows_of_key(store, files, key, hash_)
+        )
         return [emission for rows in read for emission in _emissions(entry.seq, rows, sinks)]
-
-
-def _first_rows(store: Store, files: Sequence[DataFile], most: int) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        if most <= 0:
-            return
-        with open_data(store, file) as parquet, data_errors(store, file):
-            # The batch size bounds what is decoded: a row group has many more rows than a page shows.
-            for rows in parquet.iter_batches(batch_size=most, columns=list(_COLUMNS)):
-                yield rows.slice(0, most)
-                most -= rows.num_rows
-                if most <= 0:
-                    break
 
 
 def _rows_of_key(store: Store, files: Sequence[DataFile], key: str, hash_: int | None) -> Iterator[pa.Table]:

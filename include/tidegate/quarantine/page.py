@@ -16,10 +16,9 @@ from tidegate.ledger.report import HistoryEntry
 from tidegate.quarantine.database import open_database
 from tidegate.quarantine.resolved import NOT_RESOLVED, ResolvedRecords, open_decisions
 from tidegate.quarantine.store import REASON
-from tidegate.storage.datafile import data_errors, open_data
+from tidegate.storage.datafile import first_rows
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.quarantine_files import IDENTITY, QUARANTINE, RowBounds, row_groups
-from tidegate.storage.store import Store
 
 MOST_RECORDS = 200_000
 """The most records that are counted while somebody waits for a page."""
@@ -112,7 +111,8 @@ def samples_of(
         with open_decisions(app, stream) as resolved:
             for seq, files in _quarantines(app, stream, entries):
                 with needed_by(batch_named(stream, seq)):
-                    rows = list(_first_rows(store, files, limit - len(samples)))
+                    parts = first_rows(store, files, _COLUMNS, limit - len(samples))
+                    rows = [row for part in parts for row in part.to_pylist()]
                     decisions = resolved.decisions_on(pa.Table.from_pylist(rows, _IDENTIFIED))
                 for row, decision in zip(rows, decisions, strict=True):
                     samples.append(_sample(seq, row, str(decision)))
@@ -137,22 +137,6 @@ def _quarantines(
                 with needed_by(batch_named(stream, entry.seq)):
                     files = app.manifest(stream, attempt.manifest).files_of("quarantine")
                 yield entry.seq, files
-
-
-def _first_rows(store: Store, files: Sequence[DataFile], limit: int) -> Iterator[dict[str, Any]]:
-    for file in files:
-        if limit <= 0:
-            return
-        with open_data(store, file) as parquet, data_errors(store, file):
-            # Older files lack columns that were added since.
-            columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
-            # The batch size bounds what is decoded: a row group has many more rows than a page shows.
-            for batch in parquet.iter_batches(batch_size=limit, columns=columns):
-                rows = batch.slice(0, limit).to_pylist()
-                limit -= len(rows)
-                yield from rows
-                if limit <= 0:
-                    return
 
 
 def _sample(seq: int, row: dict[str, Any], status: str) -> QuarantineSample:

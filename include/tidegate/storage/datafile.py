@@ -224,6 +224,27 @@ def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] |
     return joined(tables)
 
 
+def first_rows(
+    store: Store, files: Sequence[DataFile], columns: Sequence[str], most: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows of some files, `most` of all files together, for a page that shows few of many.
+
+    They have those of `columns` that their file has. Raises LakeDamaged, LakeUnavailable.
+    """
+    for file in files:
+        if most <= 0:
+            return
+        with open_data(store, file) as parquet, data_errors(store, file):
+            # Older files lack columns that were added since.
+            existing = [name for name in columns if name in parquet.schema_arrow.names]
+            # The batch size bounds what is decoded: a row group has many more rows than a page shows.
+            for rows in parquet.iter_batches(batch_size=most, columns=existing):
+                yield rows.slice(0, most)
+                most -= rows.num_rows
+                if most <= 0:
+                    break
+
+
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of stored tables, one after the other, with the columns that any of them has.
 
