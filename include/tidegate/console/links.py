@@ -55,6 +55,14 @@ class Links:
         query = urlencode({name: value for name, value in asked.items() if value})
         return f"{self.base}/pipelines/{quoted(dag_id)}/emissions" + (f"?{query}" if query else "")
 
+    def page(self, dag_id: str, name: str, stream: Stream | None = None) -> str:
+        """Return another page of a pipeline, by the last part of its path.
+
+        Example: `/tidegate/pipelines/orders/generations?generation=2`
+        """
+        generation = f"?generation={stream.generation}" if stream is not None else ""
+        return f"{self.base}/pipelines/{quoted(dag_id)}/{name}{generation}"
+
     def check(self, dag_id: str) -> str:
         """Return the page with the findings of doctor.
 

@@ -13,6 +13,7 @@ from tidegate import inspect, quarantine
 from tidegate.app import App
 from tidegate.console.chart import chart_of
 from tidegate.console.host import Host, host_of
+from tidegate.console.parameters import MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import docs_page, links_of, render
 from tidegate.console.rows import (
     IndexRow,
@@ -25,16 +26,12 @@ from tidegate.console.rows import (
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
-from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
 from tidegate.quality.site import read_page
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
-# Numbers in a URL can be of any size; a column of the ledger has 64 bits.
-_MOST = 2**62
 _LONGEST_KEY = 10_000
-Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
 of_all, of_pipeline, with_records = APIRouter(), APIRouter(), APIRouter()
 _SENTENCES = {
     403: "You may not read this DAG.",
@@ -46,7 +43,7 @@ _SENTENCES = {
 @of_all.get("/")
 def index(
     request: Request,
-    page: Annotated[int, Query(ge=1, le=_MOST)] = 1,
+    page: Annotated[int, Query(ge=1, le=MOST_NUMBER)] = 1,
     q: Annotated[str, Query(max_length=200)] = "",
     only: Annotated[str, Query(pattern="^(failing)?$")] = "",
 ) -> Response:
@@ -83,11 +80,11 @@ def pipeline(
     request: Request,
     dag_id: str,
     generation: Generation = None,
-    before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
+    before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
 ) -> Response:
     """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
     app = host_of(request).open_app()
-    entry, reads_logs = _entry(app, dag_id), host_of(request).reads_logs(request, dag_id)
+    entry, reads_logs = entry_of(app, dag_id), host_of(request).reads_logs(request, dag_id)
     shown: dict[str, Any] = {
         "title": dag_id,
         "entry": entry,
@@ -96,7 +93,7 @@ def pipeline(
     }
     if not entry.streams:
         return render(request, "pipeline.html", stream=None, **shown)
-    stream = _stream(entry, generation)
+    stream = stream_of_entry(entry, generation)
     details = inspect.details(host_of(request).connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = quarantine.samples_of(app, stream, details.recent) if reads_logs else ([], None)
     summary = quarantine.summary_of(app, stream, details.recent) if reads_logs else None
@@ -126,9 +123,9 @@ def pipeline(
 def batch(request: Request, dag_id: str, seq: int, generation: Generation = None) -> Response:
     """A batch: what it read, counted and sent, how long it took, and what failed."""
     app = host_of(request).open_app()
-    stream = _stream(_entry(app, dag_id), generation)
+    stream = stream_of_entry(entry_of(app, dag_id), generation)
     # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
-    entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < _MOST else []
+    entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < MOST_NUMBER else []
     if not entries or entries[0].seq != seq:
         raise HTTPException(404, f"{stream} has no batch {seq}.")
     (entry,) = entries
@@ -159,11 +156,11 @@ def emissions(
     generation: Generation = None,
     stage: Annotated[str, Query(max_length=200)] = "",
     key: Annotated[str, Query(max_length=_LONGEST_KEY)] = "",
-    before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
+    before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
 ) -> Response:
     """The newest emissions of a stage; those of one key, with its state."""
     app = host_of(request).open_app()
-    stream = _stream(_entry(app, dag_id), generation)
+    stream = stream_of_entry(entry_of(app, dag_id), generation)
     stages = inspect.stored_stages(app, stream)
     if stage and stage not in stages:
         raise HTTPException(404, f"{stream} stores no emissions of a stage {stage}.")
@@ -186,7 +183,7 @@ def emissions(
 def check(request: Request, dag_id: str) -> Response:
     """Show doctor's findings about a pipeline. It asks Kafka and the sinks, so it can take a while."""
     app = host_of(request).open_app()
-    entry = _entry(app, dag_id)
+    entry = entry_of(app, dag_id)
     findings = list(_findings(host_of(request).connected(app, [entry]), entry))
     return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
 
@@ -195,7 +192,7 @@ def check(request: Request, dag_id: str) -> Response:
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
     app = host_of(request).open_app()
-    entry = _entry(app, dag_id)
+    entry = entry_of(app, dag_id)
     # The pages of all pipelines are in one folder; the right to one DAG must not open another's.
     own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
     if path in ("", "index.html"):
@@ -217,7 +214,7 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
     """
     app = host_of(request).open_app()
     ledger_id = host_of(request).run_in_ledger(dag_id, run_id)
-    for stream in _entry(app, dag_id).streams:
+    for stream in entry_of(app, dag_id).streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None or outcome.seq is None:
             continue
@@ -232,7 +229,7 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
 def run(request: Request, dag_id: str, run_id: str) -> Response:
     """Redirect to the batch of a run of the DAG; without one, show a page that says why."""
     app = host_of(request).open_app()
-    entry, ledger_id = _entry(app, dag_id), host_of(request).run_in_ledger(dag_id, run_id)
+    entry, ledger_id = entry_of(app, dag_id), host_of(request).run_in_ledger(dag_id, run_id)
     for stream in entry.streams:
         outcome = app.ledger.run(stream, ledger_id)
         if outcome is None:
@@ -264,23 +261,6 @@ def _findings(app: App, entry: CatalogEntry) -> Iterator[Finding]:
         yield Finding(f"{entry.name}.yaml", FindingState.WRONG, f"{problem.message}. {problem.fix}")
     for stream in entry.streams[0 if entry.pipeline is None and not entry.problems else 1 :]:
         yield from examine_orphan(app, stream)
-
-
-def _entry(app: App, dag_id: str) -> CatalogEntry:
-    for entry in inspect.catalog_entries(app):
-        if entry.dag_id == dag_id:
-            return entry
-    raise HTTPException(404, f"{dag_id} is no pipeline of tidegate.")
-
-
-def _stream(entry: CatalogEntry, generation: int | None) -> Stream:
-    """Return a stream of the entry. Other pipelines' streams are refused: the right to read one DAG covers no
-    other.
-    """
-    for stream in entry.streams:
-        if generation in (None, stream.generation):
-            return stream
-    raise HTTPException(404, f"{entry.name} has no generation {generation}.")
 
 
 def create_app(host: Host) -> FastAPI:
