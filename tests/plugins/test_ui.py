@@ -36,6 +36,7 @@ PAGES = (
     "/pipelines/availability/runs/run-1",
     "/pipelines/availability/check",
     "/pipelines/availability/emissions?key=s1",
+    "/pipelines/availability/generations",
 )
 SCRIPT = b"<script>alert('x')</script>"
 

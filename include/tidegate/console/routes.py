@@ -13,6 +13,7 @@ from tidegate import inspect, quarantine
 from tidegate.app import App
 from tidegate.console.chart import chart_of
 from tidegate.console.host import Host, host_of
+from tidegate.console.pages import generations
 from tidegate.console.parameters import MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import docs_page, links_of, render
 from tidegate.console.rows import (
@@ -273,7 +274,8 @@ def create_app(host: Host) -> FastAPI:
     own = "/pipelines/{dag_id}"
     app.include_router(of_pipeline, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
     rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
-    app.include_router(with_records, prefix=own, dependencies=rights)
+    for pages in (with_records, generations.router):
+        app.include_router(pages, prefix=own, dependencies=rights)
     app.add_exception_handler(AnyHttpException, _refused)
     app.add_exception_handler(TidegateError, _failed)
     return app

@@ -16,20 +16,36 @@ from tidegate.generations.promotion import (
     rollback,
 )
 from tidegate.generations.restate import Restatement, plan_restatement, restate
+from tidegate.generations.standing import (
+    GenerationStanding,
+    NetEmissions,
+    PartitionProgress,
+    PromotionPreview,
+    bounded_difference,
+    generation_standings,
+    preview_promotion,
+)
 
 __all__ = [
     "Approval",
     "Difference",
     "GenerationDifference",
+    "GenerationStanding",
+    "NetEmissions",
+    "PartitionProgress",
     "Promoted",
+    "PromotionPreview",
     "Restatement",
     "SinkDifference",
     "begin_from",
+    "bounded_difference",
     "compare_generations",
     "drop_generation",
+    "generation_standings",
     "needs_approval",
     "open_generation",
     "plan_restatement",
+    "preview_promotion",
     "promote",
     "replaced_stream",
     "require_generation",

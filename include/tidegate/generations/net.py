@@ -77,11 +77,7 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
         )
     pipeline, plan = planned_pipeline(before), still_plan(head, before, run_id)
     name = attempt_name(plan.seq, lease.lease.epoch)
-    outboxes = {
-        stage.name: rows
-        for stage in pipeline.stages
-        if pipeline.sinks_of(stage) and (rows := net_outbox(app, charge, pipeline, stage, plan)).num_rows
-    }
+    outboxes = net_outboxes(app, charge, plan)
     files = [_written(app.lake(lease.stream), stage, name, rows) for stage, rows in outboxes.items()]
     manifest = app.write_manifest(lease.stream, manifest_of(name, plan.seq, files))
     attempt = Attempt(
@@ -90,6 +86,19 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     # This batch skips the validate step, and once it is decided a sink could only halt.
     check_outboxes(app, plan, pipeline, attempt)
     return plan, attempt
+
+
+def net_outboxes(app: App, charge: Charge, plan: Plan) -> dict[str, pa.Table]:
+    """Return stage -> the emissions that its sinks lack, for the stages whose sinks lack some.
+
+    `plan` is that of the batch that sends them. Raises the errors of `net_outbox`.
+    """
+    pipeline = planned_pipeline(plan)
+    return {
+        stage.name: rows
+        for stage in pipeline.stages
+        if pipeline.sinks_of(stage) and (rows := net_outbox(app, charge, pipeline, stage, plan)).num_rows
+    }
 
 
 def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:

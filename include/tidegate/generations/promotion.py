@@ -21,7 +21,7 @@ from tidegate.batch.publish import publish_decided
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations.lifecycle import require_generation
 from tidegate.generations.net import net_batch
-from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
+from tidegate.ledger import Charge, Head, LeasedLedger, Plan, Promotion, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.airflow import AirflowSettings
 from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
@@ -239,6 +239,17 @@ def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) 
     """Find what would make consumers wait for a generation, or keep it from publishing, while nothing is
     decided.
     """
+    plan = require_caught_up(app, head, replaced, may_be_behind=may_be_behind)
+    # Before the switch: afterwards consumers would get nothing from either generation.
+    for sink in app.sinks(head.stream, planned_pipeline(plan)):
+        sink.check_settings()
+        sink.check_target()
+
+
+def require_caught_up(app: App, head: Head, replaced: Head, *, may_be_behind: bool) -> Plan:
+    """Return the plan of a generation's last batch. Raises Halted if it has none, or has not read what the
+    generation in charge has.
+    """
     unread = {} if may_be_behind else head.unread_of(replaced)
     plan = head_plan(app, head)
     if plan is None:
@@ -252,7 +263,4 @@ def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) 
             f"{missing} of them in {topic}[{partition}]",
             "Run it until it has caught up, then promote it.",
         )
-    # Before the switch: afterwards consumers would get nothing from either generation.
-    for sink in app.sinks(head.stream, planned_pipeline(plan)):
-        sink.check_settings()
-        sink.check_target()
+    return plan

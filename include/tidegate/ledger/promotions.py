@@ -112,6 +112,19 @@ class Charge:
         for promotion, end in zip(self.promotions, [*ends, _END], strict=False):
             yield Span(promotion.generation, range(promotion.first_seq, end), promotion.is_net)
 
+    def role(self, generation: int) -> str:
+        """Return what a generation does with its batches: `publishes`, `in charge` or `withholds`."""
+        if self.generation is None:
+            return "publishes"
+        return "in charge" if self.generation == generation else "withholds"
+
+    def published_batches(self, generation: int) -> str:
+        """Return the batches that a generation publishes, such as `1-7, 12-`; `all` without promotions."""
+        if not self.promotions:
+            return "all"
+        spans = [span for span in self.spans() if span.generation == generation and span.seqs]
+        return ", ".join(map(str, spans)) or "none"
+
     def withholds(self, generation: int) -> bool:
         """Return whether the batches that a generation commits from now on stay in its outboxes."""
         return self.generation not in (None, generation)

@@ -18,7 +18,7 @@ from tidegate.cli.output import out, show
 if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.generations import GenerationDifference, Promoted, Restatement, SinkDifference
-    from tidegate.ledger import Charge, Stream
+    from tidegate.ledger import Stream
     from tidegate.model.pipeline import Pipeline
 
 _GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
@@ -239,26 +239,12 @@ def _row(app: App, stream: Stream, files: dict[Stream, str]) -> dict[str, Any]:
     return {
         "pipeline": stream.pipeline,
         "generation": stream.generation,
-        "role": _role(charge, stream.generation),
+        "role": charge.role(stream.generation),
         "batch": head.seq,
-        "goes out": _batches_out(charge, stream.generation),
+        "goes out": charge.published_batches(stream.generation),
         "offsets behind": sum(head.unread_of(in_charge).values()),
         "file": files.get(stream),
     }
-
-
-def _role(charge: Charge, generation: int) -> str:
-    if charge.generation is None:
-        return "publishes"
-    return "in charge" if charge.generation == generation else "withholds"
-
-
-def _batches_out(charge: Charge, generation: int) -> str:
-    """Return the batches that a generation publishes, such as `1-7, 12-`."""
-    if not charge.promotions:
-        return "all"
-    spans = [span for span in charge.spans() if span.generation == generation and span.seqs]
-    return ", ".join(map(str, spans)) or "none"
 
 
 @generation.command()

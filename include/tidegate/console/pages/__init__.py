@@ -1,0 +1,1 @@
+"""Pages of a pipeline, one in each file with its route."""

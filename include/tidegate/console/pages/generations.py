@@ -1,0 +1,102 @@
+"""The page of generations: which one is in charge, how far each has read, and what a promotion would send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.console.host import host_of
+from tidegate.console.parameters import MOST_NUMBER, entry_of
+from tidegate.console.render import render
+from tidegate.errors import Halted
+from tidegate.generations import (
+    GenerationDifference,
+    GenerationStanding,
+    PromotionPreview,
+    bounded_difference,
+    generation_standings,
+    preview_promotion,
+)
+from tidegate.ledger import Stream
+
+router = APIRouter()
+MOST_PARTITIONS = 20
+MOST_EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The chosen generation beside the one in charge.
+
+    Args:
+        difference: None if it cannot be had, for the reason `obstacle`.
+    """
+
+    standing: GenerationStanding
+    preview: PromotionPreview
+    difference: GenerationDifference | None
+    obstacle: Halted | None = None
+
+
+@router.get("/generations")
+def generations(
+    request: Request, dag_id: str, compare: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None
+) -> Response:
+    """The generations of a pipeline; with `compare`, what a promotion of that generation would change."""
+    app = host_of(request).open_app()
+    entry = entry_of(app, dag_id)
+    if not entry.streams:
+        raise HTTPException(404, f"{entry.name} names no generation.")
+    pipeline = entry.streams[0].pipeline
+    dags = dict(_readable_generations(request, app, pipeline))
+    standings = generation_standings(app, sorted(dags, key=lambda stream: stream.generation))
+    return render(
+        request,
+        "generations.html",
+        title=f"{dag_id}: generations",
+        dag_id=dag_id,
+        stream=entry.streams[0],
+        charge=app.ledger.charge(pipeline),
+        standings=standings,
+        dags=dags,
+        most_partitions=MOST_PARTITIONS,
+        most_examples=MOST_EXAMPLES,
+        comparison=_comparison(app, standings, compare) if compare is not None else None,
+    )
+
+
+def _readable_generations(request: Request, app: App, pipeline: str) -> Iterator[tuple[Stream, str]]:
+    """Yield the generations whose records the user may read, each with the id of its DAG.
+
+    A generation with a file of its own has a DAG of its own, and the right to another DAG does not cover it.
+    """
+    host = host_of(request)
+    entries = [
+        entry
+        for entry in inspect.catalog_entries(app)
+        if any(stream.pipeline == pipeline for stream in entry.streams)
+    ]
+    readable = host.readable_dags(request, [entry.dag_id for entry in entries])
+    # A generation without a file is in the entries of all other generations: any of them shows it.
+    for entry in entries:
+        if entry.dag_id in readable and host.reads_logs(request, entry.dag_id):
+            for stream in entry.streams:
+                yield stream, entry.dag_id
+
+
+def _comparison(app: App, standings: list[GenerationStanding], generation: int) -> Comparison:
+    chosen = next((row for row in standings if row.stream.generation == generation), None)
+    leader = next((row for row in standings if row.role == "in charge"), None)
+    if chosen is None or leader is None or chosen is leader:
+        raise HTTPException(404, f"There is no generation {generation} to compare with the one in charge.")
+    preview = preview_promotion(app, chosen, MOST_EXAMPLES)
+    try:
+        return Comparison(chosen, preview, bounded_difference(app, leader.stream, chosen.stream))
+    except Halted as obstacle:
+        return Comparison(chosen, preview, None, obstacle)
