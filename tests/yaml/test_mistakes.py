@@ -138,6 +138,20 @@ def test_every_mistake_comes_with_a_fix(edit: Edit) -> None:
     assert all(fix.endswith((".", "?")) for *_, fix in problems(edited(edit)))
 
 
+@pytest.mark.parametrize(
+    ("edit", "field", "fix"),
+    [
+        (("where:", "every: 5m\n    where:"), "stages.0.every", "It belongs to `emit`"),
+        (("topics: [stock]", "topics: [stock]\n  schedule: none"), "source.schedule", "the top of the file"),
+        (("equal: exact", "ttl: 7d"), "stages.0.emit.ttl", "It belongs to `stages`"),
+    ],
+    ids=["child", "top", "parent"],
+)
+def test_misplaced_field_names_its_place(edit: Edit, field: str, fix: str) -> None:
+    fixes = {at_field: advice for _, at_field, _, advice in problems(edited(edit))}
+    assert fix in fixes[field]
+
+
 # texts that are no tree of values at all
 UNREADABLE = [
     ("", 1, "empty"),

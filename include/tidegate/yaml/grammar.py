@@ -230,6 +230,22 @@ class Grammar:
         names = (path.removeprefix(prefix) for path in self.examples if path.startswith(prefix))
         return list(dict.fromkeys(name for name in names if "." not in name and name != "*"))
 
+    def misplaced(self, parent: str, name: str) -> str | None:
+        """Return the fix for a field that belongs to a part of this one, or to a part around it; None for
+        a name that no such part has.
+
+        Example: of `grace`, written at a stage, the fix names `window`.
+        """
+        parts = (f"{parent}.{field}" for field in self.fields(parent))
+        around = (parent.rsplit(".", level)[0] for level in range(1, parent.count(".") + 1))
+        for part in (*parts, *around, ""):
+            # where users choose names, every name is right
+            if name in self.fields(part) and part not in self.free:
+                place = f"`{part.removesuffix('.*').rsplit('.', 1)[-1]}`" if part else "the top of the file"
+                example = self.examples[f"{part}.{name}" if part else name]
+                return f"It belongs to {place}: write for example `{example}` there."
+        return None
+
     def example(self, route: Route) -> str | None:
         """Return the example of the field at a route, or of the nearest field around it that has one."""
         # From the field outwards, so that the nearest example is found first.
@@ -400,7 +416,7 @@ def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
         return f"`{name}` does not go with `{chooser}: {mapping.get(chooser)}`", "Leave it out."
     place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
     fix = did_you_mean(name, fields, f"Known are {listed(fields)}." if fields else "Leave it out.")
-    return f"unknown field `{name}`{place}", fix
+    return f"unknown field `{name}`{place}", grammar.misplaced(parent, name) or fix
 
 
 def _not_one_of(details: ErrorDetails, context: dict[str, Any]) -> tuple[str, str]:
