@@ -60,6 +60,7 @@ def rows(
                 "__key": text,
                 "__hash": signed(xxhash.xxh64_intdigest((position if text is None else text).encode(), 42)),
                 "__timestamp": timestamp,
+                "__recorded": records.timestamps[at],
                 "__tombstone": value is None,
                 "__chain": chain if isinstance(chain, str) else None,
                 "__reason": reason,

@@ -83,7 +83,7 @@ def test_an_emission_outside_of_two_instants_is_found(
 ) -> None:
     monkeypatch.setattr(datafile, "ROW_GROUP_ROWS", 2)
     stored_outbox = outbox(tmp_path, [("a", 0), ("b", 5), ("c", 6), ("d", 7)], [("e", 9)])
-    assert stored_outbox.outside(*bounds) == outside
+    assert stored_outbox.outside("timestamp", *bounds) == outside
 
 
 @pytest.mark.parametrize("missing", ["manifest.json", "*.parquet"])

@@ -43,6 +43,7 @@ _INTERNAL = pa.schema(
         pa.field("__key", pa.string()),
         pa.field("__hash", pa.int64()),
         pa.field("__timestamp", pa.int64()),
+        pa.field("__recorded", pa.int64()),
         pa.field("__tombstone", pa.bool_()),
         pa.field("__chain", pa.string()),
         pa.field("__reason", pa.string()),
@@ -67,6 +68,7 @@ class FrameDecoder:
         __key        the canonical key
         __hash       the key's xxHash64, or that of the position if the key is null; never the least number
         __timestamp  epoch ms
+        __recorded   the same by Kafka
         __tombstone  whether the row deletes its key
         __chain      the hops before this one
         __reason     why the record is quarantined, or null; the source's columns are null then

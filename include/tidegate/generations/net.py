@@ -31,6 +31,7 @@ from tidegate.generations.outputs import (
     own_feeds,
     whole_emissions,
 )
+from tidegate.kernel.rows import RECORDED
 from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -164,10 +165,11 @@ def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
                 "are not written again for another generation",
                 "Promote without --net: the whole new stream goes out.",
             )
-        name = rule.payload.column if rule is not None else VALUE
-        if name not in rows.column_names or rows[name].null_count:
+        names = [rule.payload.column, rule.timestamp or TIMESTAMP] if rule is not None else [VALUE]
+        if any(name not in rows.column_names or rows[name].null_count for name in names):
             raise Halted(
-                f"The stage {stage.name} has emissions of before that lack the text of their messages",
+                f"The stage {stage.name} has emissions of before that lack the text of their messages, or "
+                "their timestamp",
                 "Promote without --net: the whole new stream goes out.",
             )
 
@@ -214,6 +216,7 @@ def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a deletion of each of these entries, with the time and the source of what it deletes."""
     rows = _of_entries(old, [removed]) if removed.num_rows else CONSUMED.empty_table()
     columns_of_old = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
+    columns_of_old[RECORDED] = rows[TIMESTAMP]
     columns_of_old[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
     columns = {
         field.name: columns_of_old.get(field.name, pa.nulls(rows.num_rows, field.type))

@@ -150,14 +150,15 @@ class Keys:
         return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
 
     def causes(self, rows: Ints) -> Ints:
-        """Return the cause of emissions that are emitted with these records: FIRST, or the row itself.
+        """Return the cause of emissions that are emitted with these records: `first_by` of the row, or the
+        row itself.
 
         Args:
             rows: Row numbers of records.
         """
         place = self.place[rows]
         # emissions of the record that advances time come first at that instant (`ordering`)
-        return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
+        return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST - rows, rows)
 
     @cached_property
     def times(self) -> Times:

@@ -17,7 +17,7 @@ from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import FlushFailed, Folding
 from tidegate.kernel.json_text import serialize
-from tidegate.kernel.rows import FIRST, LAST, MOVED, REPLACED, STATE, TIMER
+from tidegate.kernel.rows import LAST, MOVED, REPLACED, STATE, TIMER, first_by
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
 
@@ -100,7 +100,7 @@ class Loop:
             self._end_state(row, timestamp)
         advances = timestamp > before
         now = timestamp if advances else before
-        self._folding.cause = FIRST if advances else row
+        self._folding.cause = first_by(row) if advances else row
         description = self._description(row) if self._batch.trace else ""
         try:
             fates = self._fates(row, timestamp, now)

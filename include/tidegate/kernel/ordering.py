@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import MemoryExhausted
-from tidegate.kernel.rows import LAST, RANK, RECORD, Ints, ints
+from tidegate.kernel.rows import FIRST, LAST, RANK, RECORD, RECORDED, TIMER, Ints, ints
 
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
@@ -126,8 +126,8 @@ def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArr
 def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, pa.Array]:
     """Return the columns `turn` and `part` of emissions.
 
-    `cause` is per emission the row of the record that triggers it, or FIRST, TIMER or LAST, which replace the
-    record's turn. `values(column, rows)` reads rows.
+    `cause` is per emission the row of the record that triggers it, or what replaces the record's turn: TIMER,
+    LAST, or `first_by` of the record's row for FIRST. `values(column, rows)` reads rows.
 
     Args:
         values: Returns a column at row numbers.
@@ -135,13 +135,31 @@ def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, 
     """
     by_record = (cause >= 0) & (cause < LAST)
     if not by_record.any():
-        return {"turn": pa.array(cause), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
+        turn = np.where(cause < FIRST, FIRST, cause)
+        return {"turn": pa.array(turn), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
     row = np.where(by_record, cause, 0)
     turn, part = (ints(values(name, row)) for name in ("turn", "part"))
     return {
-        "turn": pa.array(np.where(by_record, turn, cause)),
+        "turn": pa.array(np.where(by_record, turn, np.where(cause < FIRST, FIRST, cause))),
         "part": pa.array(np.where(by_record, part, 0)),
     }
+
+
+def recorded_of(values: Callable[[str, Ints], pa.Array], cause: Ints, at: Ints) -> pa.Int64Array:
+    """Return the column `recorded` of emissions: Kafka's timestamp of the record that triggers each of them;
+    without a record, when it happened.
+
+    Args:
+        values: Returns a column at row numbers.
+        cause: One element per emission, as for `turns_of`.
+        at: When each emission happened, epoch ms.
+    """
+    row = np.where(cause <= FIRST, FIRST - cause, cause)
+    by_record = (cause != TIMER) & (cause != LAST)
+    if not by_record.any():
+        return pa.array(at)
+    recorded = values(RECORDED, np.where(by_record, row, 0))
+    return pc.if_else(pa.array(by_record), recorded, pa.array(at))
 
 
 def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts, count_emissions
-from tidegate.kernel.ordering import last_where, row_numbers, starts, turns_of
+from tidegate.kernel.ordering import last_where, recorded_of, row_numbers, starts, turns_of
 from tidegate.kernel.reduce import Values
-from tidegate.kernel.rows import EMISSION, REFUSED, STATE, TRACE, Ints, Mask, fill
+from tidegate.kernel.rows import EMISSION, RECORDED, REFUSED, STATE, TRACE, Ints, Mask, fill
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.unusable import pass_through, with_reasons
 
@@ -92,7 +92,7 @@ class Outcome:
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, cause: int, reason: str) -> None:
         """Emit a value, None for a deletion, numbered within its key. `at`: when it happened, epoch ms.
 
-        `cause` is the row of the record that triggers it; or FIRST, TIMER or LAST.
+        `cause` is the row of the record that triggers it, or `first_by` of it; or TIMER or LAST.
         """
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
@@ -187,13 +187,16 @@ class Outcome:
         if self._emissions:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
-            turns = turns_of(self._row_values, np.array(columns.pop("cause"), np.int64))
+            cause = np.array(columns.pop("cause"), np.int64)
+            arrays = turns_of(self._row_values, cause)
+            if RECORDED in self._schema.names:
+                arrays[RECORDED] = recorded_of(self._row_values, cause, np.array(columns["at"], np.int64))
             # no sink asks for the value before, and its column would be built for nothing
             if not self._tells_before:
                 del columns["emitted"]
             counts["emitted-tombstones"] += columns["value"].count(None)
             counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
-            yield self._as_rows(EMISSION, columns, turns)
+            yield self._as_rows(EMISSION, columns, arrays)
         if self._states:
             counts["state-rows-changed"] += len(self._states)
             yield self._as_rows(STATE, self._columns(_State._fields, self._states))
@@ -243,7 +246,7 @@ class EmittedRows:
         value: the emitted values; null is a deletion.
         timestamp: epoch ms.
         at: when the emission happened, epoch ms.
-        cause: the row of the record that triggers the emission; or FIRST, TIMER or LAST.
+        cause: the row of the record that triggers the emission, or `first_by` of it; or TIMER or LAST.
         reason: one reason per emission, or one for all.
         window: start and end of each emission's window, epoch ms.
     """
@@ -276,6 +279,8 @@ def emission_rows(
     reason = pa.repeat(emitted.reason, number) if isinstance(emitted.reason, str) else emitted.reason
     count_emissions(emitted.value, reason, counts)
     columns = _row_columns(keys, emitted.row) | turns_of(keys.values, emitted.cause)
+    if RECORDED in schema.names:
+        columns[RECORDED] = recorded_of(keys.values, emitted.cause, emitted.at)
     if emitted.window is not None:
         columns |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
     start = starts(columns["key"])

@@ -18,6 +18,8 @@ timestamp          int64           epoch ms; of a state row: the largest timesta
 time               int64           stream time of the partition before the record; null where no time is kept
 source             string          the chain of hops before this one, or null
 rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
+recorded           int64           only if a sink sends it: Kafka's timestamp of the record; in a later stage
+                                   that of the emission
 passes             bool            whether the stage's `where` accepts this record, for `latest` without a
                                    window that holds nothing back; null: not tested
 change             int8 | null     in a stage that retracts only: what the row does to its group: `ADDED` …
@@ -87,6 +89,10 @@ the instant triggers the emission. LAST: the emission is drained at the end of t
 """
 
 
+RECORDED = "recorded"
+"""The column of the timestamp that Kafka has of the record which triggers an emission."""
+
+
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is further in the future is not believed, and quarantined."""
 
@@ -135,6 +141,7 @@ def input_schema(
     input_type: pa.DataType,
     later: bool = False,
     retracts: bool = False,
+    recorded: bool = False,
 ) -> pa.Schema:
     """Return the schema of rows that go into the kernel.
 
@@ -145,6 +152,7 @@ def input_schema(
         input_type: the type of a quarantined record.
         later: the stage reads emissions of another stage.
         retracts: it takes back what they replace.
+        recorded: rows have Kafka's timestamp of their record.
     """
     return pa.schema(
         [
@@ -160,6 +168,7 @@ def input_schema(
             pa.field("source", pa.string()),
             *([pa.field("rank", RANK)] if later else []),
             *([pa.field("change", pa.int8())] if retracts else []),
+            *([pa.field(RECORDED, pa.int64())] if recorded else []),
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
             pa.field("input", input_type),
@@ -174,7 +183,8 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
     """Return the schema of rows that come out of a stage; `rows` is the schema of rows that go in.
 
     Emissions have `value`, `at` (when they happened, epoch ms), `reason`, and `turn` and `part` of the record
-    that triggered them; in place of its turn, FIRST, TIMER or LAST. `ordering.ranked` sets `instant`. A trace
+    that triggered them; in place of its turn, FIRST, TIMER or LAST. `ordering.ranked` sets `instant`. If rows
+    have `recorded`, so do emissions: that of the record that triggers them; without one it is `at`. A trace
     has what became of a record in `reason`, and in `trace` a JSON object of its value and of the state before
     it.
     """
@@ -193,6 +203,7 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             pa.field("turn", pa.int64()),
             pa.field("part", pa.int32()),
             pa.field("source", pa.string()),
+            *([pa.field(RECORDED, pa.int64())] if RECORDED in rows.names else []),
             pa.field("reason", pa.string()),
             pa.field("counts", pa.string()),
             pa.field("trace", pa.string()),
@@ -203,6 +214,13 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             *ENTRY,
         ]
     )
+
+
+def first_by(row: int) -> int:
+    """Return the cause of an emission that the record in a row triggers, with which time reaches the
+    instant.
+    """
+    return FIRST - row
 
 
 def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:

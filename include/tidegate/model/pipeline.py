@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, field_validator
 from pydantic import ValidationInfo as Info
 
+from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
@@ -291,6 +292,12 @@ class Pipeline(Written):
         # A check of state reads the state's files, which exist for each stage.
         names |= {self.checked_stage(check).name for check in self.checks if check.rows != "state"}
         return tuple(stage.name for stage in self.stages if stage.name in names)
+
+    @property
+    def sends_recorded(self) -> bool:
+        """Whether a sink sends the timestamps that Kafka has of the records that trigger emissions."""
+        rules = filter(None, (sink.messages for sink in self.sinks))
+        return any(rule.timestamp == RECORDED for rule in rules)
 
     def input_of(self, stage: Stage) -> Stage | None:
         """Return the stage whose emissions a stage reads; None if it reads the source."""

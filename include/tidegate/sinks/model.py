@@ -78,6 +78,7 @@ class MessageRules:
         too_large: The treatment of messages that are too large.
         refused_timestamp: The treatment of messages with a timestamp that the topic does not accept.
         headers: Name of a header -> the column that it has.
+        timestamp: The column of the outbox with the timestamps of messages; None: they have the clock.
     """
 
     target: str
@@ -86,6 +87,7 @@ class MessageRules:
     too_large: Treatment
     refused_timestamp: Treatment
     headers: Mapping[str, str]
+    timestamp: str | None
 
 
 class SinkModel(Model):

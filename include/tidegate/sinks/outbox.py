@@ -16,7 +16,7 @@ from tidegate.ledger import Plan
 from tidegate.model.stage import Stage
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, read_files
-from tidegate.storage.schema import KEY, TIMESTAMP
+from tidegate.storage.schema import KEY
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""
@@ -91,9 +91,9 @@ class Outbox:
         """Return all emissions in memory. Raises LakeDamaged, LakeUnavailable."""
         return read_files(self.store, self.files, columns)
 
-    def outside(self, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
+    def outside(self, column: str, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
         """Return key and timestamp (epoch ms) of an emission that is outside of the bounds; None if there
-        is none.
+        is none. `column` has the timestamps.
 
         A bound that is None does not limit. If no emission is outside, usually only the files' statistics are
         read.
@@ -104,12 +104,12 @@ class Outbox:
             return None
         for file in self.files:
             with failpoint("outbox.timestamps"), open_data(self.store, file) as parquet:
-                for group in _row_groups_outside(parquet, earliest_ms, latest_ms):
+                for group in _row_groups_outside(parquet, column, earliest_ms, latest_ms):
                     with data_errors(self.store, file):
-                        rows = parquet.read_row_group(group, columns=[KEY, TIMESTAMP])
-                    rows = rows.filter(_is_outside(rows[TIMESTAMP], earliest_ms, latest_ms))
+                        rows = parquet.read_row_group(group, columns=[KEY, column])
+                    rows = rows.filter(_is_outside(rows[column], earliest_ms, latest_ms))
                     if rows.num_rows:
-                        return rows[KEY][0].as_py(), rows[TIMESTAMP][0].as_py()
+                        return rows[KEY][0].as_py(), rows[column][0].as_py()
         return None
 
     def _rows(
@@ -132,10 +132,12 @@ def _are_apart(first: DataFile, second: DataFile) -> bool:
     return first.most_hash < second.least_hash
 
 
-def _row_groups_outside(parquet: pq.ParquetFile, earliest: int | None, latest: int | None) -> Iterator[int]:
+def _row_groups_outside(
+    parquet: pq.ParquetFile, column: str, earliest: int | None, latest: int | None
+) -> Iterator[int]:
     """Yield the row groups whose statistics allow that a timestamp is outside."""
     paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
-    place = paths.index(TIMESTAMP)
+    place = paths.index(column)
     for group in range(parquet.num_row_groups):
         statistics = parquet.metadata.row_group(group).column(place).statistics
         # the statistics rule out most row groups without reading them

@@ -295,7 +295,9 @@ class Computation:
         reads_source = level[0].reads_source
         exploded = reads_source and self._pipeline.source.explode is not None
         exploded |= any(pass_.retracts for pass_ in level)
-        return Shape(self._keeps_time, exploded, ranked=not reads_source)
+        # before the stages, a record travels whole
+        recorded = self._pipeline.sends_recorded and not level[0].is_filter
+        return Shape(self._keeps_time, exploded, not reads_source, recorded)
 
     def _tasks(
         self,

@@ -36,8 +36,9 @@ NO_KEY = "null_key_column"
 """The reason of an emission whose key has a null column."""
 _FORWARDED = (
     *("hash", "key", "ordinal", "topic", "partition", "offset", "timestamp", "at", "instant", "turn", "part"),
-    *("source", "reason", "window_start", "window_end"),
+    *("source", "reason", "window_start", "window_end", kernel.RECORDED),
 )
+_PLACED = ("topic", "partition", "offset", "timestamp", kernel.RECORDED)
 _REPORTS = [pa.field(REPORT, pa.string()), pa.field(TO, pa.int32())]
 REPORTS_ONLY = pa.schema(_REPORTS)
 """The output of tasks that forward no emissions."""
@@ -91,7 +92,8 @@ def forwarded_schema(level: Sequence[tuple[kernel.Stage, pa.Schema]]) -> pa.Sche
         values.append(pa.field(value_column(number), schema.field("value").type))
         if logic.tells_before:
             values.append(pa.field(emitted_column(number), schema.field("emitted").type))
-    return pa.schema([*(emitted[0].field(name) for name in _FORWARDED), *values, *_REPORTS])
+    forwarded = [emitted[0].field(name) for name in _FORWARDED if name in emitted[0].names]
+    return pa.schema([*forwarded, *values, *_REPORTS])
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def emission_frame(
     unkeyed = by_pass([reader.unkeyed for reader in readers]) & ~is_report
     record = by_pass([to_json(value) for value in values])
     return emissions.select(
-        *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
+        *[F.col(name).alias(f"__{name}") for name in _PLACED if name in emissions.columns],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
         F.lit(None).cast("long").alias("__time"),
         _rank().alias("__rank"),

@@ -24,6 +24,7 @@ from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.rows import RECORDED
 from tidegate.storage.schema import (
     KEY,
     KEY_COLUMNS,
@@ -190,13 +191,13 @@ class Limits:
     Args:
         too_large: treatment of a message that is too large (`halt` or `quarantine`) -> the columns of such
             sinks' payloads.
-        timestamps: the earliest and the latest (epoch ms) that topics accept whose sinks quarantine other
-            timestamps; None: any.
+        timestamps: of topics whose sinks quarantine other timestamps, the column that they send, and the
+            earliest and the latest (epoch ms) that they accept; None: any.
         headers: name and column of each header that a sink takes from a column.
     """
 
     too_large: Mapping[str, frozenset[str]]
-    timestamps: tuple[tuple[int | None, int | None], ...] = ()
+    timestamps: tuple[tuple[str, int | None, int | None], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -231,7 +232,7 @@ class OutboxFormat:
             SEQ: pa.repeat(pa.scalar(self.seq, pa.int64()), emissions.num_rows),
         }
         types = {values.payload.column: values.type for values in self.payloads}
-        schema = outbox_schema(value.type, keys.type, types)
+        schema = outbox_schema(value.type, keys.type, types, RECORDED in emissions.schema.names)
         columns = [computed[name] if name in computed else emissions.column(name) for name in schema.names]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         return rows, self._refused(rows)
@@ -251,7 +252,7 @@ class OutboxFormat:
                 _require_small(rows, sizes)
             else:
                 reason = pc.if_else(pc.greater(sizes, MAX_RECORD_BYTES), str(Reason.TOO_LARGE), reason)
-        outside = self._outside(rows.column(TIMESTAMP))
+        outside = self._outside(rows)
         # An emission has one reason in quarantine, and its metric counts it once: size goes first.
         return pc.if_else(pc.and_(outside, reason.is_null()), str(Reason.REFUSED_TIMESTAMP), reason)
 
@@ -263,9 +264,10 @@ class OutboxFormat:
                 contents = header_contents(columns[column])
                 yield pc.fill_null(pc.add(pc.binary_length(contents), len(name.encode())), 0)
 
-    def _outside(self, timestamps: pa.Int64Array) -> pa.BooleanArray:
-        outside = pa.repeat(False, len(timestamps))
-        for earliest, latest in self.limits.timestamps:
+    def _outside(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        outside = pa.repeat(False, rows.num_rows)
+        for column, earliest, latest in self.limits.timestamps:
+            timestamps = rows.column(column)
             if earliest is not None:
                 outside = pc.or_(outside, pc.less(timestamps, earliest))
             if latest is not None:
@@ -283,7 +285,7 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     )
     windowed, stream = stage.window is not None, str(plan.stream)
     too_large: dict[str, frozenset[str]] = {}
-    targets: set[str] = set()
+    targets: dict[str, str] = {}
     headers: set[tuple[str, str]] = set()
     payloads: dict[str, MessageValues] = {}
     for sink in pipeline.sinks_of(stage):
@@ -296,9 +298,9 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
                 )
             too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.payload.column}
             headers |= set(rule.headers.items())
-            targets.add(rule.target)
-    topics = sorted(targets & plan.timestamps.keys())
-    timestamps = tuple(plan.timestamps[topic] for topic in topics)
+            targets[rule.target] = rule.timestamp or TIMESTAMP
+    topics = sorted(targets.keys() & plan.timestamps.keys())
+    timestamps = tuple((targets[topic], *plan.timestamps[topic]) for topic in topics)
     limits = Limits(too_large, timestamps, tuple(sorted(headers)))
     return OutboxFormat(columns, tuple(payloads[name] for name in sorted(payloads)), limits, plan.seq)
 

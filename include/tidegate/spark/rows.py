@@ -83,6 +83,7 @@ def record_rows(
         *([F.col("__change").alias("change")] if "__change" in frame.columns else []),
         F.col("__timestamp").alias("timestamp"),
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
+        *([F.col("__recorded").alias(kernel.RECORDED)] if shape.recorded else []),
         F.col("__chain").alias("source"),
         *([F.col("__rank").alias("rank")] if ranked else []),
         *([F.col("__passes").alias("passes")] if any(pass_.where for pass_ in level) else []),
@@ -210,6 +211,7 @@ def kernel_schema(rows: DataFrame, number: int, logic: kernel.Stage, retracts: b
         input_type,
         later="rank" in schema.names,
         retracts=retracts,
+        recorded=kernel.RECORDED in schema.names,
     )
 
 

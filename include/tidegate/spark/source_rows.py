@@ -36,11 +36,13 @@ class Shape:
         timed: whether they have the time of their partition.
         exploded: whether they have the number of their element in an exploded list.
         ranked: whether they have a turn that is not their offset.
+        recorded: whether they have Kafka's timestamp of their record.
     """
 
     timed: bool
     exploded: bool
     ranked: bool
+    recorded: bool
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class SourceRows:
             *([("part", pa.int32())] if self.shape.exploded else []),
             ("timestamp", pa.int64()),
             *([("time", pa.int64())] if self.shape.timed else []),
+            *([(kernel.RECORDED, pa.int64())] if self.shape.recorded else []),
             ("source", pa.string()),
             *([("passes", pa.bool_())] if self.where is not None else []),
             *(("value", self.value_type), ("input", INPUT)),
@@ -128,7 +131,9 @@ class SourceRows:
         }
         if passes is not None:
             columns["passes"] = pc.or_(passes, tombstone)
-        for name in ("topic", "partition", "offset", "turn", "part", "timestamp", "time"):
+        for name in (
+            *("topic", "partition", "offset", "turn", "part", "timestamp", "time", kernel.RECORDED),
+        ):
             if f"__{name}" in decoded.schema.names:
                 columns[name] = decoded.column(f"__{name}")
         columns["input"] = failures.with_reasons(decoded.column("__input"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.rows import ENTRY as ENTRY_FIELDS
-from tidegate.kernel.rows import POSITION
+from tidegate.kernel.rows import POSITION, RECORDED
 
 HASH = "hash"
 """The sort order of state files: the key's hash; in a bounded stage the hash of the topic-partition."""
@@ -108,7 +108,7 @@ ORDER = (SEQ, KEY, ORDINAL)
 """The sort order of rows of several batches: a key's emissions in the order in which they were emitted."""
 
 _TYPES: dict[str, pa.DataType] = {
-    **dict.fromkeys((HASH, ORDINAL, *WINDOW, TIMESTAMP, AT, SEQ), pa.int64()),
+    **dict.fromkeys((HASH, ORDINAL, *WINDOW, TIMESTAMP, AT, SEQ, RECORDED), pa.int64()),
     **dict.fromkeys((KEY, REASON, SOURCE), pa.string()),
 }
 
@@ -117,7 +117,10 @@ SHARED_COLUMNS = pa.schema([(name, _TYPES[name]) for name in (HASH, KEY, *WINDOW
 
 
 def outbox_schema(
-    value: pa.DataType, key_columns: pa.DataType, payloads: Mapping[str, pa.DataType]
+    value: pa.DataType,
+    key_columns: pa.DataType,
+    payloads: Mapping[str, pa.DataType],
+    recorded: bool = False,
 ) -> pa.Schema:
     """Return the columns of a stage's outbox.
 
@@ -126,8 +129,10 @@ def outbox_schema(
         key_columns: the type of the struct of the columns that make the key.
         payloads: the columns that its sinks send (`Payload.column`); null for a deletion, unless an envelope
             reports it.
+        recorded: whether it has the timestamps that Kafka has of the records that trigger emissions.
     """
     names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
+    names += [RECORDED] if recorded else []
     types = {**_TYPES, **payloads, VALUE: value, KEY_COLUMNS: key_columns}
     return pa.schema([(name, types[name]) for name in names])
 

@@ -7,11 +7,12 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from tests.world import NOW_MS, World, key_of
+from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.errors import TimestampRefused
 from tidegate.kafka.topic_facts import AFTER, BEFORE
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 HOUR_MS = 3_600_000
@@ -72,3 +73,23 @@ def test_old_emission_halts_and_doctor_reports_the_limit(world: World) -> None:
         world.run("r")
     assert world.app.ledger.head(world.stream).seq == 0
     assert f"{world.sink} refuses timestamps older than 1:00:00" in doctor(world)[1]
+
+
+def test_record_sink_sends_and_checks_kafkas_timestamp(world: World) -> None:
+    columns = {
+        "quantity int": "quantity int, at bigint",
+        "with_key: true": "with_key: true, timestamp: record",
+    }
+    world.write_pipeline(source_extra="timestamp: at", **columns)
+    world.configure(world.sink, {BEFORE: str(HOUR_MS)})
+    now_ms = time.time_ns() // 1_000_000
+    event = stock_event(1, timestamp_ms=now_ms - 1000)
+    world.send(event | {"value": event["value"] | {"at": now_ms - 5 * HOUR_MS}})
+    world.run(clock_ms=now_ms)
+    assert [record.timestamp for record in committed_records(world.servers, world.sink)] == [now_ms - 1000]
+    world.send(
+        event
+        | {"value": event["value"] | {"quantity": 0, "at": now_ms}, "timestamp_ms": now_ms - 5 * HOUR_MS}
+    )
+    with pytest.raises(TimestampRefused, match="1:00:00 old"):
+        world.run(clock_ms=now_ms)

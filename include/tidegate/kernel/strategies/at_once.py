@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.counts import Counts, count_emissions
 from tidegate.kernel.gate import without_refused
 from tidegate.kernel.ordering import after_first, already_applied, ends, last_where, row_numbers, starts
-from tidegate.kernel.rows import EMISSION, FIRST, RECORD, STATE, fill, least_times
+from tidegate.kernel.rows import EMISSION, FIRST, RECORD, RECORDED, STATE, fill, least_times
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
 
@@ -142,7 +142,8 @@ def _emissions(
     before = pc.max_element_wise(rows.column("time"), least_times(rows, batch))
     columns = {
         name: rows.column(name)
-        for name in ("hash", "key", "topic", "partition", "offset", "timestamp", "source")
+        for name in ("hash", "key", "topic", "partition", "offset", "timestamp", "source", RECORDED)
+        if name in rows.schema.names
     }
     columns |= {
         "value": rows.column("value"),

@@ -19,7 +19,7 @@ from tidegate.kernel.columns import Keys, Times, accumulated
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.outcome import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.kernel.reduce import Contents
-from tidegate.kernel.rows import FIRST, TIMER, Ints, Mask, ints, mask, only, view
+from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only, view
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import Emit
@@ -285,7 +285,7 @@ class Buffers:
         caused = np.where(by_count, self._keys.causes(self.end - 1), TIMER)
         if not waits.all():
             set_by = self._keys.causes(setter)
-            caused = np.where(~by_count & ~waits & (set_by != FIRST), set_by, caused)
+            caused = np.where(~by_count & ~waits & (set_by >= 0), set_by, caused)
         return np.where(evictor >= 0, evictor, caused)
 
     def waiting(self) -> Ints:

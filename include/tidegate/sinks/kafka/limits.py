@@ -25,6 +25,7 @@ from tidegate.model.stage import Stage
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
+from tidegate.storage.schema import TIMESTAMP
 
 _BESIDE_BYTES = 2_000
 """Room for the parts of a record beside its value: the key, and the source chain in a header."""
@@ -123,7 +124,7 @@ def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -
         is_taken = (earliest_ms or 0) <= clock_ms <= (clock_ms if latest_ms is None else latest_ms)
         refused = None if is_taken else ("any", clock_ms)
     else:
-        refused = outbox.outside(earliest_ms, latest_ms)
+        refused = outbox.outside(sink.timestamp_column or TIMESTAMP, earliest_ms, latest_ms)
     if refused is not None:
         raise _refused(sink, outbox, limits, refused, now_ms)
 
@@ -148,7 +149,8 @@ def long_hold(sink: KafkaSink, stages: Sequence[Stage], limits: TimestampLimits)
     # Whichever is the narrower: what the topic deletes, or what it refuses.
     taken_ms = limits.kept_ms if limits.deletes_first else limits.before_ms
     held_ms = sum(stage.longest_hold_ms for stage in stages)
-    if sink.timestamp == "clock" or taken_ms is None or held_ms < taken_ms:
+    # with `record`, a value that was held back has the time at which that is over
+    if sink.timestamp != "event" or taken_ms is None or held_ms < taken_ms:
         return None
     names = ", ".join(stage.name for stage in stages if stage.longest_hold_ms)
     return (

@@ -44,7 +44,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     Raises LakeDamaged, LakeUnavailable.
     """
     key = KEY if sink.key is None else sink.key.column
-    columns = [key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW]
+    columns = [key, sink.payload.column, sink.timestamp_column or TIMESTAMP, SOURCE, *WINDOW]
     columns += [REASON] if sink.headers is True else []
     columns += [VALUE, KEY_COLUMNS] if sink.header_columns else [VALUE] if sink.payload.enveloped else []
     of_batch = partial(_messages, sink, f"{outbox.plan.stream}/{outbox.plan.seq}")
@@ -54,7 +54,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     else:
         # messages, not emissions, are counted in the progress record, so all emissions are read to skip some
         messages = _from(map(partial(_with_tombstones, of_batch), outbox.batches(columns)), skip)
-    return messages if sink.timestamp == "event" else map(partial(_at, outbox.plan.clock_ms), messages)
+    return messages if sink.timestamp_column else map(partial(_at, outbox.plan.clock_ms), messages)
 
 
 def _at(clock_ms: int, messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from tidegate.expressions.types import Type
 from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
+from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.message_headers import Headers
@@ -290,9 +291,10 @@ class KafkaSink(SinkModel):
     refused_timestamp: Treatment = Field(
         default="halt", description="The same for an emission whose timestamp the topic would refuse."
     )
-    timestamp: Literal["event", "clock"] = Field(
+    timestamp: Literal["event", "record", "clock"] = Field(
         default="event",
-        description="The timestamp of messages: that of the emission, or the clock of its batch.",
+        description="The timestamp of messages: that of the emission; Kafka's, of the record that triggers "
+        "it; or the clock of its batch.",
     )
     _schema: SinkSchema | None = PrivateAttr(default=None)
     _key_schema: SinkSchema | None = PrivateAttr(default=None)
@@ -321,9 +323,14 @@ class KafkaSink(SinkModel):
     @property
     def messages(self) -> MessageRules:
         """The rules of its messages. With the clock as timestamp, no topic refuses one."""
-        refused = self.refused_timestamp if self.timestamp == "event" else "halt"
+        refused = self.refused_timestamp if self.timestamp_column else "halt"
         rules = self.target, self.payload, self.key, self.too_large, refused
-        return MessageRules(*rules, self.header_columns)
+        return MessageRules(*rules, self.header_columns, self.timestamp_column)
+
+    @property
+    def timestamp_column(self) -> str | None:
+        """The column of the outbox with the timestamps of messages; None: they have the clock."""
+        return {"event": "timestamp", "record": RECORDED}.get(self.timestamp)
 
     @property
     def header_columns(self) -> Mapping[str, str]:
