@@ -141,7 +141,7 @@ def test_every_mistake_comes_with_a_fix(edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("edit", "field", "fix"),
     [
-        (("where:", "every: 5m\n    where:"), "stages.0.every", "It belongs to `emit`"),
+        (("where:", "every: 5m\n    where:"), "stages.0.every", "It belongs to `window` or `emit`."),
         (("topics: [stock]", "topics: [stock]\n  schedule: none"), "source.schedule", "the top of the file"),
         (("equal: exact", "ttl: 7d"), "stages.0.emit.ttl", "It belongs to `stages`"),
     ],

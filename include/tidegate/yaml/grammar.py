@@ -236,15 +236,16 @@ class Grammar:
 
         Example: of `grace`, written at a stage, the fix names `window`.
         """
-        parts = (f"{parent}.{field}" for field in self.fields(parent))
-        around = (parent.rsplit(".", level)[0] for level in range(1, parent.count(".") + 1))
-        for part in (*parts, *around, ""):
-            # where users choose names, every name is right
-            if name in self.fields(part) and part not in self.free:
-                place = f"`{part.removesuffix('.*').rsplit('.', 1)[-1]}`" if part else "the top of the file"
-                example = self.examples[f"{part}.{name}" if part else name]
-                return f"It belongs to {place}: write for example `{example}` there."
-        return None
+        children = [f"{parent}.{field}" if parent else field for field in self.fields(parent)]
+        around = [parent.rsplit(".", level)[0] for level in range(1, parent.count(".") + 1)]
+        holders = [part for part in children if name in self.fields(part)]
+        holders = holders or [part for part in (*around, "") if name in self.fields(part)][:1]
+        # only the top of the file has no name
+        places = [
+            f"`{part.removesuffix('.*').split('.')[-1]}`" if part else "the top of the file"
+            for part in holders
+        ]
+        return f"It belongs to {' or '.join(places)}." if places else None
 
     def example(self, route: Route) -> str | None:
         """Return the example of the field at a route, or of the nearest field around it that has one."""
