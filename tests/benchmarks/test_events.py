@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.entries import ENTRIES
 from benchmarks.events import Load, draw, timestamp_ms, value, wide_value
 from benchmarks.jobs import AVAILABILITY, BATCHES, RATE_LIMIT, SUMS, WINDOWS, Job
 from benchmarks.place import write_pipeline
@@ -75,12 +74,3 @@ def test_job_has_a_pipeline_for_both_programs(job: Job, tmp_path: Path) -> None:
     assert [sink.topic for sink in pipeline.sinks] == ["to"]
     programs = Path(__file__).parents[2] / "benchmarks" / "kafka_streams"
     assert (programs / f"{job.streams}.java").exists()
-
-
-def test_bounds_are_those_of_the_readme() -> None:
-    bounds = {name: entry.bound for name, entry in ENTRIES.items() if entry.bound is not None}
-    beside_streams = {"1m": 1.0, "3m": 0.85, "10m": 1.0, "30m": 0.85, "warm": 0.45, "small-warm": 1.0}
-    beside_streams |= {"32-partitions": 1.0, "hot-key": 1.0, "wide": 1.0}
-    jobs = {"threshold": 0.9, "window": 0.8, "update": 1.0, "rate-limit": 0.7}
-    beside_spark = {"spark": 0.6, "spark-merge": 0.6, "small-bare": 1.5}
-    assert bounds == {**beside_streams, **jobs, **beside_spark, "changelogs": 1.3}
