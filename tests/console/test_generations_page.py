@@ -96,3 +96,22 @@ def test_only_a_withholding_generation_is_compared(client: TestClient, generatio
 def test_promotion_is_in_the_history(beside: Beside, client: TestClient) -> None:
     beside.promote(beside.new)
     assert re.search(r"Promotions .* 2 20\d\d-.* promotion - ", page(client))
+
+
+def test_withheld_emissions_are_listed_apart(beside: Beside, client: TestClient) -> None:
+    beside.promote(beside.new)
+    beside.decide(beside.old, 3, [("a", 3)])
+    whole, withheld = (
+        visible_text(client.get(f"/pipelines/visitors/emissions?generation=1{only}").text)
+        for only in ("", "&only=withheld")
+    )
+    sent_part, _, withheld_part = whole.partition("Withheld emissions")
+    assert '{"m":2}' in sent_part
+    assert '{"m":3}' in withheld_part
+    assert '{"m":3}' not in sent_part
+    assert "Emissions that go out" not in withheld
+
+
+def test_withholding_generation_has_sent_nothing(client: TestClient) -> None:
+    text = visible_text(client.get("/pipelines/visitors_g2/emissions?only=sent").text)
+    assert "There are none in the 2 batches that were searched" in text

@@ -37,6 +37,7 @@ PAGES = (
     "/pipelines/availability/check",
     "/pipelines/availability/emissions?key=s1",
     "/pipelines/availability/generations",
+    "/pipelines/availability/graph",
 )
 SCRIPT = b"<script>alert('x')</script>"
 

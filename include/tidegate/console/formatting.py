@@ -17,6 +17,16 @@ def number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
 
 
+def rate(value: float | None) -> str:
+    """Return a number a second, with more digits the smaller it is.
+
+    Example: `rate(1234.5)` is `1,234`, `rate(0.0333)` is `0.033`.
+    """
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
+
+
 def size(value: float | None) -> str:
     """Return a number of bytes in a decimal unit.
 

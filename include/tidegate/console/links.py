@@ -55,6 +55,13 @@ class Links:
         query = urlencode({name: value for name, value in asked.items() if value})
         return f"{self.base}/pipelines/{quoted(dag_id)}/emissions" + (f"?{query}" if query else "")
 
+    def withheld(self, dag_id: str, stream: Stream) -> str:
+        """Return the page of the emissions that a generation withholds.
+
+        Example: `/tidegate/pipelines/orders/emissions?generation=2&only=withheld`
+        """
+        return f"{self.emissions(dag_id, stream)}&only=withheld"
+
     def page(self, dag_id: str, name: str, stream: Stream | None = None) -> str:
         """Return another page of a pipeline, by the last part of its path.
 

@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tidegate.console.formatting import age, instant, number, seconds, size
+from tidegate.console.formatting import age, instant, number, rate, seconds, size
 from tidegate.console.host import host_of
 from tidegate.console.links import Links
 
@@ -53,7 +53,7 @@ _DOCS_HEADERS = _HEADERS | {
 }
 
 
-_ENVIRONMENT.filters.update(number=number, size=size, seconds=seconds, instant=instant, age=age)
+_ENVIRONMENT.filters.update(number=number, rate=rate, size=size, seconds=seconds, instant=instant, age=age)
 
 
 _ENVIRONMENT.globals.update(style=_STYLE, script=_SCRIPT)

@@ -13,7 +13,7 @@ from tidegate import inspect, quarantine
 from tidegate.app import App
 from tidegate.console.chart import chart_of
 from tidegate.console.host import Host, host_of
-from tidegate.console.pages import generations
+from tidegate.console.pages import generations, graph
 from tidegate.console.parameters import MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import docs_page, links_of, render
 from tidegate.console.rows import (
@@ -27,6 +27,7 @@ from tidegate.console.rows import (
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
+from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
 from tidegate.quality.site import read_page
 
@@ -158,8 +159,11 @@ def emissions(
     stage: Annotated[str, Query(max_length=200)] = "",
     key: Annotated[str, Query(max_length=_LONGEST_KEY)] = "",
     before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
+    only: Annotated[str, Query(pattern="^(sent|withheld)?$")] = "",
 ) -> Response:
-    """The newest emissions of a stage; those of one key, with its state."""
+    """The newest emissions of a stage, apart those that go out and those that are withheld; or those of one
+    key, with its state.
+    """
     app = host_of(request).open_app()
     stream = stream_of_entry(entry_of(app, dag_id), generation)
     stages = inspect.stored_stages(app, stream)
@@ -176,8 +180,20 @@ def emissions(
         stage=chosen,
         key=key,
         state=state_rows(inspect.read_state(app, stream, stage=chosen, key=key)) if key and chosen else [],
-        emissions=inspect.newest_emissions(app, stream, chosen, key or None, before) if chosen else None,
+        lists={
+            name: inspect.newest_emissions(
+                app, stream, chosen, key or None, before, is_withheld=name == "withheld"
+            )
+            for name in _emission_lists(app, stream, only)
+            if chosen
+        },
     )
+
+
+def _emission_lists(app: App, stream: Stream, only: str) -> tuple[str, ...]:
+    """Return the lists of a page of emissions: `withheld` only if some batches may be withheld."""
+    lists = ("sent", "withheld") if app.ledger.charge(stream.pipeline).promotions else ("sent",)
+    return tuple(name for name in lists if only in ("", name))
 
 
 @with_records.get("/check")
@@ -272,7 +288,8 @@ def create_app(host: Host) -> FastAPI:
     app.state.host = host
     app.include_router(of_all, dependencies=host.may_enter)
     own = "/pipelines/{dag_id}"
-    app.include_router(of_pipeline, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
+    for pages in (of_pipeline, graph.router):
+        app.include_router(pages, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
     rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
     for pages in (with_records, generations.router):
         app.include_router(pages, prefix=own, dependencies=rights)

@@ -14,6 +14,7 @@ from tidegate.inspect.check import (
 )
 from tidegate.inspect.emissions import Emission, Emissions, newest_emissions
 from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
+from tidegate.inspect.graph import Graph, Node, NodeKind, pipeline_graph
 from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
@@ -46,9 +47,12 @@ __all__ = [
     "CatalogEntry",
     "Emission",
     "Emissions",
+    "Graph",
     "HistoryEntry",
     "Lags",
     "Lineage",
+    "Node",
+    "NodeKind",
     "SinkWritten",
     "StreamDetails",
     "StreamOverview",
@@ -62,6 +66,7 @@ __all__ = [
     "details",
     "lag",
     "overviews",
+    "pipeline_graph",
     "read_emissions",
     "read_quarantine",
     "read_state",

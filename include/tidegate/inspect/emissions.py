@@ -66,7 +66,13 @@ class Emissions:
 
 
 def newest_emissions(
-    app: App, stream: Stream, stage: str, key: str | None = None, before: int | None = None, most: int = 50
+    app: App,
+    stream: Stream,
+    stage: str,
+    key: str | None = None,
+    before: int | None = None,
+    most: int = 50,
+    is_withheld: bool | None = None,
 ) -> Emissions:
     """Return emissions of the newest batches, of as many batches as have `most` emissions together.
 
@@ -74,6 +80,7 @@ def newest_emissions(
         stage: A stage that has a sink: emissions of others are not stored.
         key: Only its emissions, all of each batch; None for the first emissions of each batch.
         before: Only those of batches before this one; None for all.
+        is_withheld: Only those that are withheld (True), or that go out (False); None for both.
 
     Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
@@ -81,13 +88,16 @@ def newest_emissions(
     # files of a bounded stage are sorted by the hash of the topic-partition: any of them may have the key
     hash_ = key_hash(key) if key and planned and kernel_stage(*planned).bound is None else None
     entries = batch_history(app.ledger, stream, before, MOST_BATCHES + 1)
+    charge = app.ledger.charge(stream.pipeline)
     rows: list[Emission] = []
     searched = 0
     for entry in entries[:MOST_BATCHES]:
         if len(rows) >= most:
             break
         searched += 1
-        rows += _of_batch(app, entry, stage, key, hash_, most - len(rows))
+        # Before any file is opened: the ledger alone says which batches go out.
+        if is_withheld in (None, not charge.goes_out(stream.generation, entry.seq)):
+            rows += _of_batch(app, entry, stage, key, hash_, most - len(rows))
     older = entries[searched].seq + 1 if searched < len(entries) else None
     return Emissions(rows, searched, older)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, and_, func, select
+from sqlalchemy import Row, and_, func, or_, select
 
 from tidegate.ledger import schema
 from tidegate.ledger.batches import (
@@ -41,6 +41,7 @@ from tidegate.ledger.records import (
     ManifestRef,
     Plan,
     PlannedSpec,
+    PlannedVersion,
     Run,
     Snapshot,
     Stream,
@@ -272,6 +273,21 @@ class LedgerReader(LedgerDatabase):
         query = rows_of(pipelines, stream).join(used, pipelines.c.hash == used.c.spec_hash)
         rows = self._rows("planned_specs", query.order_by(used.c.seq))
         return [record_in(PlannedSpec, row) for row in rows]
+
+    def planned_versions(self, stream: Stream, limit: int) -> list[PlannedVersion]:
+        """Return at most `limit` versions of the pipeline, the newest first, each with its first batch.
+
+        A version that was replaced, and came back later, is there twice.
+        """
+        plans, pipelines = schema.plans, schema.pipelines
+        before = func.lag(plans.c.spec_hash).over(order_by=plans.c.seq).label("before")
+        batches = select(plans.c.seq, plans.c.planned_at, plans.c.spec_hash, before)
+        numbered = batches.where(in_stream(plans, stream)).subquery()
+        is_first = or_(numbered.c.before.is_(None), numbered.c.before != numbered.c.spec_hash)
+        query = rows_of(pipelines, stream).add_columns(numbered.c.seq, numbered.c.planned_at)
+        query = query.join(numbered, pipelines.c.hash == numbered.c.spec_hash).where(is_first)
+        rows = self._rows("planned_versions", query.order_by(numbered.c.seq.desc()).limit(limit))
+        return [record_in(PlannedVersion, row) for row in rows]
 
     def last_planned(self, stream: Stream) -> LastPlanned | None:
         """Return the newest planned batch, committed or not, and its pipeline file; None before the first

@@ -118,6 +118,20 @@ class LastPlanned:
 
 
 @dataclass(frozen=True)
+class PlannedVersion:
+    """A version of the pipeline, and the first of the consecutive batches that were planned with it.
+
+    Args:
+        planned_at: when that batch was planned, epoch seconds.
+        text: the text of the pipeline file.
+    """
+
+    seq: int
+    planned_at: float
+    text: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """The immutable record of a batch, written before the batch reads anything.
 

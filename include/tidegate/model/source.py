@@ -280,6 +280,13 @@ class Source(Model):
         assert self._matched is not None, "a pattern selects topics when a batch is planned"
         return self._matched
 
+    @property
+    def topic_labels(self) -> tuple[str, ...]:
+        """The names of the topics; before a batch was planned, the pattern in their place."""
+        if isinstance(self.selection, TopicPattern) and self._matched is None:
+            return (self.selection.pattern,)
+        return self.topics
+
     def reads(self, topic: str) -> bool:
         """Return whether the list of topics, or the pattern, selects a topic."""
         return reads(self.selection, topic)
