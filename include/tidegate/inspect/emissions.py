@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,12 +115,25 @@ def _of_batch(
     with needed_by(batch_named(entry.stream, entry.seq)):
         files = app.manifest(entry.stream, attempt.manifest).files_of("outbox", stage)
         store = app.lake(entry.stream).store
-        read = (
-            first_rows(store, files, _COLUMNS, most)
-            if key is None
-            else _rows_of_key(store, files, key, hash_)
-        )
+        if key is not None:
+            emitted_by_key = emissions_of_key(store, files, entry.seq, key, hash_)
+            return [replace(emission, sinks=sinks) for emission in emitted_by_key]
+        read = first_rows(store, files, _COLUMNS, most)
         return [emission for rows in read for emission in _emissions(entry.seq, rows, sinks)]
+
+
+def emissions_of_key(
+    store: Store, files: Sequence[DataFile], seq: int, key: str, hash_: int | None
+) -> list[Emission]:
+    """Return the emissions of a key in an outbox, the newest first, without their sinks. Raises LakeDamaged,
+    LakeUnavailable.
+
+    Args:
+        files: The files of the outbox of a stage in batch `seq`.
+        hash_: The hash of the key, by which files are sorted; None: they are not.
+    """
+    read = _rows_of_key(store, files, key, hash_)
+    return [emission for rows in read for emission in _emissions(seq, rows, ())]
 
 
 def _rows_of_key(store: Store, files: Sequence[DataFile], key: str, hash_: int | None) -> Iterator[pa.Table]:
@@ -130,13 +143,18 @@ def _rows_of_key(store: Store, files: Sequence[DataFile], key: str, hash_: int |
         hash_: The hash of the key, by which files are sorted; None: they are not.
     """
     for file in reversed(files):
-        if not _is_within(hash_, file.least_hash, file.most_hash):
+        if not may_have(file, hash_):
             continue
         with open_data(store, file) as parquet, data_errors(store, file):
             groups = [group for group in range(parquet.num_row_groups) if _may_have(parquet, group, hash_)]
             rows = parquet.read_row_groups(groups, columns=list(_COLUMNS))
             rows = rows.filter(pc.equal(rows[KEY], key))
             yield rows.take(pa.array(range(rows.num_rows)[::-1], pa.int64()))
+
+
+def may_have(file: DataFile, hash_: int | None) -> bool:
+    """Return whether a file may have a hash, by its bounds; True if the hash is None."""
+    return _is_within(hash_, file.least_hash, file.most_hash)
 
 
 def _may_have(parquet: pq.ParquetFile, group: int, hash_: int | None) -> bool:

@@ -18,6 +18,7 @@ from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
     Clocks,
+    Commit,
     CommittedBatch,
     Head,
     LastPlanned,
@@ -40,6 +41,7 @@ __all__ = [
     "Attempt",
     "BatchFacts",
     "Charge",
+    "Commit",
     "CommittedBatch",
     "Clocks",
     "Expired",

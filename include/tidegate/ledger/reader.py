@@ -35,6 +35,7 @@ from tidegate.ledger.history import count_removable, newest_publication
 from tidegate.ledger.promotions import Charge
 from tidegate.ledger.records import (
     Attempt,
+    Commit,
     CommittedBatch,
     Head,
     LastPlanned,
@@ -204,6 +205,14 @@ class LedgerReader(LedgerDatabase):
         seq = schema.commits.c.seq
         rows = self._rows("committed", rows_of(schema.commits, stream, seq > after).order_by(seq))
         return [(row.seq, manifest_in(row, "attempt")) for row in rows]
+
+    def newest_commits(self, stream: Stream, before: int | None, limit: int) -> list[Commit]:
+        """Return at most `limit` commits before batch `before` (None: from the newest on), newest first."""
+        commits = schema.commits
+        earlier = [commits.c.seq < before] if before is not None else []
+        query = rows_of(commits, stream, *earlier).order_by(commits.c.seq.desc()).limit(limit)
+        rows = self._rows("newest_commits", query)
+        return [Commit(row.seq, round(row.committed_at * 1000), manifest_in(row, "attempt")) for row in rows]
 
     def resolutions(self, stream: Stream) -> list[Resolution]:
         """Return the decisions about records in quarantine, oldest first, also those of a batch that is only

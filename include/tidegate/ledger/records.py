@@ -303,6 +303,16 @@ class CommittedBatch(NamedTuple):
     attempt: str
 
 
+class Commit(NamedTuple):
+    """The commit of a batch: its number, when it was committed (epoch ms), and the manifest of its
+    attempt.
+    """
+
+    seq: int
+    committed_at_ms: int
+    manifest: ManifestRef
+
+
 @dataclass(frozen=True)
 class Lease:
     """The right to work on a stream, under `epoch`. A higher epoch in the ledger ends it: its holder can

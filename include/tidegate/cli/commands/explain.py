@@ -17,26 +17,6 @@ if TYPE_CHECKING:
     from tidegate.ledger import OffsetRange
     from tidegate.spark.explain import TraceEvent
 
-# The fates and reasons that do not come from a strategy, in words.
-_WHY = {
-    "removed": "dropped: `filter` does not let it reach the state",
-    "filtered": "not emitted: `where` does not let it through",
-    "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
-    "held": "not emitted yet: held back",
-    "repeated": "dropped: was applied before",
-    "late": "too late: its window is over, or what it may repeat or undo is forgotten",
-    "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
-    "retracted": "taken back: the group has it as it is now",
-    "ignored": "dropped: it has no value to add",
-    "emit_early": "the buffer was full",
-    "drained": "drained by hand",
-    "merged": "taken back: its session is part of a longer one now",
-}
-_WHAT = {"record": "came in", "emission": "went out", "refused": "was refused", "quarantined": "quarantined"}
-
-_OTHERWISE = {"quarantined": "not usable", "refused": "in quarantine: it breaks these expectations"}
-
-
 @click.command()
 @pipeline_argument
 @click.argument("key")
@@ -119,6 +99,8 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
 
 
 def _event_object(event: TraceEvent) -> dict[str, Any]:
+    from tidegate.inspect.words import meaning
+
     return {
         "stage": event.stage,
         "what": event.what,
@@ -129,7 +111,7 @@ def _event_object(event: TraceEvent) -> dict[str, Any]:
         "known": list(event.previous),
         "window": event.window,
         "fate": event.fate,
-        "why": _meaning(event.fate),
+        "why": meaning(event.fate),
     }
 
 
@@ -147,45 +129,24 @@ def _some(batches: Sequence[int]) -> str:
 
 
 def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
+    from tidegate.inspect.words import HAPPENINGS, decision_text, state_texts
+
+    def state_before(event: TraceEvent) -> str:
+        """Return the state before a record, one entry per line."""
+        shows_state = event.what == "record" and event.fate != "removed"
+        return "\n".join(state_texts(event.previous, iso_instant)) if shows_state else ""
+
     stages = {event.stage for event in events}
     return [
         {
             **({"stage": event.stage} if len(stages) > 1 else {}),
-            "": _WHAT[event.what],
+            "": HAPPENINGS[event.what],
             "position": "/".join(map(str, event.source)),
             "timestamp": event.timestamp,
             "value": event.value,
-            "was known": _known_entries(event) if event.what == "record" and event.fate != "removed" else "",
+            "was known": state_before(event),
             "decision": event.fate,
-            "which means": _meaning(event.fate) or _OTHERWISE.get(event.what, ""),
+            "which means": decision_text(event.what, event.fate),
         }
         for event in events
     ]
-
-
-def _meaning(fate: str) -> str | None:
-    # imported here: `tidegate explain --help` needs no kernel
-    from tidegate.kernel.strategies import REASONS
-
-    return REASONS.get(fate, _WHY.get(fate))
-
-
-def _known_entries(event: TraceEvent) -> str:
-    """Return the state before a record, one entry per line."""
-    return "\n".join(_entry_text(dict(entry)) for entry in event.previous) or "nothing"
-
-
-def _entry_text(entry: dict[str, Any]) -> str:
-    parts = []
-    if entry.get("window"):
-        first, end = entry["window"]
-        parts.append(f"window {iso_instant(first)} to {iso_instant(end)}")
-    if "emitted" in entry:
-        parts.append(f"emitted {json.dumps(entry['emitted'], ensure_ascii=False)}")
-    if "held" in entry:
-        parts.append(f"{entry['held']} held back")
-    if "due" in entry:
-        parts.append(f"due {iso_instant(entry['due'])}")
-    if "expires" in entry:
-        parts.append(f"expires {iso_instant(entry['expires'])}")
-    return ", ".join(parts) or "a value that never went out"
