@@ -38,6 +38,8 @@ PAGES = (
     "/pipelines/availability/emissions?key=s1",
     "/pipelines/availability/generations",
     "/pipelines/availability/graph",
+    "/pipelines/availability/keys?key=s1",
+    "/pipelines/availability/charts?range=month",
 )
 SCRIPT = b"<script>alert('x')</script>"
 

@@ -62,6 +62,35 @@ class Links:
         """
         return f"{self.emissions(dag_id, stream)}&only=withheld"
 
+    def key(
+        self,
+        dag_id: str,
+        stream: Stream,
+        key: str = "",
+        batch: int | None = None,
+        before: int | None = None,
+        records: int | None = None,
+    ) -> str:
+        """Return the page of a key.
+
+        Args:
+            batch: With the state after this batch; None: now.
+            before: With the events of batches before this one; None: of the newest.
+            records: With the records that this batch read, from Kafka; None: with none.
+
+        Example: `/tidegate/pipelines/orders/keys?generation=2&key=s1&batch=7`
+        """
+        asked = {"key": key, "batch": batch, "before": before, "records": records}
+        query = {name: value for name, value in asked.items() if value}
+        return f"{self.page(dag_id, 'keys', stream)}{'&' if query else ''}{urlencode(query)}"
+
+    def charts(self, dag_id: str, stream: Stream, span: str = "") -> str:
+        """Return the page of charts; `span` is the time that they show, by default the last day.
+
+        Example: `/tidegate/pipelines/orders/charts?generation=2&range=week`
+        """
+        return self.page(dag_id, "charts", stream) + (f"&range={quoted(span)}" if span else "")
+
     def page(self, dag_id: str, name: str, stream: Stream | None = None) -> str:
         """Return another page of a pipeline, by the last part of its path.
 

@@ -13,6 +13,8 @@ from tidegate.ledger import Stream
 
 MOST_NUMBER = 2**62
 """Numbers in an address can be of any size; a column of the ledger has 64 bits."""
+LONGEST_KEY = 10_000
+"""The longest key that is searched, in characters."""
 Generation = Annotated[int | None, Query(ge=0, le=MOST_NUMBER)]
 
 

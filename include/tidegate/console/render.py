@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tidegate.console.formatting import age, instant, number, rate, seconds, size
+from tidegate.console.formatting import age, duration, instant, number, rate, seconds, size
 from tidegate.console.host import host_of
 from tidegate.console.links import Links
+from tidegate.inspect.words import decision_text, state_texts
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text()
@@ -53,7 +55,9 @@ _DOCS_HEADERS = _HEADERS | {
 }
 
 
-_ENVIRONMENT.filters.update(number=number, rate=rate, size=size, seconds=seconds, instant=instant, age=age)
+_ENVIRONMENT.filters.update(number=number, size=size, seconds=seconds, instant=instant, age=age)
+_ENVIRONMENT.filters.update(duration=duration, rate=rate)
+_ENVIRONMENT.filters.update(decision=decision_text, state=partial(state_texts, instant=instant))
 
 
 _ENVIRONMENT.globals.update(style=_STYLE, script=_SCRIPT)

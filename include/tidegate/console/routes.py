@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException as AnyHttpException
 
 from tidegate import inspect, quarantine
 from tidegate.app import App
-from tidegate.console.chart import chart_of
 from tidegate.console.host import Host, host_of
-from tidegate.console.pages import generations, graph
-from tidegate.console.parameters import MOST_NUMBER, Generation, entry_of, stream_of_entry
+from tidegate.console.pages import charts, generations, graph, keys
+from tidegate.console.pages.charts import overview_plot
+from tidegate.console.parameters import LONGEST_KEY, MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import docs_page, links_of, render
 from tidegate.console.rows import (
     IndexRow,
@@ -22,7 +22,6 @@ from tidegate.console.rows import (
     condition_badge,
     newest_try,
     partition_rows,
-    state_rows,
 )
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
@@ -33,7 +32,6 @@ from tidegate.quality.site import read_page
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
-_LONGEST_KEY = 10_000
 of_all, of_pipeline, with_records = APIRouter(), APIRouter(), APIRouter()
 _SENTENCES = {
     403: "You may not read this DAG.",
@@ -108,7 +106,7 @@ def pipeline(
         overview=details.overview,
         badge=condition_badge(entry, details.overview),
         causes=[cause for cause in details.overview.condition.causes if cause.error != "PipelineInvalid"],
-        chart=chart_of(details.recent),
+        chart=overview_plot(details.recent),
         partitions=partition_rows(details),
         most_partitions=PartitionRow.MOST,
         summary=summary,
@@ -157,12 +155,12 @@ def emissions(
     dag_id: str,
     generation: Generation = None,
     stage: Annotated[str, Query(max_length=200)] = "",
-    key: Annotated[str, Query(max_length=_LONGEST_KEY)] = "",
+    key: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
     before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
     only: Annotated[str, Query(pattern="^(sent|withheld)?$")] = "",
 ) -> Response:
-    """The newest emissions of a stage, apart those that go out and those that are withheld; or those of one
-    key, with its state.
+    """The newest emissions of a stage, apart those that go out and those that are withheld; or those of a
+    key.
     """
     app = host_of(request).open_app()
     stream = stream_of_entry(entry_of(app, dag_id), generation)
@@ -179,7 +177,6 @@ def emissions(
         stages=stages,
         stage=chosen,
         key=key,
-        state=state_rows(inspect.read_state(app, stream, stage=chosen, key=key)) if key and chosen else [],
         lists={
             name: inspect.newest_emissions(
                 app, stream, chosen, key or None, before, is_withheld=name == "withheld"
@@ -288,10 +285,10 @@ def create_app(host: Host) -> FastAPI:
     app.state.host = host
     app.include_router(of_all, dependencies=host.may_enter)
     own = "/pipelines/{dag_id}"
-    for pages in (of_pipeline, graph.router):
+    for pages in (of_pipeline, charts.router, graph.router):
         app.include_router(pages, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
     rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
-    for pages in (with_records, generations.router):
+    for pages in (with_records, keys.router, generations.router):
         app.include_router(pages, prefix=own, dependencies=rights)
     app.add_exception_handler(AnyHttpException, _refused)
     app.add_exception_handler(TidegateError, _failed)

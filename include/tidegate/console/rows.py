@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import pyarrow as pa
+from typing import ClassVar
 
 from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
-from tidegate.inspect.emissions import short_texts
 from tidegate.ledger import QualityResult, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 
@@ -100,11 +97,3 @@ def newest_try(results: Sequence[QualityResult]) -> list[QualityResult]:
     """Return the results of quality suites from the last try to validate a batch."""
     last = max((result.try_number for result in results), default=0)
     return [result for result in results if result.try_number == last]
-
-
-def state_rows(state: pa.Table) -> list[dict[str, Any]]:
-    """Return rows of `inspect.read_state` for a page: `text` is the value, or the digest of one."""
-    if not state.num_rows:
-        return []
-    texts = short_texts(state["value" if "value" in state.column_names else "digest"])
-    return [{**row, "text": text} for row, text in zip(state.to_pylist(), texts, strict=True)]

@@ -16,6 +16,8 @@ from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Stream
 from tidegate.ledger.report import HistoryEntry, batch_history
 from tidegate.model.kernel_stages import kernel_stage
+from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.storage import Store
 from tidegate.storage.datafile import data_errors, first_rows, open_data
 from tidegate.storage.manifest import DataFile
@@ -37,7 +39,7 @@ class Emission:
         value: JSON text of at most MOST_CHARACTERS characters; None for a deletion.
         at_ms: When it happened, by the stage's clock.
         source: The positions of the records that it comes from, oldest first.
-        sinks: The sinks that have the batch.
+        sinks: The sinks of the stage that have the batch.
     """
 
     seq: int
@@ -48,7 +50,7 @@ class Emission:
     timestamp_ms: int
     at_ms: int
     source: str
-    sinks: tuple[str, ...]
+    sinks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def newest_emissions(
     planned = planned_stage(app, stream, stage)
     # files of a bounded stage are sorted by the hash of the topic-partition: any of them may have the key
     hash_ = key_hash(key) if key and planned and kernel_stage(*planned).bound is None else None
+    elsewhere = sinks_elsewhere(*planned) if planned else frozenset()
     entries = batch_history(app.ledger, stream, before, MOST_BATCHES + 1)
     charge = app.ledger.charge(stream.pipeline)
     rows: list[Emission] = []
@@ -97,7 +100,10 @@ def newest_emissions(
         searched += 1
         # Before any file is opened: the ledger alone says which batches go out.
         if is_withheld in (None, not charge.goes_out(stream.generation, entry.seq)):
-            rows += _of_batch(app, entry, stage, key, hash_, most - len(rows))
+            emissions = _of_batch(app, entry, stage, key, hash_, most - len(rows))
+            published = entry.report.published if entry.report else ()
+            sinks = tuple(name for name in published if name not in elsewhere)
+            rows += [replace(emission, sinks=sinks) for emission in emissions]
     older = entries[searched].seq + 1 if searched < len(entries) else None
     return Emissions(rows, searched, older)
 
@@ -111,15 +117,22 @@ def _of_batch(
         return []
     attempt = app.ledger.attempt(entry.stream, entry.seq)
     assert attempt is not None, "a committed batch has an attempt"
-    sinks = tuple(entry.report.published)
     with needed_by(batch_named(entry.stream, entry.seq)):
         files = app.manifest(entry.stream, attempt.manifest).files_of("outbox", stage)
         store = app.lake(entry.stream).store
         if key is not None:
-            emitted_by_key = emissions_of_key(store, files, entry.seq, key, hash_)
-            return [replace(emission, sinks=sinks) for emission in emitted_by_key]
+            return emissions_of_key(store, files, entry.seq, key, hash_)
         read = first_rows(store, files, _COLUMNS, most)
-        return [emission for rows in read for emission in _emissions(entry.seq, rows, sinks)]
+        return [emission for rows in read for emission in _emissions(entry.seq, rows)]
+
+
+def sinks_elsewhere(pipeline: Pipeline, stage: Stage) -> frozenset[str]:
+    """Return the sinks that get nothing of a stage: those of other stages, and the topic of dead letters.
+
+    A sink of an older pipeline file is not among them: a batch that it has may be of this stage.
+    """
+    own = {sink.name for sink in pipeline.sinks_of(stage)}
+    return frozenset(sink.name for sink in pipeline.outputs) - own
 
 
 def emissions_of_key(
@@ -133,7 +146,7 @@ def emissions_of_key(
         hash_: The hash of the key, by which files are sorted; None: they are not.
     """
     read = _rows_of_key(store, files, key, hash_)
-    return [emission for rows in read for emission in _emissions(seq, rows, ())]
+    return [emission for rows in read for emission in _emissions(seq, rows)]
 
 
 def _rows_of_key(store: Store, files: Sequence[DataFile], key: str, hash_: int | None) -> Iterator[pa.Table]:
@@ -169,7 +182,7 @@ def _is_within(hash_: int | None, least: int | None, most: int | None) -> bool:
     return hash_ is None or least is None or most is None or least <= hash_ <= most
 
 
-def _emissions(seq: int, rows: pa.RecordBatch | pa.Table, sinks: tuple[str, ...]) -> Iterator[Emission]:
+def _emissions(seq: int, rows: pa.RecordBatch | pa.Table) -> Iterator[Emission]:
     texts = short_texts(rows[VALUE])
     for row, value in zip(rows.drop_columns([VALUE]).to_pylist(), texts, strict=True):
         start, end = (row[name] for name in WINDOW)
@@ -182,7 +195,6 @@ def _emissions(seq: int, rows: pa.RecordBatch | pa.Table, sinks: tuple[str, ...]
             timestamp_ms=row[TIMESTAMP],
             at_ms=row[AT],
             source=row[SOURCE] or "",
-            sinks=sinks,
         )
 
 

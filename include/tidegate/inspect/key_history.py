@@ -7,6 +7,7 @@ nothing is in none of them; `inspect.explain` reads it from Kafka.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,20 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
-from tidegate.inspect.emissions import MOST_CHARACTERS, Emission, emissions_of_key, may_have, short_texts
+from tidegate.inspect.emissions import (
+    MOST_CHARACTERS,
+    Emission,
+    emissions_of_key,
+    may_have,
+    short_texts,
+    sinks_elsewhere,
+)
 from tidegate.inspect.read import planned_stage
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Commit, Stream
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
 from tidegate.storage.evolution import Aliases
 from tidegate.storage.manifest import DataFile, Manifest
 from tidegate.storage.quarantine_files import RowBounds, row_groups
@@ -102,17 +111,61 @@ class KeyHistory:
     too_large: int
 
 
-def key_states(app: App, stream: Stream, key: str, as_of: int | None = None) -> dict[str, Entries]:
-    """Return stage -> the entries of a key after batch `as_of` (None: now), for the stages of the newest plan.
+@dataclass(frozen=True)
+class KeyState:
+    """The state of a key in a stage.
+
+    Args:
+        keys: For a stage that groups the emissions of another one anew: the keys of this stage that have the
+            last emissions of the key in that stage.
+    """
+
+    stage: str
+    entries: Entries
+    keys: tuple[str, ...] = ()
+
+
+def key_states(app: App, stream: Stream, key: str, as_of: int | None = None) -> list[KeyState]:
+    """Return the state of a key after batch `as_of` (None: now), for each stage of the newest plan.
 
     Raises StateGivenUp, LakeDamaged, LakeUnavailable.
     """
     reader = _KeyReader.of_stream(app, stream, key)
     if reader is None:
-        return {}
-    seq = app.ledger.head(stream).seq if as_of is None else as_of
-    rows = reader.state_rows(seq)
-    return {stage: tuple(map(_entry, live_rows(rows[stage]))) for stage in rows}
+        return []
+    rows = reader.state_rows(app.ledger.head(stream).seq if as_of is None else as_of)
+    states = {stage: tuple(map(_entry, live_rows(rows[stage]))) for stage in rows}
+    stages = {stage.name: stage for stage in reader.pipeline.stages}
+    return [
+        KeyState(name, entries, _keys_of(stages[name], states.get(stages[name].input or "", ())))
+        for name, entries in states.items()
+    ]
+
+
+def _keys_of(stage: Stage, entries: Entries) -> tuple[str, ...]:
+    """Return the keys under which a stage that regroups has these entries; none if their values do not show
+    them.
+    """
+    if stage.key is None or stage.reads_source:
+        return ()
+    keys = (_key_in(entry.get("emitted"), tuple(stage.key)) for entry in entries)
+    return tuple(dict.fromkeys(key for key in keys if key is not None))
+
+
+def _key_in(text: str | None, names: Sequence[str]) -> str | None:
+    """Return the canonical key of columns of an emitted value, as `kernel.keys`; None if it is not in it."""
+    try:
+        value = json.loads(text or "null")
+    except ValueError:  # a long text is cut, and a digest is no JSON
+        return None
+    parts = {name: value.get(name) for name in names} if isinstance(value, dict) else {}
+    # The text of a number with a fraction depends on its type, which JSON does not have.
+    if not parts or any(part is None or isinstance(part, float | dict | list) for part in parts.values()):
+        return None
+    if len(parts) > 1:
+        return json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
+    (part,) = parts.values()
+    return part if isinstance(part, str) else json.dumps(part)
 
 
 def readable_states(app: App, stream: Stream) -> range:
@@ -209,6 +262,10 @@ class _KeyReader:
         seq = self.app.ledger.head(self.stream).seq
         return {stage: aliases_of(self.app.ledger, self.stream, seq, stage) for stage in self.stages}
 
+    @cached_property
+    def _sinks_elsewhere(self) -> dict[str, frozenset[str]]:
+        return {stage.name: sinks_elsewhere(self.pipeline, stage) for stage in self.pipeline.stages}
+
     def state_rows(self, seq: int) -> dict[str, list[dict[str, Any]]]:
         """Return stage -> the newest row of each entry after a batch, live or not."""
         if seq < 1:
@@ -241,8 +298,9 @@ class _KeyReader:
         store = self.app.lake(self.stream).store
         rows = read_key(store, files, self.key, stage in self._bounded, self._aliases[stage])
         texts = short_texts(rows["value" if "value" in rows.column_names else "digest"])
-        shown = rows.to_pylist()
-        return [{**row, "text": text} for row, text in zip(shown, texts, strict=True)]
+        last = short_texts(rows["emitted" if "emitted" in rows.column_names else "digest"])
+        shown = zip(rows.to_pylist(), texts, last, strict=True)
+        return [{**row, "text": text, "emitted": emitted} for row, text, emitted in shown]
 
     def _emissions(self, manifest: Manifest, seq: int, stage: str) -> tuple[Emission, ...]:
         files = manifest.files_of("outbox", stage)
@@ -252,7 +310,8 @@ class _KeyReader:
         store = self.app.lake(self.stream).store
         newest_first = emissions_of_key(store, files, seq, self.key, hash_)
         # Few batches have an emission of the key: only of them the ledger is asked which sinks have them.
-        sinks = tuple(self.app.ledger.publications(self.stream, seq)) if newest_first else ()
+        published = self.app.ledger.publications(self.stream, seq) if newest_first else {}
+        sinks = tuple(name for name in published if name not in self._sinks_elsewhere[stage])
         return tuple(replace(emission, sinks=sinks) for emission in reversed(newest_first))
 
     @cached_property
@@ -267,13 +326,13 @@ class _KeyReader:
         return tuple(record for file in files for record in self._quarantined_in(file))
 
     def _quarantined_in(self, file: DataFile) -> list[QuarantinedRecord]:
-        records = []
+        records: list[QuarantinedRecord] = []
         for group in row_groups(self.app.lake(self.stream).store, file, RowBounds()):
             # Values can be long: only row groups with the key are read whole.
             is_own = pc.fill_null(pc.equal(group.read(["key"])["key"], self.key.encode()), False)
             if pc.any(is_own).as_py():
                 columns = ("topic", "partition", "offset", "timestamp", "reason", "value")
-                records += [_quarantined_record(row) for row in group.read(columns).filter(is_own).to_pylist()]
+                records += map(_quarantined_record, group.read(columns).filter(is_own).to_pylist())
         return records
 
 
@@ -331,7 +390,7 @@ def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     entry["timestamp_ms"] = row["timestamp"]
     if row["window_start"] is not None:
         entry["window"] = (row["window_start"], row["window_end"])
-    if row.get("emitted") is not None:
+    if row["emitted"] is not None:
         entry["emitted"] = row["emitted"]
     if row["pending"]:
         entry["held"] = row["pending"]

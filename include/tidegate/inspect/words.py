@@ -1,4 +1,4 @@
-"""The words in which people read what became of a record: `tidegate explain` and the console have the same."""
+"""The words of explanations, which `tidegate explain` and the console share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def state_texts(entries: Sequence[Mapping[str, Any]], instant: Callable[[int], s
     """Return the state of a key in words, a text per entry; `nothing` if there is no entry.
 
     Args:
-        entries: As `TraceEvent.previous`.
+        entries: As `TraceEvent.previous`; `emitted` can also be a text, which is shown as it is.
         instant: Writes epoch ms as an instant.
     """
     return [_entry_text(entry, instant) for entry in entries] or ["nothing"]
@@ -68,7 +68,9 @@ def _entry_text(entry: Mapping[str, Any], instant: Callable[[int], str]) -> str:
         first, end = entry["window"]
         parts.append(f"window {instant(first)} to {instant(end)}")
     if "emitted" in entry:
-        parts.append(f"emitted {json.dumps(entry['emitted'], ensure_ascii=False)}")
+        emitted = entry["emitted"]
+        text = emitted if isinstance(emitted, str) else json.dumps(emitted, ensure_ascii=False)
+        parts.append(f"emitted {text}")
     if "held" in entry:
         parts.append(f"{entry['held']} held back")
     if "due" in entry:

@@ -34,6 +34,7 @@ from tidegate.ledger.records import (
     Stream,
     Times,
 )
+from tidegate.ledger.series import MetricGroup
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Ledger",
     "LedgerReader",
     "ManifestRef",
+    "MetricGroup",
     "OffsetRange",
     "Offsets",
     "Plan",

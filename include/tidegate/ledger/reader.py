@@ -61,6 +61,7 @@ from tidegate.ledger.rows import (
     same_stream,
     stream_in,
 )
+from tidegate.ledger.series import MetricGroup, Names, metric_groups, metric_values
 
 NO_LEASE_SECONDS = 3600.0
 """A lease that ends later than this was written by a wrong clock, so nobody has to wait for it."""
@@ -383,3 +384,15 @@ class LedgerReader(LedgerDatabase):
         """Return (stage, name) -> value; the stage of the whole batch's metrics is ""."""
         rows = self._rows("metrics", rows_of(schema.metrics, stream, schema.metrics.c.seq == seq))
         return {(row.stage, row.name): row.value for row in rows}
+
+    def metric_groups(self, stream: Stream, since: float, names: Names, most: int) -> list[MetricGroup]:
+        """Return the metrics of batches committed after `since` (epoch seconds), the oldest first, in at most
+        `most` groups of consecutive batches.
+        """
+        with self._transaction("metric_groups") as connection:
+            return metric_groups(connection, stream, since, names, most)
+
+    def metric_values(self, stream: Stream, span: tuple[int, int], name: str) -> dict[int, float]:
+        """Return batch -> value of a metric of the whole batch; `span` has the first and the last batch."""
+        with self._transaction("metric_values") as connection:
+            return metric_values(connection, stream, span, name)

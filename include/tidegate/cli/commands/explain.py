@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidegate.ledger import OffsetRange
     from tidegate.spark.explain import TraceEvent
 
+
 @click.command()
 @pipeline_argument
 @click.argument("key")
