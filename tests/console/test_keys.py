@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 import pytest
 from fastapi.testclient import TestClient
@@ -26,7 +27,7 @@ def test_timeline_says_why_a_key_was_emitted(pages: TestClient) -> None:
     text = text_of(page)
     assert re.findall(r"Batch (\d)", text) == ["3", "2"]
     assert "went out null deleted" in text
-    assert f"new {REASONS['new']}" in text
+    assert f"new {escape(REASONS['new'])}" in text
     assert "quarantined odd &lt;b&gt; malformed: it is cut off" in text
     assert "s<1>" not in page
 
