@@ -57,6 +57,8 @@ CASES: dict[str, list[str]] = {
     ],
     "`retract` of a stage": ["retract"],
     "a stage's `from`: another stage, or the source": ["a stage's input"],
+    "`join`: another `left`, `right` or `kind`": ["a side of a join", "the kind of a join"],
+    "`join`: longer or shorter `within`, `before`, `after`, `grace`": ["the window of a join"],
     "a stage's `key`, `window` (`grace`, too)": [
         *("a later stage's key", "the window's size", "the window's grace", "the window's kind")
     ],

@@ -32,6 +32,7 @@ PAGES = (
         "emit",
         "windows",
         "retraction",
+        "joins",
         "aggregates",
     ),
     *("lookups", "sinks", "messages", "quality", "quarantine", "airflow", "assets", "generations"),

@@ -83,9 +83,14 @@ HOPPING = {"hopping": "1h", "every": "30m", "grace": "1m"}
 
 
 def written(*stages: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A pipeline with these stages, named s0, s1, … and emitting every update where they do not say."""
+    """A pipeline with these stages, named s0, s1, … and emitting every update where they do not say, but for
+    joins.
+    """
     source = {**SOURCE, **fields.pop("source", {})}
-    named = [{"name": f"s{at}", "emit": {"on": "update"}, **stage} for at, stage in enumerate(stages)]
+    named = [
+        {"name": f"s{at}", **({} if "join" in stage else {"emit": {"on": "update"}}), **stage}
+        for at, stage in enumerate(stages)
+    ]
     named = named or [{"name": "s0", "emit": {"on": "update"}}]
     # a copy, so that a test may change it
     return copy.deepcopy({"pipeline": "p", "source": source, "stages": named, **fields})
@@ -142,6 +147,16 @@ def everything() -> dict[str, Any]:
             "from": "s4",
             "reduce": "collect",
             "emit": {"on": "threshold", "count": 5, "max_bytes": 5, "after": "1s", "until": "most > 5"},
+        },
+        {
+            "join": {
+                "left": "s5",
+                "right": "s6",
+                "kind": "left",
+                "within": "1m",
+                "before": "0s",
+                "grace": "1s",
+            },
         },
         source={
             "explode": "tags",

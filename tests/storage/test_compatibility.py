@@ -20,6 +20,11 @@ Parts = dict[str, Any]
 CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
 HASH: Parts = {**CHANGE, "emit": {"on": "change", "state": "hash"}}
 THRESHOLD: Parts = {**COLLECT, "emit": {"on": "threshold", "count": 5}}
+SIDES: tuple[Parts, ...] = (
+    {"select": {"amount": "price"}},
+    *({"from": "source", "select": {"paid": "price"}} for _ in range(2)),
+)
+JOIN: Parts = {"left": "s0", "right": "s1", "within": "10m"}
 LIMIT: Parts = {"emit": {"on": "time_limit", "after": "30s"}}
 CLOSE: Parts = {**COUNT, **HOUR, "emit": {"on": "window_close"}}
 TABLE: Parts = {"kind": "table", "path": "out"}
@@ -205,6 +210,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "a longer one": (
         made({**CHANGE, "ttl": "7d"}),
         made({**CHANGE, "ttl": {"after": "9d", "emit": "deletion"}}),
+    ),
+    "the window of a join": (
+        made(*SIDES, {"join": JOIN}),
+        made(*SIDES, {"join": {**JOIN, "within": "5m", "grace": "1m"}}),
     ),
     "no time to live": (made({**CHANGE, "ttl": "7d"}), made(CHANGE)),
     "another silence": (
@@ -396,6 +405,16 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"reduce": {"mean": "sum(price) / count(*)"}}),
         made({"reduce": {"mean": "sum(price) > count(*)"}}),
         ["stages.s0.reduce.mean"],
+    ),
+    "a side of a join": (
+        made(*SIDES, {"join": {**JOIN, "right": "s2"}}),
+        made(*SIDES, {"join": JOIN}),
+        ["stages.s3.join.right"],
+    ),
+    "the kind of a join": (
+        made(*SIDES, {"join": JOIN}),
+        made(*SIDES, {"join": {**JOIN, "kind": "left"}}),
+        ["stages.s3.join.kind"],
     ),
     "retract": (
         made({}, {"key": ["name"], "reduce": {"n": "count(*)"}}),

@@ -67,6 +67,8 @@ def _entry_text(entry: Mapping[str, Any], instant: Callable[[int], str]) -> str:
     if entry.get("window"):
         first, end = entry["window"]
         parts.append(f"window {instant(first)} to {instant(end)}")
+    if "side" in entry:
+        parts.append(f"a record of the {entry['side']} side at {instant(entry['timestamp'])}")
     if "emitted" in entry:
         emitted = entry["emitted"]
         text = emitted if isinstance(emitted, str) else json.dumps(emitted, ensure_ascii=False)

@@ -43,6 +43,7 @@ from tidegate.kernel.strategies import STRATEGIES
 from tidegate.kernel.strategies.change import Change
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.interval import Interval
+from tidegate.kernel.strategies.join import Join
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategies.quiet import Quiet
 from tidegate.kernel.strategies.threshold import Envelope, KeyColumn, Threshold
@@ -95,6 +96,7 @@ __all__ = [
     "Hopping",
     "InSequence",
     "Interval",
+    "Join",
     "KeyColumn",
     "Latest",
     "Once",

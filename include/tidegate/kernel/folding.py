@@ -33,7 +33,7 @@ class Folding:
         self._counts = counts
         self.columns = Columns(rows, batch)
         self.values = stage.reduce.bind(rows)
-        self.outcome = Outcome(rows, self.values, schema, stage.tells_before)
+        self.outcome = Outcome(rows, self.values, schema, stage.tells_before, stage.shows_windows)
         self.gate = Gate(stage, self.values, schema.field("value").type)
         self._window = stage.window
         self.timers = Timers(stage.emit, stage.window)

@@ -180,6 +180,7 @@ class Gate:
     def __init__(self, stage: Stage, values: Values, output: pa.StructType) -> None:
         self.hashed = stage.remembers_hashes
         self._emit = stage.emit
+        self._window = stage.window
         self._digest: Marker | None = None
         self.same: Sameness | None = None
         if self.hashed:
@@ -248,12 +249,17 @@ class Gate:
         if emitted is not None and not self.hashed:
             emitted = {name: read(emitted) for name, read in self._readers(self._names)}
         last = {} if emitted is None else self._emit.described(emitted)
-        description = {"window": entry.window, **last, "held": entry.pending or None}
+        description = {**self._described_window(entry), **last, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
         if entry.expires_at is not None:
             description["expires"] = entry.expires_at
         return {name: value for name, value in description.items() if value is not None}
+
+    def _described_window(self, entry: Entry) -> Mapping[str, Any]:
+        if self._window is None or entry.window is None:
+            return {}
+        return self._window.described(entry.window)
 
     def remembered(self, output: Any, timestamp: int) -> Any:
         """Return what is stored of an emitted output.

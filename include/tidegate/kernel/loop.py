@@ -16,6 +16,7 @@ from tidegate.garbage import not_collected
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import FlushFailed, Folding
+from tidegate.kernel.joining import Joining
 from tidegate.kernel.json_text import serialize
 from tidegate.kernel.rows import LAST, MOVED, REPLACED, STATE, TIMER, first_by
 from tidegate.kernel.stage import Batch, Stage
@@ -42,7 +43,9 @@ class Loop:
         self._emit = stage.emit
         self._batch = batch
         self._counts = counts
-        self._folding = folding = Folding(stage, batch, rows, schema, counts)
+        is_join = stage.window is not None and stage.window.pairs
+        kind = Joining if is_join else Folding
+        self._folding = folding = kind(stage, batch, rows, schema, counts)
         self._fates = folding.usable if stage.on_error == "quarantine" else folding.used
         self._columns = folding.columns
         self._values = folding.values

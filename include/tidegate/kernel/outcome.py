@@ -75,9 +75,17 @@ class Outcome:
     """
 
     def __init__(
-        self, rows: pa.RecordBatch, values: Values, schema: pa.Schema, tells_before: bool = False
+        self,
+        rows: pa.RecordBatch,
+        values: Values,
+        schema: pa.Schema,
+        tells_before: bool = False,
+        shows_windows: bool = True,
     ) -> None:
-        """`tells_before`: an emission has in `emitted` what its entry had emitted last."""
+        """`tells_before`: an emission has in `emitted` what its entry had emitted last; `shows_windows`: it
+        has the window of its entry.
+        """
+        self._shows_windows = shows_windows
         self._rows = rows
         self._tells_before = tells_before
         self._values = values
@@ -96,7 +104,7 @@ class Outcome:
         """
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
-        start, end = entry.window or (None, None)
+        start, end = self._window(entry)
         self._emissions.append(
             (entry.row, value, timestamp, at, cause, reason, ordinal, start, end, entry.emitted)
         )
@@ -108,8 +116,11 @@ class Outcome:
             row: The record with which the entry came to have the value.
             reason: The expectations that it breaks.
         """
-        start, end = entry.window or (None, None)
+        start, end = self._window(entry)
         self._refused.append(_Refused(row, value, timestamp, reason, start, end))
+
+    def _window(self, entry: Entry) -> tuple[int, int] | tuple[None, None]:
+        return (entry.window if self._shows_windows else None) or (None, None)
 
     def quarantine(self, row: int, reason: str, metric: str = "quarantined") -> None:
         """Quarantine a record.

@@ -106,6 +106,11 @@ class Stage:
         return not looks and self.deduplicate != "root" and self.on_error == "stop"
 
     @property
+    def shows_windows(self) -> bool:
+        """Whether its emissions have the windows of their entries."""
+        return self.window is not None and not self.window.pairs
+
+    @property
     def keeps_values(self) -> bool:
         """Whether its state rows have values."""
         return not (self.remembers_hashes and self.reduce.newest_only)

@@ -95,6 +95,16 @@ class Emit(HasOptions):
     buffer: Bound | None = None
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs that it joins; empty: the stage has one input, which `from` names."""
+        return ()
+
+    @property
+    def window(self) -> Window | None:
+        """The window that the strategy itself has; None: the stage declares it, if it has one."""
+        return None
+
+    @property
     def marks(self) -> bool:
         """Whether state has a mark of the last emission, such as a hash, in place of its value."""
         return False

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationInfo as Info
 
+from tidegate.expressions.types import ColumnTypes
 from tidegate.model import names
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.nested import named_columns, type_at
@@ -21,16 +22,20 @@ def open_stage(scope: Scope) -> None:
 
 def note_input(name: str | None, info: Info) -> str:
     """Note the columns that the stage may name: the source's, or the key and emissions of the stage that it
-    reads. Returns the name of that stage, or `source`.
+    reads. Returns the name of that stage, or `source`. The inputs of a join are noted already.
     """
     scope = scope_of(info)
+    if scope.stage.joins:
+        return names.JOINED
     earlier = scope.stages[:-1]
     if name is None:
         input_ = earlier[-1] if earlier else None
     else:
         input_ = None if name == names.SOURCE else _named(name, earlier, scope)
     _note_columns(scope, input_)
-    return names.SOURCE if input_ is None else input_.name or ""
+    read = names.SOURCE if input_ is None else input_.name or ""
+    scope.stage.reads = (read,)
+    return read
 
 
 def _named(name: str, earlier: list[StageScope], scope: Scope) -> StageScope:
@@ -45,14 +50,29 @@ def _named(name: str, earlier: list[StageScope], scope: Scope) -> StageScope:
     raise mistake(f"there is no stage `{name}` above this one", did_you_mean(name, choices, fix))
 
 
+def named_stage(name: str, info: Info) -> StageScope:
+    """Return the stage above that a side of a join names. Raises a mistake if there is none."""
+    scope = scope_of(info)
+    by_name = {stage.name: stage for stage in scope.stages[:-1] if stage.name is not None}
+    if name not in by_name:
+        fix = f"Write {listed(by_name)}." if by_name else "Put the stages that it joins above it."
+        raise mistake(f"there is no stage `{name}` above this one", did_you_mean(name, by_name, fix))
+    return by_name[name]
+
+
+def input_columns(before: StageScope) -> ColumnTypes | None:
+    """Return the columns of a stage's emissions, its key and its window; None if they are unknown."""
+    # With one of them unknown, a missing column cannot be told from a mistake.
+    if before.keys is None or before.emitted is None or before.windowed is None:
+        return None
+    return {**before.keys, **before.emitted, **(WINDOW_TIMES if before.windowed else {})}
+
+
 def _note_columns(scope: Scope, before: StageScope | None) -> None:
     stage = scope.stage
     stage.input = before
     if before is not None:
-        stage.keys = before.keys
-        # With one of them unknown, a missing column cannot be told from a mistake.
-        if before.keys is not None and before.emitted is not None and before.windowed is not None:
-            stage.columns = {**before.keys, **before.emitted, **(WINDOW_TIMES if before.windowed else {})}
+        stage.keys, stage.columns = before.keys, input_columns(before)
     elif scope.columns is not None:
         stage.columns = {**scope.columns, **scope.lookups}
         if scope.key is not None:

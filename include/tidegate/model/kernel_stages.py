@@ -72,7 +72,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
     stage_of_kernel = kernel.Stage(
         reduce=stage.reduce,
         emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
-        window=stage.window,
+        window=stage.entry_window,
         where=stage.condition,
         deduplicate=_position(pipeline) if stage.reads_source else "none",
         bound=stage.emit.bound,
@@ -119,7 +119,7 @@ def with_types(stage: kernel.Stage, emitted: pa.StructType, keys: ColumnTypes) -
         row = Type(f"struct<{','.join(columns)}>", "struct", fields)
         return _over(condition, {"old": row, "new": row}, {})
 
-    windowed = stage.window is not None
+    windowed = stage.shows_windows
     typed = [with_column_types(expectation, types, keys, windowed) for expectation in stage.expectations]
     expectations = tuple(expectation for expectation in typed if expectation is not None)
     return replace(stage, where=where, emit=stage.emit.retyped(retype), expectations=expectations)

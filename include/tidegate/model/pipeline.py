@@ -300,13 +300,19 @@ class Pipeline(Written):
         return any(rule.timestamp == RECORDED for rule in rules)
 
     def input_of(self, stage: Stage) -> Stage | None:
-        """Return the stage whose emissions a stage reads; None if it reads the source."""
-        return next((before for before in self.stages if before.name == stage.input), None)
+        """Return the stage whose emissions a stage reads; the left one if it joins two; None if it reads the
+        source.
+        """
+        return next(iter(self.inputs_of(stage)), None)
+
+    def inputs_of(self, stage: Stage) -> tuple[Stage, ...]:
+        """Return the stages whose emissions a stage reads; none if it reads the source."""
+        return tuple(before for name in stage.inputs for before in self.stages if before.name == name)
 
     def path_to(self, stage: Stage) -> tuple[Stage, ...]:
         """Return the stages on the way from the source to a stage, and the stage itself."""
-        before = self.input_of(stage)
-        return (*(self.path_to(before) if before is not None else ()), stage)
+        names = {before.name for input_ in self.inputs_of(stage) for before in self.path_to(input_)}
+        return (*(before for before in self.stages if before.name in names), stage)
 
     @property
     def source_stages(self) -> tuple[Stage, ...]:
@@ -324,7 +330,7 @@ class Pipeline(Written):
 
     def is_retracted(self, stage: Stage) -> bool:
         """Return whether a stage that reads this one takes back what its emissions replace."""
-        return any(reader.retract for reader in self.stages if reader.input == stage.name)
+        return any(reader.retract for reader in self.stages if stage.name in reader.inputs)
 
     def takes_deletions(self, stage: Stage) -> bool:
         """Return whether a deletion that the earlier stage emits deletes a key of this stage.
@@ -336,6 +342,8 @@ class Pipeline(Written):
         before = self.input_of(stage)
         if before is None:
             return stage.key is None
+        if stage.join is not None:
+            return True  # which ignores and counts them
         if stage.retract:
             return True
         # The order of the columns does not matter here: the same columns are the same groups.

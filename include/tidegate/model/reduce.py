@@ -26,6 +26,7 @@ from tidegate.kernel import Aggregates
 from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
+from tidegate.kernel.strategies.join import Joined
 from tidegate.model import names
 from tidegate.model.columns import BadType, parse_type
 from tidegate.model.formula import parse_column, parsed_aggregates, result_types, with_members
@@ -123,7 +124,7 @@ else:
         ],
         BeforeValidator(_note),
         AfterValidator(_resolve),
-        StoredAs((Latest, Collect, Aggregates)),
+        StoredAs((Latest, Collect, Aggregates, Joined)),
     ]
 
 

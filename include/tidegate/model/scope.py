@@ -31,6 +31,9 @@ class StageScope:
 
     Args:
         input: The stage whose emissions it reads; None if it reads the source.
+        reads: The names of its inputs, among them `source`.
+        joins: Whether the file says that it joins two inputs.
+        given: The fields that the file has.
         columns: The columns that its expressions may name.
         keys: The columns of its key; empty for the record's own key.
         emitted: The columns of its value.
@@ -44,6 +47,9 @@ class StageScope:
 
     name: str | None = None
     input: StageScope | None = None
+    reads: tuple[str, ...] = ()
+    joins: bool = False
+    given: frozenset[str] = frozenset()
     columns: ColumnTypes | None = None
     keys: ColumnTypes | None = None
     windowed: bool | None = None
@@ -56,6 +62,11 @@ class StageScope:
     retracts: bool = False
     replaces: bool = True
     forgets: str | None = None
+
+    @property
+    def never_late(self) -> bool:
+        """Whether no record can come too late for the stage, since it has no window and joins nothing."""
+        return self.windowed is False and not self.joins
 
 
 @dataclass

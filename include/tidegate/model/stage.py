@@ -14,14 +14,18 @@ from pydantic import (
     Field,
     PrivateAttr,
     StrictBool,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
 from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticKnownError
 
+from tidegate import kernel
 from tidegate.expressions import Condition, Expression
 from tidegate.expressions.types import ANY, ColumnTypes, Type
 from tidegate.kernel.reduce.collect import EVENTS
+from tidegate.kernel.strategies.join import Joined
 from tidegate.model import lexis, names
 from tidegate.model.aggregates import argument_type
 from tidegate.model.columns import ColumnAliases, check_aliases
@@ -33,6 +37,7 @@ from tidegate.model.condition import (
 )
 from tidegate.model.emit import Emit
 from tidegate.model.inputs import note_input, note_key, open_stage, unkeyed
+from tidegate.model.join import EXCLUDED, Join, all_sides, check_fields, side_path
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
@@ -76,7 +81,9 @@ def _read_select(written: Any, info: Info) -> Any:
             fix = 'Put each expression into an aggregate: `total: "sum(quantity * price)"`.'
             raise mistake("`select` does not go with aggregates", fix)
         return {}
-    if written is None:
+    if written is None and stage.joins:
+        written = all_sides()
+    elif written is None:
         columns = stage.columns if scope.before is None else scope.before.emitted
         # a field that is a column by the key is in its struct already
         fields = {*scope.nested, *(stage.nested if scope.before is None else ())}
@@ -115,6 +122,8 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
 
 
 def _over_columns(expression: str, info: Info) -> str:
+    if scope_of(info).stage.joins:
+        return side_path(expression, info)
     if faults := check_expression(expression, scope_of(info).stage.columns):
         raise as_mistake(faults)
     return expression
@@ -193,6 +202,11 @@ class Stage(Model):
     name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
         description="The stage's name, unique in the file."
     )
+    join: Join = Field(
+        default=None,
+        description="The two stages whose records it pairs, and how far apart the records of a pair may be. "
+        "Null: it reads one input.",
+    )
     input: Annotated[str | None, AfterValidator(note_input)] = Field(
         alias="from",
         default=None,
@@ -228,7 +242,10 @@ class Stage(Model):
         default={},
         description="Former names of emitted columns, which the state may still have.",
     )
-    emit: Emit = Field(description="When the value is emitted.")
+    emit: Emit = Field(
+        default=None,  # type: ignore[assignment]  # resolved while reading
+        description="When the value is emitted. Required, but for a `join`.",
+    )
     ttl: TimeToLive = Field(
         default=None,
         description="A key's state is removed so long after the last record that changed it. Null: never.",
@@ -265,9 +282,38 @@ class Stage(Model):
     @classmethod
     def _begin(cls, written: Any, info: Info) -> Any:
         open_stage(scope_of(info))
-        # Before the fields: what the aggregates store depends on it.
-        scope_of(info).stage.retracts = isinstance(written, dict) and written.get("retract") is True
+        # Before the fields: what the aggregates store depends on it, and the fields that a stage can have.
+        if isinstance(written, dict):
+            stage = scope_of(info).stage
+            stage.retracts = written.get("retract") is True
+            stage.given = frozenset(name for name, value in written.items() if value is not None)
+            stage.joins = written.get("join") is not None
         return written
+
+    @field_validator(*(EXCLUDED.keys() - {"reduce", "emit"}), mode="before")
+    @classmethod
+    def _goes_with_join(cls, written: Any, info: Info) -> Any:
+        return check_fields(written, info)
+
+    @field_validator("reduce", mode="wrap")
+    @classmethod
+    def _reads_pairs(cls, written: Any, read: ValidatorFunctionWrapHandler, info: Info) -> Any:
+        stage = scope_of(info).stage
+        if not stage.joins:
+            return read(written)
+        check_fields(written, info)
+        stage.collects = False
+        return Joined()
+
+    @field_validator("emit", mode="wrap")
+    @classmethod
+    def _has_strategy(cls, written: Any, read: ValidatorFunctionWrapHandler, info: Info) -> Any:
+        if scope_of(info).stage.joins:
+            check_fields(written, info)
+            return info.data.get("join")
+        if written is None and info.context is not None:
+            raise PydanticKnownError("missing")
+        return read(written)
 
     @field_validator("reduce")
     @classmethod
@@ -297,6 +343,8 @@ class Stage(Model):
     @classmethod
     def _fits(cls, emit: Emit, info: Info) -> Emit:
         stage = scope_of(info).stage
+        if emit is None:
+            return emit  # the join has mistakes
         check_strategy(emit, info)
         fitting(lambda: emit.require_fit(info.data.get("window"), stage.windowed, stage.collects))
         resolved: Emit = fitting(lambda: emit.over(tuple(stage.emitted or ())))
@@ -317,7 +365,7 @@ class Stage(Model):
         stage.forgets = self._forgets()
         self._nested = stage.nested
         begins_anew = self.emit.empties and self.window is None and not self.reduce.newest_only
-        stage.replaces = not (self.reduce.lists_events or begins_anew)
+        stage.replaces = not (self.reduce.lists_events or begins_anew or stage.joins)
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         types |= {part.name: argument_type(part, stage.columns) for part in self.reduce.by_name.values()}
@@ -414,7 +462,17 @@ class Stage(Model):
     @property
     def timed(self) -> bool:
         """Whether the stage needs the stream time of its partitions."""
-        return self.window is not None or self.emit.sets_timers or self.ttl is not None
+        return self.entry_window is not None or self.emit.sets_timers or self.ttl is not None
+
+    @property
+    def entry_window(self) -> kernel.Window | None:
+        """The window by which state is kept: the stage's own, or that of its strategy."""
+        return self.emit.window if self.window is None else self.window
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of its inputs: those that it joins, or the one that it reads, which can be `source`."""
+        return self.emit.inputs or (self.input or names.SOURCE,)
 
     @property
     def longest_hold_ms(self) -> int:

@@ -66,7 +66,7 @@ def check_strategy(emit: Any, info: Info) -> None:
 
 def check_late(on_late: str, info: Info) -> str:
     """Check that the stage can have late records. Raises a mistake otherwise."""
-    if on_late != "drop" and scope_of(info).stage.windowed is False:
+    if on_late != "drop" and scope_of(info).stage.never_late:
         fix = "Give the stage a `window:`, or leave `on_late` out."
         raise mistake("without a window no record is late", fix)
     return on_late

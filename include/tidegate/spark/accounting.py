@@ -19,7 +19,7 @@ def stage_counts(reports: Iterable[Report], passes: Sequence[KernelPass]) -> dic
     The reports of slices have the counts of records that were dropped where they were read.
     """
     counts = {pass_.name: kernel.Counts() for pass_ in passes}
-    of_source = [counts[pass_.name] for pass_ in passes if not pass_.input]
+    of_source = [counts[pass_.name] for pass_ in passes if "" in pass_.inputs]
     for report in reports:
         if isinstance(report, TaskReport):
             counts[report.stage].include(report.counts)
@@ -70,7 +70,7 @@ def account_for(
     source = _Rows(rows - empty, sum(slice_.deletions for slice_ in slices), unusable)
     emitted = {"": source}
     for pass_ in passes:
-        counted, input_ = counts[pass_.name], emitted[pass_.input]
+        counted, input_ = counts[pass_.name], _together([emitted[name] for name in pass_.inputs])
         bypassing = unkeyed if pass_.is_deduplication else 0
         input_rows = input_.number
         if pass_ is not passes[0]:
@@ -84,6 +84,12 @@ def account_for(
         # The invariant: what a pass emits, and what went around it, is the input of the passes behind it.
         emitted[pass_.name] = _Rows(counted["emitted"] + bypassing, counted["emitted-tombstones"])
     return batch_counts
+
+
+def _together(inputs: Sequence[_Rows]) -> _Rows:
+    """Return the rows that a pass gets of all of its inputs."""
+    number, deletions = sum(rows.number for rows in inputs), sum(rows.deletions for rows in inputs)
+    return _Rows(number, deletions, sum(rows.unusable for rows in inputs))
 
 
 def _require_equal(pass_: KernelPass, input_rows: int, counts: kernel.Counts) -> None:

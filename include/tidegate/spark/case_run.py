@@ -43,12 +43,13 @@ from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
-from tidegate.spark.shuffle import REPORT, TO, Times
+from tidegate.spark.shuffle import REPORT, TO, Times, value_column
 from tidegate.spark.source import spark_types
 from tidegate.spark.source_rows import RecordRows, Shape, for_passes
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
+    Port,
     keeps_input,
     record_layout,
     require_usable_key,
@@ -59,7 +60,7 @@ from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseRecord, Tick
 
 Rows = Sequence[Mapping[str, Any]]
-_EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names)]
+_EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names, TO)]
 """`kernel_task.TIME_ORDER`, by the names that emissions have before they are a frame."""
 _NUMBER = "__number"
 """The column with an emission's number among those of all batches and runs."""
@@ -79,13 +80,15 @@ class _Run:
 
     Args:
         spans: the turns of each batch's records.
-        emitted: pass -> the numbers of each batch's emissions.
+        emissions: pass -> the emissions of each batch.
+        emitted: the inputs of a pass -> the numbers of each batch's emissions of all of them.
     """
 
     cut: Cut
     spans: Sequence[Span]
     outcome: Outcome = field(default_factory=Outcome)
-    emitted: dict[str, Sequence[Span]] = field(default_factory=dict)
+    emissions: dict[str, Sequence[pa.Table]] = field(default_factory=dict)
+    emitted: dict[tuple[str, ...], Sequence[Span]] = field(default_factory=dict)
 
 
 class CaseRun(Computation):
@@ -119,8 +122,10 @@ class CaseRun(Computation):
         self._stages = stages
         self._runs: list[_Run] = []
         self._records = _Records.decode(self.input, pipeline, keeps_input(self._passes), self._keeps_time)
-        # Pass -> its emissions in all runs, as frame and with the columns of the key; "": the records.
-        self._frames: dict[str, tuple[DataFrame, KeyTypes]] = {}
+        # The inputs of a pass -> their emissions in all runs, as frame; the input "" is the source.
+        self._frames: dict[tuple[str, ...], DataFrame] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+        self._keys: dict[str, KeyTypes] = {"": source_keys(pipeline)}
 
     def run_all(self, cuts: Sequence[Sequence[int]] = ((),)) -> list[Outcome]:
         """Return for each of `cuts` the outcome if a batch ends before each record number in it; ticks always
@@ -139,7 +144,7 @@ class CaseRun(Computation):
             for run, cut in enumerate(map(self.input.cut, cuts))
         ]
         if not self._reading.selects:
-            self._frames[""] = self._decoded_frame(), source_keys(self._pipeline)
+            self._frames[("",)] = self._decoded_frame()
         for pass_ in self._passes:
             self._run_pass(pass_)
         return [run.outcome for run in self._runs]
@@ -216,37 +221,52 @@ class CaseRun(Computation):
             frame, keys = self._input_frame(pass_)
             rows, (types,) = self._rows([pass_], frame, [keys])
             records = _one_batch(rows.toArrow())
-        (task,) = self._tasks([pass_], [0], rows, [types], "")
+        (task,) = self._tasks([pass_], [Port(0, 0)], rows, [types], "")
         names = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in names])
-        tables: list[pa.Table] = [task.output.forwarding.schema.empty_table()]
-        number = 0
+        self._keys[pass_.name] = types
+        self._schemas[pass_.name] = task.output.forwarding.schema
         for run in self._runs:
-            emitted = self._decided_batches(task, records, run, pass_.input if not reads_source else None)
-            ends = list(accumulate((table.num_rows for table in emitted), initial=number))
-            run.emitted[pass_.name], number = list(pairwise(ends)), ends[-1]
-            tables += [table.sort_by(_EMISSION_ORDER) for table in emitted]
+            emitted = self._decided_batches(task, records, run, None if reads_source else pass_.inputs)
+            run.emissions[pass_.name] = emitted
             if pass_ is self._passes[-1]:
                 run.outcome.emissions = emitted_of(emitted)
             if pass_.name in self._stages:
                 run.outcome.stages[pass_.name] = emitted_of(emitted)
-        if any(reader.input == pass_.name for reader in self._passes):  # a frame takes a while
+
+    def _emissions_frame(self, inputs: tuple[str, ...]) -> DataFrame:
+        """Return the emissions of all inputs of a pass, numbered in the order of the partitions."""
+        if inputs not in self._frames:  # a frame takes a while, and branches share it
+            schema = _sides_schema([self._schemas[name] for name in inputs])
+            tables, number = [schema.empty_table()], 0
+            for run in self._runs:
+                batches = zip(*(run.emissions[name] for name in inputs), strict=False)
+                sorted_ = [_sides(batch, schema).sort_by(_EMISSION_ORDER) for batch in batches]
+                ends = list(accumulate((table.num_rows for table in sorted_), initial=number))
+                run.emitted[inputs], number = list(pairwise(ends)), ends[-1]
+                tables += sorted_
             numbered = pa.concat_tables(tables).append_column(_NUMBER, pa.arange(0, number))
             emissions = self._frame(numbered)
-            self._frames[pass_.name] = (unpacked(emissions) if pass_.is_filter else emissions), types
+            is_filter = any(pass_.is_filter for pass_ in self._passes if pass_.name in inputs)
+            self._frames[inputs] = unpacked(emissions) if is_filter else emissions
+        return self._frames[inputs]
 
     def _input_frame(self, pass_: KernelPass) -> tuple[DataFrame, KeyTypes]:
         """Return the frame of a pass, in the order of the partitions, and the columns of its key."""
-        frame, keys = self._frames[pass_.input]
         if pass_.reads_source:
+            frame = self._frames[("",)] if pass_.inputs == ("",) else self._emissions_frame(pass_.inputs)
             # Only the first pass gets records that cannot be used.
-            return frame if pass_ is self._passes[0] else frame.where(F.col("__reason").isNull()), keys
-        frame, (types,) = emission_frame(frame, [keys], [pass_], [0], F.col(_NUMBER))
+            is_first = pass_ is self._passes[0]
+            return frame if is_first else frame.where(F.col("__reason").isNull()), self._keys[pass_.inputs[0]]
+        keys = [self._keys[name] for name in pass_.inputs]
+        ports = [Port(0, side, side) for side in range(len(pass_.inputs))]
+        frame = self._emissions_frame(pass_.inputs)
+        frame, (types,) = emission_frame(frame, keys, [pass_], ports, F.col(_NUMBER))
         require_usable_key(self._pipeline.pipeline, pass_.name, types)
         return changes(frame, retracting([pass_])), types
 
     def _decided_batches(
-        self, task: KernelTask, records: pa.RecordBatch, run: _Run, input_: str | None
+        self, task: KernelTask, records: pa.RecordBatch, run: _Run, inputs: tuple[str, ...] | None
     ) -> list[pa.Table]:
         """Apply a pass for one run, batch after batch, and return the emissions of each, up to a batch that
         fails.
@@ -255,15 +275,15 @@ class CaseRun(Computation):
             task: the task of the pass.
             records: its rows of all runs.
             run: the run.
-            input_: the pass whose emissions it reads; None: it reads the source.
+            inputs: the passes whose emissions it reads; None: it reads the source.
         """
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
         stage, times = StageRun(task), StreamTimes()
         # Records that an earlier pass has dropped advance stream time, too.
-        arrivals = self._records.arrivals(self._firsts) if input_ is None else None
-        spans = run.spans if input_ is None else run.emitted[input_]
+        arrivals = self._records.arrivals(self._firsts) if inputs is None else None
+        spans = run.spans if inputs is None else run.emitted[inputs]
         try:
             for span, clock in zip(spans, run.cut.clocks, strict=True):
                 batch = _within(records, span)
@@ -327,6 +347,28 @@ def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:
     kind = pc.if_else(usable, pa.scalar(kernel.RECORD, pa.int8()), pa.scalar(kernel.QUARANTINED, pa.int8()))
     names = ("turn", "topic", "partition", "timestamp")
     return pa.RecordBatch.from_pydict({"kind": kind} | {name: decoded.column(f"__{name}") for name in names})
+
+
+def _sides_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the columns of the emissions of several passes: each has one for its values."""
+    first, *further = schemas
+    values = [
+        pa.field(value_column(side), schema.field(value_column(0)).type)
+        for side, schema in enumerate(further, 1)
+    ]
+    return pa.schema([*first, *values])
+
+
+def _sides(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the emissions of several passes together, with the number of the pass as the port."""
+    together = [schema.empty_table()]
+    for side, table in enumerate(tables):
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        columns[value_column(side)] = columns.pop(value_column(0))
+        columns[TO] = pa.repeat(pa.scalar(side, pa.int32()), table.num_rows)
+        arrays = [columns.get(field.name, pa.nulls(table.num_rows, field.type)) for field in schema]
+        together.append(pa.table(arrays, schema=schema))
+    return pa.concat_tables(together)
 
 
 def _later(rows: pa.RecordBatch, turn: str, by: int) -> pa.RecordBatch:

@@ -48,15 +48,16 @@ from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
+    Port,
     column_at,
-    inputs_of,
     keeps_input,
     keeps_time,
     key_types_text,
+    leaving,
     levels_of,
     packed,
     passes_of,
-    readers_of,
+    ports_of,
     record_layout,
     repeated_columns,
     require_same_key_types,
@@ -258,14 +259,14 @@ class Computation:
         level = self._levels[depth]
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
         rows, keys = self._rows(level, frame, keys)
-        inputs = inputs_of(following, level)
-        tasks = self._tasks(level, inputs, rows, keys, attempt)
+        ports = ports_of(following, level)
+        tasks = self._tasks(level, ports, rows, keys, attempt)
         decided = decided_frame(rows, tasks, self._slots, len(following))
         if not following:
             return decided, keys
         if level[0].is_filter:
             return unpacked(decided), keys
-        return self._following_frame(decided, keys, following, inputs)
+        return self._following_frame(decided, keys, following, ports)
 
     def _rows(
         self, level: Sequence[KernelPass], frame: DataFrame, keys: Sequence[KeyTypes]
@@ -302,12 +303,12 @@ class Computation:
     def _tasks(
         self,
         level: Sequence[KernelPass],
-        inputs: Sequence[int],
+        ports: Sequence[Port],
         rows: DataFrame,
         keys: Sequence[KeyTypes],
         attempt: str,
     ) -> list[KernelTask]:
-        """Return the kernel's task for each pass of a level. `inputs` are those of the next level."""
+        """Return the kernel's task for each pass of a level. `ports` are the ways into the next level."""
         typed_passes, schemas = [], []
         for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
             if not pass_.is_filter:
@@ -319,10 +320,10 @@ class Computation:
             typed_passes.append(typed(pass_, value, types))
             schemas.append(kernel_schema(rows, number, typed_passes[-1].logic, pass_.retracts))
         schema = REPORTS_ONLY
-        if inputs:
+        if ports:
             logics = [pass_.logic for pass_ in typed_passes]
             schema = forwarded_schema(list(zip(logics, schemas, strict=True)))
-        forwardings = [Forwarding(schema, number, readers_of(number, inputs)) for number in range(len(level))]
+        forwardings = [Forwarding(schema, number, leaving(number, ports)) for number in range(len(level))]
         parts = zip(typed_passes, keys, schemas, forwardings, strict=True)
         return [self._task(*part, attempt) for part in parts]
 
@@ -371,10 +372,10 @@ class Computation:
         decided: DataFrame,
         keys: Sequence[KeyTypes],
         following: Sequence[KernelPass],
-        inputs: Sequence[int],
+        ports: Sequence[Port],
     ) -> tuple[DataFrame, list[KeyTypes]]:
         """Return emissions as the frame of the next level, in the order of their partition."""
-        frame, new_keys = emission_frame(decided, keys, following, inputs)
+        frame, new_keys = emission_frame(decided, keys, following, ports)
         for pass_, types in zip(following, new_keys, strict=True):
             require_usable_key(self._pipeline.pipeline, pass_.name, types)
         place = F.xxhash64("__topic", "__partition")

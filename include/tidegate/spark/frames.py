@@ -17,13 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType, TimestampType
 
 from tidegate import kernel
+from tidegate.errors import PipelineInvalid, Problem
 from tidegate.formats import EMISSION
+from tidegate.model.join import SIDES
 from tidegate.spark.retraction import before_column
 from tidegate.spark.rows import INPUT, by_pass, internals_of
 from tidegate.spark.shuffle import REPORT, TO, emitted_column, value_column
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
+    Port,
     canonical_key,
     column_at,
     is_removed,
@@ -32,6 +35,8 @@ from tidegate.spark.steps import (
 )
 
 WINDOW = ("window_start", "window_end")
+SIDE = "__side"
+"""The column that says which side of a join an emission comes to: 0 in all others."""
 NO_KEY = "null_key_column"
 """The reason of an emission whose key has a null column."""
 _FORWARDED = (
@@ -98,72 +103,107 @@ def forwarded_schema(level: Sequence[tuple[kernel.Stage, pa.Schema]]) -> pa.Sche
 
 @dataclass(frozen=True)
 class _Input:
-    """The emissions of a pass as another pass reads them.
+    """The emissions of a pass as they come through a port.
 
     Args:
         key: the key.
         types: the columns of the key.
         unkeyed: whether the key is missing.
-        columns: the struct `__columns` of the reader, and what the emissions replace if it retracts.
+        columns: the columns that expressions may name, as a struct; null in rows of other ports.
+        before: what the emissions replace, if the pass retracts.
     """
 
     key: Column
     types: KeyTypes
     unkeyed: Column
-    columns: tuple[Column, ...]
+    columns: Column
+    before: tuple[Column, ...]
 
 
 def emission_frame(
     emissions: DataFrame,
     keys: Sequence[KeyTypes],
     following: Sequence[KernelPass],
-    inputs: Sequence[int],
+    ports: Sequence[Port],
     turn: Column | None = None,
 ) -> tuple[DataFrame, list[KeyTypes]]:
     """Return emissions as a frame, and the columns of the keys of the passes that read it.
 
     The emitted columns, those of the key, and `window_start` and `window_end` as timestamps, are fields of
-    `__columns0` for the first of these passes, and so on. A `TimeTask` sets `__time`, and `__turn`, unless
-    `turn` gives it. For a pass that retracts, the frame also has what the emissions replace.
+    `__columns0` for the first of these passes, and so on; a pass that joins has them in its fields `left` and
+    `right`. A `TimeTask` sets `__time`, and `__turn`, unless `turn` gives it. For a pass that retracts, the
+    frame also has what the emissions replace.
 
     Args:
-        emissions: rows of `forwarded_schema`.
+        emissions: rows of `forwarded_schema`; `__to` is the number of a port.
         keys: for each emitting pass, the columns of its key.
         following: the passes that read the emissions.
-        inputs: pass by pass, the number of the pass whose emissions it reads.
+        ports: the ways into these passes, in their order.
         turn: the column `__turn`.
     """
     is_report = F.col(REPORT).isNotNull()
-    for number, (reader, input_) in enumerate(zip(following, inputs, strict=True)):
-        if not reader.takes_deletions:
-            deleted = (F.col(TO) == number) & F.col(value_column(input_)).isNull()
+    for number, port in enumerate(ports):
+        if not following[port.reader].takes_deletions:
+            deleted = (F.col(TO) == number) & F.col(value_column(port.input)).isNull()
             emissions = emissions.where(is_report | ~deleted)
-    readers = [
-        _input(emissions, number, reader, input_, keys[input_])
-        for number, (reader, input_) in enumerate(zip(following, inputs, strict=True))
+    inputs = [
+        _input(emissions, number, port, following[port.reader], keys[port.input])
+        for number, port in enumerate(ports)
     ]
-    values = [F.col(value_column(input_)) for input_ in inputs]
-    unkeyed = by_pass([reader.unkeyed for reader in readers]) & ~is_report
+    values = [F.col(value_column(port.input)) for port in ports]
+    unkeyed = by_pass([input_.unkeyed for input_ in inputs]) & ~is_report
     record = by_pass([to_json(value) for value in values])
+    by_reader = [
+        [input_ for port, input_ in zip(ports, inputs, strict=True) if port.reader == reader]
+        for reader in range(len(following))
+    ]
+    to = by_pass([F.lit(port.reader) for port in ports])
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in _PLACED if name in emissions.columns],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
         F.lit(None).cast("long").alias("__time"),
         _rank().alias("__rank"),
-        by_pass([reader.key for reader in readers]).alias("__key"),
+        by_pass([F.lit(port.side) for port in ports]).alias(SIDE),
+        by_pass([input_.key for input_ in inputs]).alias("__key"),
         by_pass([value.isNull() for value in values]).alias("__tombstone"),
         F.col("source").alias("__chain"),
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
         F.when(unkeyed, _unusable(record, F.col("key"))).alias("__input"),
         REPORT,
-        TO,
-        *[column for reader in readers for column in reader.columns],
-    ), [reader.types for reader in readers]
+        F.when(is_report, F.col(TO)).otherwise(to).cast("int").alias(TO),
+        *[_columns_of(sides).alias(f"__columns{reader}") for reader, sides in enumerate(by_reader)],
+        *[before for input_ in inputs for before in input_.before],
+    ), [_key_types(sides, pass_) for sides, pass_ in zip(by_reader, following, strict=True)]
 
 
-def _input(emissions: DataFrame, number: int, reader: KernelPass, input_: int, keys: KeyTypes) -> _Input:
-    """Return the emissions of pass `input_`, whose key is `keys`, for the pass with this number."""
-    name = value_column(input_)
+def _columns_of(sides: Sequence[_Input]) -> Column:
+    """Return the columns of a pass; if it joins two inputs, a struct of the columns of each."""
+    if len(sides) == 1:
+        return sides[0].columns
+    return F.struct(*[side.columns.alias(name) for name, side in zip(SIDES, sides, strict=True)])
+
+
+def _key_types(sides: Sequence[_Input], pass_: KernelPass) -> KeyTypes:
+    """Return the columns of the key of a pass. Raises PipelineInvalid if its sides have different ones: equal
+    keys would have different texts.
+    """
+    types = sides[0].types
+    for side in sides[1:]:
+        if dict(side.types) != dict(types):
+            described = [
+                {name: type_.simpleString() for name, type_ in input_.types.items()} for input_ in sides
+            ]
+            what = f"the key is {described[0]} on the left and {described[1]} on the right"
+            fix = "Select its columns with the same types in the stages that it joins."
+            raise PipelineInvalid([Problem(pass_.name, 1, f"stages.{pass_.name}.join", what, fix)])
+    return types
+
+
+def _input(emissions: DataFrame, number: int, port: Port, reader: KernelPass, keys: KeyTypes) -> _Input:
+    """Return the emissions that come through the port with this number; `keys` is the key of the pass that
+    emits them.
+    """
+    name = value_column(port.input)
     value = emissions.schema[name].dataType
     assert isinstance(value, StructType)
     key_parts = key_columns(keys)
@@ -171,22 +211,28 @@ def _input(emissions: DataFrame, number: int, reader: KernelPass, input_: int, k
     window = {field: F.timestamp_millis(field) for field in WINDOW if field not in emitted}
     key, columns = _grouped(reader, window | emitted)
     unkeyed = key.isNull()
-    before = []
+    is_own = F.col(TO) == number
+    before: tuple[Column, ...] = ()
     if reader.retracts:
         # A deletion that takes a row back needs no key of its own.
         unkeyed &= F.col(name).isNotNull()
-        last = F.col(emitted_column(input_))
+        last = F.col(emitted_column(port.input))
         replaced = window | _with_key({field: last[field] for field in value.names}, key_parts)
         group, replaced = _grouped(reader, replaced)
-        before = [before_column(number, last, group, replaced)]
+        before = (before_column(port.reader, is_own & last.isNotNull(), group, replaced),)
     # A key of other passes may have no value of the types of this one's key.
     struct = F.struct(*[column.alias(field) for field, column in columns.items()])
-    packed = F.when(F.col(TO) == number, struct).alias(f"__columns{number}")
     types = dict.fromkeys(window, TimestampType()) | dict(keys)
     types |= {field.name: field.dataType for field in value}
     if reader.key is not None:
         keys = {field: _field_type(types, path) for field, path in reader.key.items()}
-    return _Input(key, keys, unkeyed, (packed, *before))
+    return _Input(
+        key,
+        keys,
+        unkeyed,
+        F.when(is_own & F.col(name).isNotNull() if reader.joins else is_own, struct),
+        before,
+    )
 
 
 def _grouped(reader: KernelPass, columns: Mapping[str, Column]) -> tuple[Column, dict[str, Column]]:

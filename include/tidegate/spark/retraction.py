@@ -26,17 +26,17 @@ def _before(number: int) -> str:
     return f"__before{number}"
 
 
-def before_column(number: int, replaced: Column, key: Column, columns: Mapping[str, Column]) -> Column:
+def before_column(number: int, replaces: Column, key: Column, columns: Mapping[str, Column]) -> Column:
     """Return the column of what an emission replaces, for the pass with this number.
 
     Args:
         number: the number of the pass.
-        replaced: the value before, null if there was none.
+        replaces: whether a row is an emission that goes to the pass, and replaces another one.
         key: its key in the pass.
         columns: its columns by name.
     """
     fields = F.struct(*[column.alias(name) for name, column in columns.items()])
-    present = (F.col(TO) == number) & replaced.isNotNull() & key.isNotNull()
+    present = replaces & key.isNotNull()
     return F.when(present, F.struct(key.alias("__key"), fields.alias("columns"))).alias(_before(number))
 
 

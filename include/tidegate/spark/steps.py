@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -70,7 +71,7 @@ class KernelPass:
 
     Args:
         values: column -> the expression of its value, in Spark SQL.
-        input: the name of the pass whose emissions it reads; empty if it reads the source.
+        inputs: the names of the passes whose emissions it reads; the empty name is that of the source.
         filter: a condition in Spark SQL on a record; others do not reach the state. None: all records do.
         where: a condition in Spark SQL on a value that is the record's own; None: all records.
         key: column -> the path of what regroups its input; None: it keeps the key.
@@ -81,7 +82,7 @@ class KernelPass:
     name: str
     logic: kernel.Stage
     values: Mapping[str, str]
-    input: str = ""
+    inputs: tuple[str, ...] = ("",)
     filter: str | None = None
     where: str | None = None
     key: Mapping[str, str] | None = None
@@ -97,6 +98,11 @@ class KernelPass:
     def retracts(self) -> bool:
         """Whether it takes back what the emissions of the pass before replace."""
         return self.stage is not None and self.stage.retract
+
+    @property
+    def joins(self) -> bool:
+        """Whether it pairs the records of two inputs."""
+        return len(self.inputs) > 1
 
     @property
     def reads_source(self) -> bool:
@@ -127,7 +133,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
             stage.name,
             kernel_stage(pipeline, stage),
             stage.values,
-            source if stage.reads_source else stage.input or "",
+            (source,) if stage.reads_source else stage.inputs,
             stage.filter,
             stage.where_of_record,
             None if stage.key is None else {name: stage.nested.get(name, name) for name in stage.key},
@@ -140,10 +146,12 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
 
 def path_to(name: str, passes: Sequence[KernelPass]) -> list[KernelPass]:
     """Return the passes on the way from the source to a pass, and the pass itself."""
+    names = {name}
     path: list[KernelPass] = []
     for pass_ in reversed(passes):
-        if pass_.name == (path[0].input if path else name):
+        if pass_.name in names:
             path.insert(0, pass_)
+            names.update(pass_.inputs)
     return path
 
 
@@ -152,23 +160,42 @@ def levels_of(passes: Iterable[KernelPass]) -> list[list[KernelPass]]:
     depths = {"": -1}
     levels: list[list[KernelPass]] = []
     for pass_ in passes:
-        depths[pass_.name] = depth = depths[pass_.input] + 1
+        depths[pass_.name] = depth = max(depths[input_] for input_ in pass_.inputs) + 1
         levels += [[] for _ in range(depth + 1 - len(levels))]
         levels[depth].append(pass_)
     return levels
 
 
-def inputs_of(level: Sequence[KernelPass], before: Sequence[KernelPass]) -> list[int]:
-    """Return for each pass the number of the pass of the level before whose emissions it reads; 0 if it reads
+class Port(NamedTuple):
+    """A way from a pass to one of the next level, which joins two if it has two of them.
+
+    Args:
+        reader: the number of the pass that reads.
+        input: the number of the pass of the level before whose emissions it reads.
+        side: 0, or 1 for the right side of a join.
+    """
+
+    reader: int
+    input: int
+    side: int = 0
+
+
+def ports_of(level: Sequence[KernelPass], before: Sequence[KernelPass]) -> list[Port]:
+    """Return the ways into the passes of a level from those of the level before; none for passes that read
     the source.
     """
     numbers = {pass_.name: number for number, pass_ in enumerate(before)}
-    return [numbers.get(pass_.input, 0) for pass_ in level]
+    return [
+        Port(reader, numbers[input_], side)
+        for reader, pass_ in enumerate(level)
+        for side, input_ in enumerate(pass_.inputs)
+        if input_
+    ]
 
 
-def readers_of(number: int, inputs: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of the passes that read the emissions of a pass. `inputs`: see `inputs_of`."""
-    return tuple(reader for reader, input_ in enumerate(inputs) if input_ == number)
+def leaving(number: int, ports: Sequence[Port]) -> tuple[int, ...]:
+    """Return the numbers of the ports that the emissions of a pass go to."""
+    return tuple(place for place, port in enumerate(ports) if port.input == number)
 
 
 def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from tidegate.spark.kernel_task import Output
 from tidegate.spark.shuffle import TO, Place, Report, TimeReport, columns_of, in_schema, times_before
 
-TIME_ORDER = ("__topic", "__partition", "__rank")
-"""The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first."""
+TIME_ORDER = ("__topic", "__partition", "__rank", "__side")
+"""The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first. Of two emissions
+of one rank, which come to both sides of a join, the left one is first.
+"""
 
 
 @dataclass(frozen=True)

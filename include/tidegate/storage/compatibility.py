@@ -82,7 +82,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
     for old, new in zip(before.stages, after.stages, strict=True):
         why = "its state is made of other records"
         changes += _if_changed(f"stages.{new.name}.from", old.input, new.input, why)
-        changes += [*_in_stage(old, new), *_column_changes(old, new, renamed[new.input or SOURCE])]
+        changes += [*_in_stage(old, new), *_column_changes(old, new, renamed.get(new.inputs[0], {}))]
         renamed[new.name] = _renamed_columns(old, new)
         if (kernel_stage(before, old).bound is None) != (kernel_stage(after, new).bound is None):
             why = "a buffer with a bound keeps its state per partition"
@@ -183,7 +183,7 @@ def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
     why = "the groups so far were counted in the other way"
     yield from _if_changed(f"{place}.retract", before.retract, after.retract, why)
     yield from _in_reduce(f"{place}.reduce", before, after)
-    yield from _in_emit(f"{place}.emit", before.emit, after.emit)
+    yield from _in_emit(f"{place}.{'emit' if after.join is None else 'join'}", before.emit, after.emit)
 
 
 def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:

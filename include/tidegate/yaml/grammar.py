@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tidegate.errors import Problem
 from tidegate.formats.csv import Csv
-from tidegate.kernel import STRATEGIES, Bound, TimeToLive, Unchanged
+from tidegate.kernel import STRATEGIES, Bound, Join, TimeToLive, Unchanged
 from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.kernel.options import examples, options_of
 from tidegate.kernel.strategies.any_of import TRIGGERS, AnyOf
@@ -89,6 +89,8 @@ EXAMPLES = {
     "lookup.*.columns": "columns: [region]",
     "stages": "stages: [{name: availability, emit: {on: change}}]",
     "stages.*.name": "name: availability",
+    "stages.*.join": "join: {left: orders, right: payments, within: 10m}",
+    **examples("stages.*.join", [Join]),
     "stages.*.from": "from: source",
     "stages.*.key": "key: [storeId]",
     "stages.*.filter": 'filter: "quantity > 0"',

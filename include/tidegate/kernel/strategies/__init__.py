@@ -7,6 +7,7 @@ Nothing else lists strategies: the grammar, the JSON Schema and the messages fin
 from importlib import import_module
 
 from tidegate.kernel.strategies.in_sequence import InSequence
+from tidegate.kernel.strategies.join import Join
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategy import Emit
 from tidegate.kernel.ttl import TimeToLive
@@ -28,7 +29,7 @@ STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
 
 REASONS: dict[str, str] = {
     reason: meaning
-    for strategy in (*STRATEGIES.values(), *_PASSES)
+    for strategy in (*STRATEGIES.values(), Join, *_PASSES)
     for reason, meaning in strategy.reasons.items()
 } | dict(TimeToLive.reasons)
 """The reasons of emissions, and the fates of records, that strategies and `ttl` give -> their meaning."""

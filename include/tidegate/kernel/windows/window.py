@@ -40,6 +40,10 @@ class Window(HasOptions):
     """Whether it needs a value that stays in its state when it is emitted, and that one record cannot
     replace.
     """
+    pairs: ClassVar[bool] = False
+    """Whether an entry is one record, which is paired with others (`kernel.joining`): its span only tells it
+    apart, and no emission has it.
+    """
     grace_ms: int
 
     @property
@@ -102,6 +106,10 @@ class Window(HasOptions):
             timestamp: The record's.
         """
         return span[0] <= timestamp < span[1]
+
+    def described(self, span: Span) -> Mapping[str, Any]:
+        """Return an entry's window for people."""
+        return {"window": span}
 
 
 def leaves_no_gaps(every_ms: int, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,295 @@
+"""`join`: pair the records of two inputs whose timestamps are close to each other.
+
+The rules are those of Kafka Streams' KStream-KStream joins. A record of the left side and one of the right
+side match if they have the same key and the right one's timestamp is from `before` before the left one's to
+`after` after it. Each record that can still match is an entry of its own: `kernel.joining` pairs a record
+with the entries of the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kernel.json_text import encoder
+from tidegate.kernel.options import BadOption, Delay, Duration, Form, option
+from tidegate.kernel.reduce import Reduce
+from tidegate.kernel.rows import STATE
+from tidegate.kernel.state import Entry
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, StateChange
+from tidegate.kernel.windows import Span, Window
+
+IS_LEFT = "_is_left"
+"""The column of a record's value that says which side the record is of. No emission has it."""
+Side = Annotated[str, Form("side")]
+"""The name of an input."""
+
+
+@dataclass(frozen=True)
+class JoinWindow(Window):
+    """The time in which two records match. The span of an entry is its record's timestamp and a number, which
+    is even on the left side, and tells records of one timestamp apart.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    pairs: ClassVar[bool] = True
+
+    @property
+    def open_ms(self) -> int:
+        """The longest time from a record until none can match it any more, in milliseconds."""
+        return max(self.before_ms, self.after_ms) + self.grace_ms + 1
+
+    def close(self, span: Span) -> int:
+        """Return the stream time from which no record matches that of an entry.
+
+        Example: with `before` 3, `after` 5 and a grace of 2, the left record `(10, 0)` matches up to 17, so
+        that it is over at 18.
+        """
+        return span[0] + (self.before_ms if span[1] % 2 else self.after_ms) + self.grace_ms + 1
+
+    def joins(self, span: Span, timestamp: int) -> bool:
+        """Return whether the record of an entry matches a record of the other side."""
+        later, earlier = self.after_ms, self.before_ms
+        if span[1] % 2:
+            later, earlier = earlier, later
+        return -earlier <= timestamp - span[0] <= later
+
+    def described(self, span: Span) -> Mapping[str, Any]:
+        """Return the side and the timestamp of an entry's record."""
+        return {"side": "right" if span[1] % 2 else "left", "timestamp": span[0]}
+
+
+@dataclass(frozen=True)
+class Join(Emit):
+    """Join the records of two inputs by key, if their timestamps are close to each other.
+
+    Args:
+        left: the name of the left input.
+        right: the name of the right input.
+        kind: `inner` emits pairs; `left` also the left records without a match; `outer` those of both sides.
+        within_ms: how far apart the timestamps of a pair are at most; null if `before` and `after` say it.
+        before_ms: how much earlier than the left record the right one may be.
+        after_ms: how much later it may be.
+        grace_ms: how much longer late records are accepted.
+    """
+
+    left: Side = option("The input on the left side.", "left: orders")
+    right: Side = option("The input on the right side.", "right: payments")
+    kind: Literal["inner", "left", "outer"] = option(
+        "Which records without a match are emitted: none (`inner`), those of the `left` side, or all "
+        "(`outer`).",
+        "kind: left",
+        default="inner",
+    )
+    within_ms: Duration | None = option(
+        "How far apart the timestamps of a pair may be.", "within: 10m", default=None, written="within"
+    )
+    before_ms: Delay | None = option(
+        "How much earlier than the left record the right one may be, if that is not `within`.",
+        "before: 0s",
+        default=None,
+        written="before",
+    )
+    after_ms: Delay | None = option(
+        "How much later than the left record the right one may be, if that is not `within`.",
+        "after: 10m",
+        default=None,
+        written="after",
+    )
+    grace_ms: Delay = option(
+        "How much longer a record that is out of order still finds its match.",
+        "grace: 1m",
+        default=0,
+        written="grace",
+    )
+    clock: Clock = option(CLOCK, "clock: stream", default="run")
+    on: ClassVar[str] = "join"
+    when: ClassVar[str] = "With each pair, and when a record can have no match any more."
+    reasons: ClassVar[Mapping[str, str]] = {
+        "matched": "a record of the other side matches it",
+        "unmatched": "no record of the other side has matched it, and its time is over",
+        "unpaired": "not emitted: no record of the other side matches it yet",
+    }
+    timer_reason: ClassVar[str] = "unmatched"
+    drains: ClassVar[bool] = False
+
+    @classmethod
+    def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Return the options with `before` and `after`. Raises BadOption if the window is unknown, or if both
+        sides are one input.
+        """
+        if options["left"] == options["right"]:
+            fix = "Name two inputs. A second stage with the same fields can be the other side."
+            raise BadOption(f"both sides are `{options['left']}`", fix)
+        within = options["within_ms"]
+        bounds = {name: options[name] for name in ("before_ms", "after_ms")}
+        filled = {name: within if bound is None else bound for name, bound in bounds.items()}
+        if None in filled.values():
+            fix = "Write `within: 10m`, or both `before: 0s` and `after: 10m`."
+            raise BadOption("it does not say how far apart the records of a pair may be", fix)
+        if within is not None and None not in bounds.values():
+            raise BadOption(
+                "`within` has no effect beside `before` and `after`", "Leave `within` out, or one of them."
+            )
+        return {**options, **filled}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of both sides."""
+        return (self.left, self.right)
+
+    @property
+    def window(self) -> JoinWindow:
+        """The time in which two records match."""
+        return JoinWindow(self.before_ms or 0, self.after_ms or 0, self.grace_ms)
+
+    def emits_unmatched(self, is_left: bool) -> bool:
+        """Return whether records of a side that have no match are emitted."""
+        return self.kind == "outer" or (self.kind == "left" and is_left)
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """Return `unmatched` if the entry's record waits for a match; None if it has had one, or if the stage
+        emits pairs only.
+        """
+        return self.timer_reason if entry.pending else None
+
+    def longest_hold_ms(self, window: Window | None) -> int:
+        """Return the longest time until a record is emitted without a match; 0 for pairs, which come with
+        their record.
+        """
+        return 0 if self.kind == "inner" else self.window.open_ms
+
+    def state_changes(self, after: Join) -> Iterator[StateChange]:
+        """Yield `left`, `right` and `kind` if they differ."""
+        why = "the records that wait are of another input"
+        for name in ("left", "right"):
+            if getattr(self, name) != getattr(after, name):
+                yield name, getattr(self, name), getattr(after, name), why
+        if self.kind != after.kind:
+            yield "kind", self.kind, after.kind, "the records so far wait for another result"
+
+
+@dataclass(frozen=True)
+class Joined(Reduce):
+    """The columns of two records. A record's value has those of its own side, and null in the others."""
+
+    word: ClassVar[str] = "join"
+
+    def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the selected columns, and the side of the record."""
+        return {**select, IS_LEFT: "`left` IS NOT NULL"}
+
+    def emitted(self, computed: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the selected columns."""
+        return tuple(name for name in computed if name != IS_LEFT)
+
+    def accumulator_type(self, value: pa.DataType) -> pa.DataType:
+        """Return the type of the records' columns: an entry has one record."""
+        return value
+
+    def output_type(self, value: pa.DataType) -> pa.DataType:
+        """Return the type of the records' columns without the side."""
+        return pa.struct([field for field in value if field.name != IS_LEFT])
+
+    def bind(self, rows: pa.RecordBatch) -> JoinedValues:
+        """Return the values of these rows."""
+        return JoinedValues(rows, self.output_type(rows.schema.field("value").type))
+
+
+Output = tuple[int, int | None]
+"""The places of two records that match, in any order: each has null in the columns of the other. None: there
+is no match.
+"""
+
+
+class JoinedValues:
+    """Values in a pool: row i's value, of a record or of a state row, is at i. An output is two places."""
+
+    pool = None  # the reference of an output is no place
+
+    def __init__(self, rows: pa.RecordBatch, output: pa.StructType) -> None:
+        is_state = pc.equal(rows.column("kind"), STATE)
+        self._values = pc.if_else(is_state, rows.column("accumulator"), rows.column("value"))
+        self._output = output
+        self._columns: dict[str, list[Any]] = {}
+        self._text = encoder(output)
+        self.null = self._values.is_null().to_pylist()
+        self._is_left = pc.struct_field(self._values, IS_LEFT).to_pylist()
+
+    def is_left(self, row: int) -> bool:
+        """Return whether a row's record is of the left side."""
+        return bool(self._is_left[row])
+
+    def fold(self, accumulator: Any, row: int) -> Any:
+        """Return the row's own value."""
+        return None if self.null[row] else row
+
+    def output(self, accumulator: Any) -> Any:
+        """Return the output of a record without a match."""
+        return None if accumulator is None else (accumulator, None)
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """Return the later record: entries of single records are never merged."""
+        return older if newer is None else newer
+
+    def copy(self, accumulator: Any) -> Any:
+        """Return the reference, which is never changed."""
+        return accumulator
+
+    def mark(self, accumulator: Any) -> Any:
+        """Return the reference, which is never changed."""
+        return accumulator
+
+    def undo(self, mark: Any) -> Any:
+        """Return the reference."""
+        return mark
+
+    def restore(self, row: int) -> tuple[Any, Any]:
+        """Return the place of the state row's record. No emission of an entry replaces another one."""
+        return (None if self.null[row] else row), None
+
+    def field(self, name: str) -> Callable[[Any], Any]:
+        """Return a function that reads one column."""
+        column = self._columns.setdefault(name, pc.struct_field(self._values, name).to_pylist())
+
+        def read(output: Output) -> Any:
+            first, second = output
+            return column[first] if second is None or column[first] is not None else column[second]
+
+        return read
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of one column."""
+        return self._output.field(name).type
+
+    def size(self, accumulator: Any) -> int:
+        """Return the bytes of the JSON text that is emitted of a record without a match."""
+        if accumulator is None:
+            return 0
+        value = self._values[accumulator].as_py()
+        return len(self._text({field.name: value[field.name] for field in self._output}).encode())
+
+    def event_size(self, row: int) -> int:
+        """Return the bytes of the JSON text of the row's own value."""
+        return self.size(None if self.null[row] else row)
+
+    def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """Return accumulators as a column."""
+        return self._values.take(pa.array(accumulators, pa.int64()))
+
+    def output_array(self, outputs: Sequence[Any]) -> pa.Array:
+        """Return outputs as a column."""
+        places = zip(*(output or (None, None) for output in outputs), strict=True)
+        first, second = (self._values.take(pa.array(place, pa.int64())) for place in places)
+        columns = [
+            pc.coalesce(pc.struct_field(first, field.name), pc.struct_field(second, field.name))
+            for field in self._output
+        ]
+        missing = pa.array([output is None for output in outputs])
+        return pa.StructArray.from_arrays(columns, fields=list(self._output), mask=missing)
