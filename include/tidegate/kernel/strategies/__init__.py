@@ -14,8 +14,8 @@ from tidegate.kernel.ttl import TimeToLive
 
 _FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet")
 """A file contains the strategy of its name."""
-_PASSES: tuple[type[Emit], ...] = (Once, InSequence)
-"""The strategies of the passes before the stages, which the source's fields ask for."""
+_OF_FIELDS: tuple[type[Emit], ...] = (Once, InSequence, Join)
+"""The strategies that other fields than `emit` ask for: those of the source, and `join` of a stage."""
 
 
 def _strategy(name: str) -> type[Emit]:
@@ -29,7 +29,7 @@ STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
 
 REASONS: dict[str, str] = {
     reason: meaning
-    for strategy in (*STRATEGIES.values(), Join, *_PASSES)
+    for strategy in (*STRATEGIES.values(), *_OF_FIELDS)
     for reason, meaning in strategy.reasons.items()
 } | dict(TimeToLive.reasons)
 """The reasons of emissions, and the fates of records, that strategies and `ttl` give -> their meaning."""
