@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from tests.postgres import PASSWORD, PostgresServer
 from tests.sinks.sql.sink import VARIABLE, Sink, emission
@@ -44,6 +44,16 @@ FAULTS = (
     "sql.commit=raise@2",
     AFTER_COMMIT,
 )  # the first commit is that of the tables
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "postgresql, staged"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty database; PostgreSQL gets few rows one by one, and many through a staging table."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'database.db'}"
+    if request.param == "postgresql, staged":
+        monkeypatch.setattr("tidegate.sinks.sql.write.STAGED_ROWS", 1)
+    return str(request.getfixturevalue("postgres_url"))
 
 
 def test_appended_batches_stand_one_after_the_other(url: str) -> None:
@@ -113,8 +123,28 @@ def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
     assert [(row["window_start"], row["n"]) for row in sink.rows()] == [(0, 3)]
 
 
+def test_user_without_temporary_tables_can_write(
+    postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.sinks.sql.write.STAGED_ROWS", 1)
+    owner, name = create_engine(postgres_url), make_url(postgres_url).database
+    with owner.begin() as connection:
+        for statement in (
+            f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC",
+            f"CREATE ROLE writer_{name} LOGIN PASSWORD '{PASSWORD}'",
+            f"GRANT USAGE, CREATE ON SCHEMA public TO writer_{name}",
+        ):
+            connection.exec_driver_sql(statement)
+    owner.dispose()
+    url = make_url(postgres_url).set(username=f"writer_{name}").render_as_string(hide_password=False)
+    sink = Sink(url, mode="upsert")
+    sink.publish(1, [emission("a", 1), emission("b", 1)])
+    sink.publish(2, [emission("a", 2), emission("b", None)], 1)
+    assert sink.values() == [("a", 2)]
+
+
 def test_databases_without_upsert_replace_the_row(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sinks.sql.layout._INSERT", {})
+    monkeypatch.setattr("tidegate.sinks.sql.write._INSERT", {})
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
     sink.publish(2, [emission("a", 3), emission("b", None)], 1)

@@ -22,7 +22,7 @@ from tidegate.model.connection import Connection
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink, RequireCommitted, table_dataset
 from tidegate.sinks.sql.database import Database, dialect_of
-from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, write
+from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.model import SqlSink
 from tidegate.sinks.sql.progress import ProgressKey, SqlProgress, restart_after, seal
 from tidegate.sinks.sql.schema import (
@@ -33,6 +33,7 @@ from tidegate.sinks.sql.schema import (
     make_or_extend,
     progress,
 )
+from tidegate.sinks.sql.write import write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
 
