@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from fastapi import Depends, Request, params
 from sqlalchemy import select
 
-from tidegate.app import App
+from tidegate.app import App, OpenSession
 from tidegate.batch import connections, run_of_batch
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
@@ -57,6 +57,11 @@ class AirflowHost:
         # A copy: the web server answers requests in threads, which share os.environ.
         settings = Settings.from_environment({**os.environ, **ledger_environment()})
         return App(settings, current_ledger(settings.ledger))
+
+    def open_session(self, app: App) -> OpenSession | None:
+        """Return None: a driver of Spark would take the memory of the web server that all users share."""
+        del app
+        return None
 
     def connected(self, app: App, entries: Iterable[CatalogEntry]) -> App:
         """Return the app with Airflow's connections to the sources and sinks of these pipelines' streams."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from fastapi import Request
 from fastapi.params import Depends
 
-from tidegate.app import App
+from tidegate.app import App, OpenSession
 from tidegate.inspect import CatalogEntry
 
 
@@ -33,6 +33,11 @@ class Host(Protocol):
         """Return an app with this process's settings.
 
         Raises SettingsInvalid if a setting cannot be used, LedgerUnavailable if the database does not answer.
+        """
+
+    def open_session(self, app: App) -> OpenSession | None:
+        """Return what opens the Spark session that decides a batch again for a page; None if this host starts
+        no Spark.
         """
 
     def connected(self, app: App, entries: Iterable[CatalogEntry]) -> App:

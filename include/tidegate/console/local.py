@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import uvicorn
@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.params import Depends
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from tidegate.app import App
+from tidegate.app import App, OpenSession
 from tidegate.console.routes import create_app
 from tidegate.errors import SetupFailed
 from tidegate.inspect import CatalogEntry
@@ -21,7 +21,13 @@ ADDRESS = "127.0.0.1"
 
 
 class LocalHost:
-    """Serves the pages to whoever is on this machine: the settings are those of the process."""
+    """Serves the pages to whoever is on this machine: the settings are those of the process.
+
+    `sessions` returns what opens a Spark session, with the settings of an app; None: no page starts Spark.
+    """
+
+    def __init__(self, sessions: Callable[[App], OpenSession] | None = None) -> None:
+        self._sessions = sessions
 
     may_enter: Sequence[Depends] = ()
     may_read_runs: Sequence[Depends] = ()
@@ -31,6 +37,10 @@ class LocalHost:
     def open_app(self) -> App:
         """Return an app that only reads. Raises SettingsInvalid, LedgerUnavailable."""
         return App.for_reading(os.environ)
+
+    def open_session(self, app: App) -> OpenSession | None:
+        """Return what opens a Spark session of this process: the person waits for it, and nobody else."""
+        return None if self._sessions is None else self._sessions(app)
 
     def connected(self, app: App, entries: Iterable[CatalogEntry]) -> App:
         """Return the same app: its settings have all connections."""
@@ -87,16 +97,18 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-def application() -> FastAPI:
-    """Return the application, which answers only under this machine's own names."""
-    app = create_app(LocalHost())
+def application(sessions: Callable[[App], OpenSession] | None = None) -> FastAPI:
+    """Return the application, which answers only under this machine's own names. `sessions`: as for
+    `LocalHost`.
+    """
+    app = create_app(LocalHost(sessions))
     # A web page elsewhere could have its own name resolve to this address, and read the answers.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"])
     return app
 
 
-def serve(listener: socket.socket) -> None:
-    """Serve the pages until the process is interrupted."""
+def serve(listener: socket.socket, sessions: Callable[[App], OpenSession]) -> None:
+    """Serve the pages until the process is interrupted. `sessions`: as for `LocalHost`."""
     # uvicorn raises the interrupt again when it has answered what was asked before
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(application(), log_level="warning")).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(application(sessions), log_level="warning")).run(sockets=[listener])

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tidegate.console.formatting import age, duration, instant, number, rate, seconds, size
 from tidegate.console.host import host_of
 from tidegate.console.links import Links
-from tidegate.inspect.words import decision_text, state_texts
+from tidegate.inspect.words import HAPPENINGS, decision_text, json_text, state_texts
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text()
@@ -57,6 +57,7 @@ _DOCS_HEADERS = _HEADERS | {
 
 _ENVIRONMENT.filters.update(number=number, size=size, seconds=seconds, instant=instant, age=age)
 _ENVIRONMENT.filters.update(duration=duration, rate=rate)
+_ENVIRONMENT.filters.update(happening=HAPPENINGS.__getitem__, json=json_text)
 _ENVIRONMENT.filters.update(decision=decision_text, state=partial(state_texts, instant=instant))
 
 

@@ -42,6 +42,11 @@ def meaning(fate: str) -> str | None:
     return REASONS.get(fate, _MEANINGS.get(fate))
 
 
+def json_text(value: Any) -> str:
+    """Return the value of an event as JSON text; a text, which is no JSON, as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def decision_text(what: str, fate: str) -> str:
     """Return the meaning of the decision that an event of a trace reports; empty if it has none.
 
@@ -70,9 +75,7 @@ def _entry_text(entry: Mapping[str, Any], instant: Callable[[int], str]) -> str:
     if "side" in entry:
         parts.append(f"a record of the {entry['side']} side at {instant(entry['timestamp'])}")
     if "emitted" in entry:
-        emitted = entry["emitted"]
-        text = emitted if isinstance(emitted, str) else json.dumps(emitted, ensure_ascii=False)
-        parts.append(f"emitted {text}")
+        parts.append(f"emitted {json_text(entry['emitted'])}")
     if "held" in entry:
         parts.append(f"{entry['held']} held back")
     if "due" in entry:

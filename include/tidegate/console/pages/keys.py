@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
@@ -11,7 +13,14 @@ from fastapi.responses import Response
 from tidegate.console.host import host_of
 from tidegate.console.parameters import LONGEST_KEY, MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import render
+from tidegate.errors import TidegateError
+from tidegate.inspect import CatalogEntry
 from tidegate.inspect.key_history import KeyHistory, KeyState, key_history, key_states, readable_states
+from tidegate.inspect.key_records import key_records
+from tidegate.ledger import Stream
+
+if TYPE_CHECKING:
+    from tidegate.spark.explain import TraceEvent
 
 router = APIRouter()
 Batch = Annotated[int | None, Query(ge=1, le=MOST_NUMBER)]
@@ -25,10 +34,12 @@ def key_page(
     key: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
     batch: Batch = None,
     before: Batch = None,
+    records: Batch = None,
 ) -> Response:
     """A key: its state, its emissions, its records in quarantine, and the decisions in words."""
     app = host_of(request).open_app()
-    stream = stream_of_entry(entry_of(app, dag_id), generation)
+    entry = entry_of(app, dag_id)
+    stream = stream_of_entry(entry, generation)
     readable = readable_states(app, stream)
     if batch is not None and batch not in readable:
         span = f"from {readable[0]} to {readable[-1]}" if readable else "of no batch yet"
@@ -48,7 +59,41 @@ def key_page(
         states=states,
         history=history,
         lanes=_lanes(states, history),
+        records=records,
+        trace=_trace(request, entry, stream, key, records) if key and records else None,
     )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events of a key in a batch, which was decided again from Kafka's records.
+
+    Args:
+        lanes: Stage -> its events, in order.
+        error: Why there are none; None if there are.
+        starts_spark: Whether this server can decide a batch again; otherwise the page names the command.
+    """
+
+    lanes: Mapping[str, Sequence[TraceEvent]] = field(default_factory=dict)
+    error: TidegateError | None = None
+    starts_spark: bool = True
+
+
+def _trace(request: Request, entry: CatalogEntry, stream: Stream, key: str, seq: int) -> Trace:
+    host = host_of(request)
+    app = host.connected(host.open_app(), [entry])
+    open_session = host.open_session(app)
+    if open_session is None:
+        return Trace(starts_spark=False)
+    try:
+        events = key_records(app, stream, key, seq, open_session)
+    # The rest of the page needs neither Kafka nor Spark.
+    except TidegateError as error:
+        return Trace(error=error)
+    lanes: defaultdict[str, list[TraceEvent]] = defaultdict(list)
+    for event in events:
+        lanes[event.stage].append(event)
+    return Trace(lanes)
 
 
 def _lanes(states: Sequence[KeyState], history: KeyHistory | None) -> list[str]:
