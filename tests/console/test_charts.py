@@ -12,12 +12,12 @@ from tidegate.app import stream_of
 from tidegate.console.formatting import number
 from tidegate.console.pages.charts import plots_of
 from tidegate.console.plot import Axis, Line, Moment, plot
-from tidegate.inspect.series import Series, Span, series
+from tidegate.inspect.series import ChartRange, Series, series
 
 PAGE = "/pipelines/availability/charts"
 
 
-def shown(seeded: Seeded, span: Span = Span.HOUR) -> Series:
+def shown(seeded: Seeded, span: ChartRange = ChartRange.HOUR) -> Series:
     return series(seeded.app, stream_of(seeded.app.pipeline("availability")), span, round(seeded.now * 1000))
 
 
@@ -48,13 +48,13 @@ def test_rates_are_counts_by_time_between_commits(recent: Seeded) -> None:
 
 
 def test_span_leaves_out_older_batches(recent: Seeded) -> None:
-    assert len(shown(recent, Span.DAY).points) == 3
+    assert len(shown(recent, ChartRange.DAY).points) == 3
     recent.now += 3_600
-    assert (shown(recent).points, len(shown(recent, Span.DAY).points)) == ((), 3)
+    assert (shown(recent).points, len(shown(recent, ChartRange.DAY).points)) == ((), 3)
 
 
 def test_page_shows_each_range_and_its_table(pages: TestClient) -> None:
-    for span in Span:
+    for span in ChartRange:
         page = pages.get(PAGE, params={"range": span.label}).text
         assert f'aria-current="true">last {span.label}' in page
         assert (

@@ -23,7 +23,7 @@ AGES = (50, 95)
 """The percentiles of the age."""
 
 
-class Span(Enum):
+class ChartRange(Enum):
     """The time until now that a chart shows; `value` is in seconds."""
 
     HOUR = 3_600
@@ -90,7 +90,7 @@ class Series:
     ages: tuple[float, ...] | None
 
 
-def series(app: App, stream: Stream, span: Span, now_ms: int) -> Series:
+def series(app: App, stream: Stream, span: ChartRange, now_ms: int) -> Series:
     """Return the figures of the batches that were committed in a span before `now_ms`."""
     since_ms = now_ms - span.value * 1000
     names = {False: _OF_BATCH, True: _OF_STAGE}

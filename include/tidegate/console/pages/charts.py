@@ -15,7 +15,7 @@ from tidegate.console.parameters import Generation, entry_of, stream_of_entry
 from tidegate.console.plot import Axis, Line, Moment, Plot, Write, plot
 from tidegate.console.render import render
 from tidegate.inspect import HistoryEntry
-from tidegate.inspect.series import Point, Series, Span, series
+from tidegate.inspect.series import ChartRange, Point, Series, series
 from tidegate.ledger.report import STEPS
 
 router = APIRouter()
@@ -34,7 +34,7 @@ def charts_page(
     """Charts of the last hour, day, week or month, and a table of their figures."""
     app = host_of(request).open_app()
     stream = stream_of_entry(entry_of(app, dag_id), generation)
-    shown = series(app, stream, Span[span.upper()], round(time.time() * 1000))
+    shown = series(app, stream, ChartRange[span.upper()], round(time.time() * 1000))
     return render(
         request,
         "charts.html",
@@ -42,7 +42,7 @@ def charts_page(
         dag_id=dag_id,
         stream=stream,
         reads_logs=host_of(request).reads_logs(request, dag_id),
-        spans=[choice.label for choice in Span],
+        spans=[choice.label for choice in ChartRange],
         span=span,
         series=shown,
         plots=plots_of(shown),
