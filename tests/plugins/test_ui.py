@@ -197,7 +197,7 @@ def test_pipeline_page_has_chart_stages_batches_and_quarantine(airflow: Airflow,
     shown = text_of(page)
     assert "state 4,321 rows, 24.9 kB" in shown
     assert page.count('<rect class="emitted"') == 3
-    assert "batch 3, 2026-01-01 00:10:30: 100 emitted, 898 suppressed" in shown
+    assert "batch 3, 2026-01-01 00:10:30: emitted 100, suppressed 898" in shown
     assert "availability 998 100 898 0 0 0" in shown  # the stage's row
     assert "malformed: it is cut off" in shown
     assert "reason records open malformed " in shown
