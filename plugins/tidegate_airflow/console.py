@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import Literal
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
@@ -101,15 +102,16 @@ class AirflowHost:
             request: The request, with Airflow's user.
             dag_id: The id of the DAG.
         """
-        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-        return bool(
-            get_auth_manager().is_authorized_dag(
-                method="GET",
-                access_entity=DagAccessEntity.TASK_LOGS,
-                details=details,
-                user=request.state.user,
-            )
-        )
+        return _is_authorized(request, dag_id, "GET", DagAccessEntity.TASK_LOGS)
+
+    def may_trigger(self, request: Request, dag_id: str) -> bool:
+        """Return whether a user may trigger runs of a DAG.
+
+        Args:
+            request: The request, with Airflow's user.
+            dag_id: The id of the DAG.
+        """
+        return _is_authorized(request, dag_id, "POST", DagAccessEntity.RUN)
 
     def existing_runs(self, dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
         """Return ledger's id -> Airflow's id, for those of the runs that Airflow has.
@@ -151,3 +153,14 @@ class AirflowHost:
     def login_path(self, request: Request) -> str:
         """Return the path of Airflow's login that leads back to the request's page."""
         return str(get_auth_manager().get_url_login(next_url=str(request.url)))
+
+
+def _is_authorized(
+    request: Request, dag_id: str, method: Literal["GET", "POST"], entity: DagAccessEntity
+) -> bool:
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(
+        get_auth_manager().is_authorized_dag(
+            method=method, access_entity=entity, details=details, user=request.state.user
+        )
+    )

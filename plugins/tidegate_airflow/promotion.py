@@ -7,7 +7,7 @@ required action of Airflow, which occupies no worker. If the person approves, it
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -112,14 +112,21 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
         old = replaced_stream(app, new, _run_id(context))
         comparison = compare_generations(app, old, new)
         behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
-        for sink in comparison.sinks:
-            for example in sink.examples(_EXAMPLES):
-                log.info("%s: %s", sink.sink, example)
+        for line in difference_lines(comparison, _EXAMPLES):
+            log.info("%s", line)
         summary = _summary(comparison, behind, is_net=params["net"])
         log.info("%s", summary)
         return {"replaced": old.generation, "after": after, "summary": summary}
 
     return run_step(work)
+
+
+def difference_lines(comparison: GenerationDifference, examples: int) -> Iterator[str]:
+    """Yield the numbers and examples of each sink, for a log."""
+    yield f"{comparison.sides}: what both have read"
+    for sink in comparison.sinks:
+        yield f"{sink.sink}: " + ", ".join(f"{number:,} {kind}" for kind, number in sink.counts.items())
+        yield from (f"{sink.sink}: {example}" for example in sink.examples(examples))
 
 
 def promote(pipeline: str, **context: Any) -> str:

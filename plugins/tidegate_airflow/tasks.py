@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow import metrics
+from tidegate_airflow.actions import act_in_place
 from tidegate_airflow.connections import (
     connected,
     export_connections,
@@ -48,6 +49,10 @@ def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None =
         context: Airflow's context of the task.
         batch: The trigger of the run's second or a later batch; None for the first.
     """
+    request = read_request(context["params"])
+    if request.action is not None:
+        act_in_place(pipeline_file, request, context["dag_run"])
+        return False
     trigger = batch or trigger_of(context)
     return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=batch is None)))
 

@@ -40,6 +40,7 @@ PAGES = (
     "/pipelines/availability/graph",
     "/pipelines/availability/keys?key=s1",
     "/pipelines/availability/charts?range=month",
+    "/pipelines/availability/actions?record=stock/0/2001",
 )
 SCRIPT = b"<script>alert('x')</script>"
 

@@ -49,6 +49,9 @@ class Host(Protocol):
     def reads_logs(self, request: Request, dag_id: str) -> bool:
         """Return whether the user of a request may also read pages that quote records."""
 
+    def may_trigger(self, request: Request, dag_id: str) -> bool:
+        """Return whether the user of a request may trigger runs of a DAG."""
+
     def existing_runs(self, dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
         """Return the ledger's id -> Airflow's id, for those of the runs that Airflow has."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException as AnyHttpException
 from tidegate import inspect, quarantine
 from tidegate.app import App
 from tidegate.console.host import Host, host_of
-from tidegate.console.pages import charts, generations, graph, keys
+from tidegate.console.pages import actions, charts, generations, graph, keys
 from tidegate.console.pages.charts import overview_plot
 from tidegate.console.parameters import LONGEST_KEY, MOST_NUMBER, Generation, entry_of, stream_of_entry
 from tidegate.console.render import docs_page, links_of, render
@@ -25,7 +24,7 @@ from tidegate.console.rows import (
 )
 from tidegate.errors import TidegateError, Transient
 from tidegate.inspect import CatalogEntry
-from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
+from tidegate.inspect.examine import examine_entry
 from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
 from tidegate.quality.site import read_page
@@ -198,7 +197,7 @@ def check(request: Request, dag_id: str) -> Response:
     """Show doctor's findings about a pipeline. It asks Kafka and the sinks, so it can take a while."""
     app = host_of(request).open_app()
     entry = entry_of(app, dag_id)
-    findings = list(_findings(host_of(request).connected(app, [entry]), entry))
+    findings = list(examine_entry(host_of(request).connected(app, [entry]), entry))
     return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
 
 
@@ -268,15 +267,6 @@ def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], 
     return [IndexRow.from_entry(entry, by_stream) for entry in entries], lags
 
 
-def _findings(app: App, entry: CatalogEntry) -> Iterator[Finding]:
-    if entry.pipeline is not None:
-        yield from examine_pipeline(app, entry.name, entry.pipeline)
-    for problem in entry.problems:
-        yield Finding(f"{entry.name}.yaml", FindingState.WRONG, f"{problem.message}. {problem.fix}")
-    for stream in entry.streams[0 if entry.pipeline is None and not entry.problems else 1 :]:
-        yield from examine_orphan(app, stream)
-
-
 def create_app(host: Host) -> FastAPI:
     """Return the application, without FastAPI's pages about its interface, which would be open to
     everybody.
@@ -288,7 +278,7 @@ def create_app(host: Host) -> FastAPI:
     for pages in (of_pipeline, charts.router, graph.router):
         app.include_router(pages, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
     rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
-    for pages in (with_records, keys.router, generations.router):
+    for pages in (with_records, actions.router, keys.router, generations.router):
         app.include_router(pages, prefix=own, dependencies=rights)
     app.add_exception_handler(AnyHttpException, _refused)
     app.add_exception_handler(TidegateError, _failed)

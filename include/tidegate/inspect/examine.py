@@ -21,7 +21,7 @@ from tidegate.batch import (
     stalled_transactions,
 )
 from tidegate.errors import LakeDamaged, TidegateError, TopicMissing
-from tidegate.inspect.streams import Tried, stream_condition
+from tidegate.inspect.streams import CatalogEntry, Tried, stream_condition
 from tidegate.ledger import Head, LedgerReader, ManifestRef, Plan, Stream
 from tidegate.ledger.stream_condition import ConditionKind, StreamCondition, Urgency
 from tidegate.model.pipeline import Pipeline
@@ -305,3 +305,15 @@ def check_sinks(app: App, pipeline: Pipeline) -> None:
 def sink_warnings(app: App, pipeline: Pipeline) -> list[str]:
     """Return a sentence for each problem that a batch may meet. Raises TopicMissing, BrokerUnavailable."""
     return [warning for sink in app.sinks(stream_of(pipeline), pipeline) for warning in sink.warnings()]
+
+
+def examine_entry(app: App, entry: CatalogEntry) -> Iterator[Finding]:
+    """Yield the findings about a pipeline file, its mistakes, and the generations that have no file any
+    more.
+    """
+    if entry.pipeline is not None:
+        yield from examine_pipeline(app, entry.name, entry.pipeline)
+    for problem in entry.problems:
+        yield Finding(f"{entry.name}.yaml", FindingState.WRONG, f"{problem.message}. {problem.fix}")
+    for stream in entry.streams[0 if entry.pipeline is None and not entry.problems else 1 :]:
+        yield from examine_orphan(app, stream)

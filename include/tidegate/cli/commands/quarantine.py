@@ -41,11 +41,31 @@ _CUT = ("reason", "key", "value")
 _CUT_BYTES = 1000
 """The bytes of a key or value that people see: more than a terminal is wide."""
 _POSITION = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>\d+)")
+
+
+def _position(
+    _context: click.Context, _parameter: click.Parameter, given: str | None
+) -> tuple[str, int, int] | None:
+    """Return topic, partition and offset of a text such as `stock/0/7`."""
+    if given is None:
+        return None
+    match = _POSITION.fullmatch(given)
+    if match is None:
+        raise click.BadParameter(f"{given} is not a position. Give TOPIC/PARTITION/OFFSET, as in stock/0/7.")
+    return match["topic"], int(match["partition"]), int(match["offset"])
+
+
 _FILTERS = (
     pipeline_argument,
     click.option("--reason", "reasons", multiple=True, help="Only this one, such as malformed; repeatable."),
     click.option("--topic", "topics", multiple=True, help="Only records of this topic; repeatable."),
     click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; repeatable."),
+    click.option(
+        "--record",
+        callback=_position,
+        metavar="TOPIC/PARTITION/OFFSET",
+        help="Only the record at this position.",
+    ),
     click.option("--batch", "batches", metavar="A..B", help="Only batches A to B, both included; or one: A."),
     click.option(
         "--since", type=instant, help="Only records from this instant on (UTC), by their timestamp."
@@ -172,28 +192,22 @@ def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
 
 @quarantine.command()
 @pipeline_argument
-@click.argument("position", metavar="TOPIC/PARTITION/OFFSET")
+@click.argument("position", callback=_position, metavar="TOPIC/PARTITION/OFFSET")
 @generation
 @as_json
-def history(pipeline: str, position: str, generation: int | None, as_json: bool) -> None:
+def history(pipeline: str, position: tuple[str, int, int], generation: int | None, as_json: bool) -> None:
     """Show what became of a record of PIPELINE: quarantined, replayed, discarded, when, by whom and why."""
     from tidegate.quarantine import record_history
 
-    match = _POSITION.fullmatch(position)
-    if match is None:
-        raise SettingsInvalid(
-            f"{position} is not a position", "Give TOPIC/PARTITION/OFFSET, such as stock/0/17."
-        )
     app, stream = open_stream(pipeline, generation)
-    place = match["topic"], int(match["partition"]), int(match["offset"])
-    events = [vars(event) for event in record_history(app, stream, *place)]
+    events = [vars(event) for event in record_history(app, stream, *position)]
     if not as_json:
         events = [
             {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
         ]
     expired = app.ledger.expired_quarantine(stream).seq
     but = f" since batch {expired + 1}; earlier quarantine has expired" if expired else ""
-    show(events, as_json, empty=f"{position} was never in quarantine of {stream}{but}.")
+    show(events, as_json, empty=f"{'/'.join(map(str, position))} was never in quarantine of {stream}{but}.")
 
 
 _FROM = click.option(
@@ -336,6 +350,7 @@ def _filter(
     reasons: Collection[str],
     topics: Collection[str],
     partitions: Collection[int],
+    record: tuple[str, int, int] | None,
     batches: str | None,
     since: datetime | None,
     until: datetime | None,
@@ -343,6 +358,12 @@ def _filter(
     """Return the filter that the options describe. Raises SettingsInvalid if an option cannot be used."""
     from tidegate.quarantine import QuarantineFilter
 
+    if record is not None and (topics or partitions):
+        raise SettingsInvalid("`--record` names its topic and partition itself", "Leave the others out.")
+    topic, partition, offset = record or (None, None, None)
+    topics = topics if topic is None else (topic,)
+    partitions = partitions if partition is None else (partition,)
+
     first, last = first_and_last(batches)
     since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
-    return QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
+    return QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms, offset)
