@@ -260,7 +260,8 @@ def test_failed_batch_is_shown_with_its_remedy(airflow: Airflow, history: Seeded
     assert "availability halted" in text_of(airflow.get("/", token).text)
     assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
     shown = text_of(airflow.get("/pipelines/availability", token).text)
-    assert "QualityFailed: Too many nulls. Correct the data." in shown
+    assert "QualityFailed: Too many nulls What to do: Correct the data." in shown
+    assert "The logs: the runs of the DAG, in Airflow" in shown
     assert "failed in validate" in shown
 
 
@@ -275,7 +276,7 @@ def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seed
     assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
     shown = text_of(airflow.get("/pipelines/availability", token).text)
     assert "Why it is halted" in shown
-    assert "TopicRecreated: The topic is another one. Restore it." in shown
+    assert "TopicRecreated: The topic is another one What to do: Restore it." in shown
     lease = history.lease(pipeline)
     lease.add_run(Run("late", None, "nothing to read"), {("stock", 0): 4_000_000_000_000})
     lease.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,15 @@ def test_page_has_its_name_beside_the_results(tmp_path: Path) -> None:
     assert "http:" not in page
     assert "https:" not in page
     assert "/expectations/" not in page  # there is no page of the suite
+    shown = re.findall(
+        r"<tr><td>(critical|warning|info)</td><td>(\w+)</td><td>.*?</td>\s*<td class=\"(\w+)\"", page
+    )
+    outcomes = {"critical": "stopped", "warning": "warned", "info": "noted"}
+    assert sorted(shown) == sorted(
+        (result.severity.value, result.type, "passed" if result.passed else outcomes[result.severity.value])
+        for result in verdict.expectations
+    )
+    assert shown[0][2] == "stopped"
     results = json.loads((tmp_path / "docs" / verdict.page).with_suffix(".json").read_text())
     (result,) = results["expectations"]
     assert (results["batch"], result["severity"], result["unexpected"]) == (7, "critical", 1)

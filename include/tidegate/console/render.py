@@ -19,7 +19,7 @@ from tidegate.inspect.words import HAPPENINGS, decision_text, json_text, state_t
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text()
-_SCRIPT = (_FOLDER / "frame.js").read_text()
+_SCRIPT = "".join((_FOLDER / name).read_text() for name in ("frame.js", "refresh.js"))
 _MEDIA_TYPES = {"css": "text/css", "html": "text/html", "json": "application/json"}
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(_FOLDER),

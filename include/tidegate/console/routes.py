@@ -19,6 +19,7 @@ from tidegate.console.rows import (
     IndexRow,
     PartitionRow,
     condition_badge,
+    failed_batch,
     newest_try,
     partition_rows,
 )
@@ -44,7 +45,7 @@ def index(
     request: Request,
     page: Annotated[int, Query(ge=1, le=MOST_NUMBER)] = 1,
     q: Annotated[str, Query(max_length=200)] = "",
-    only: Annotated[str, Query(pattern="^(failing)?$")] = "",
+    only: Annotated[str, Query(pattern="^(failing|no-file)?$")] = "",
 ) -> Response:
     """The pipelines that the user may read, a page at a time."""
     app = host_of(request).open_app()
@@ -52,7 +53,9 @@ def index(
     # of all streams, without Kafka: the count of failing pipelines is on each page
     troubled = inspect.troubled_streams(app)
     failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
-    shown = [entry for entry in (failing if only else entries) if q.lower() in entry.name.lower()]
+    without_file = [entry for entry in entries if entry.is_without_file]
+    lists = {"": _problems_first(entries, failing), "failing": failing, "no-file": without_file}
+    shown = [entry for entry in lists[only] if q.lower() in entry.name.lower()]
     first = (page - 1) * PIPELINES_PER_PAGE
     on_page = shown[first : first + PIPELINES_PER_PAGE]
     # Kafka is asked only for the pipelines on this page.
@@ -71,7 +74,16 @@ def index(
         has_more=len(shown) > first + PIPELINES_PER_PAGE,
         q=q,
         only=only,
+        without_file=without_file,
+        is_at_work=any(row.is_at_work for row in rows),
     )
+
+
+def _problems_first(entries: list[CatalogEntry], failing: list[CatalogEntry]) -> list[CatalogEntry]:
+    """Return the pipelines that have a file, those with problems first."""
+    with_problems = {entry.name for entry in failing}
+    with_file = [entry for entry in entries if not entry.is_without_file]
+    return sorted(with_file, key=lambda entry: entry.name not in with_problems)
 
 
 @of_pipeline.get("")
@@ -96,7 +108,9 @@ def pipeline(
     details = inspect.details(host_of(request).connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = quarantine.samples_of(app, stream, details.recent) if reads_logs else ([], None)
     summary = quarantine.summary_of(app, stream, details.recent) if reads_logs else None
-    runs = host_of(request).existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
+    failed = failed_batch(details)
+    listed = [item.run_id for item in (*details.page, *([failed] if failed else [])) if item.run_id]
+    runs = host_of(request).existing_runs(dag_id, listed)
     return render(
         request,
         "pipeline.html",
@@ -104,6 +118,7 @@ def pipeline(
         details=details,
         overview=details.overview,
         badge=condition_badge(entry, details.overview),
+        failed=failed,
         causes=[cause for cause in details.overview.condition.causes if cause.error != "PipelineInvalid"],
         chart=overview_plot(details.recent),
         partitions=partition_rows(details),

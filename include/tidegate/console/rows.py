@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
 from tidegate.ledger import QualityResult, Stream
+from tidegate.ledger.report import HistoryEntry
 from tidegate.ledger.stream_condition import ConditionKind
 
 KINDS = {
@@ -58,6 +59,28 @@ class IndexRow:
         """
         overview = overviews.get(entry.streams[0]) if entry.streams else None
         return cls(entry, overview, condition_badge(entry, overview))
+
+    @property
+    def cause(self) -> str:
+        """The cause of its problem, without what an error quotes; "" if it has none."""
+        if self.entry.problems:
+            return f"line {self.entry.problems[0].line}: {self.entry.problems[0].message}"
+        causes = self.overview.condition.causes if self.overview is not None else ()
+        # The message of an error can quote records: only those who may read logs see it.
+        return (causes[0].error or causes[0].what) if causes else ""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a run is at work."""
+        status = self.overview.status if self.overview is not None else None
+        return status is not None and status.holder is not None
+
+
+def failed_batch(details: StreamDetails) -> HistoryEntry | None:
+    """Return the batch that a stream cannot finish; None if no try of its newest batches has failed."""
+    status = details.overview.status
+    seq = status.head.seq if status is not None else 0
+    return next((item for item in details.recent if item.failure is not None and item.seq >= seq), None)
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,15 @@ class CatalogEntry:
     def is_file_of(self, stream: Stream) -> bool:
         """Return whether the file has a stream, or can have it after its mistakes are corrected."""
         # An entry of the ledger alone: no file can own its streams.
-        if self.pipeline is None and not self.problems:
+        if self.is_without_file:
             return False
         own = self.streams[:1]
         return own == (stream,) or (not self.has_generation and own[0].pipeline == stream.pipeline)
+
+    @property
+    def is_without_file(self) -> bool:
+        """Whether only the ledger has it: no file, and so no DAG, continues it."""
+        return self.pipeline is None and not self.problems
 
     @property
     def dag_id(self) -> str:

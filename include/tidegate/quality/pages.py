@@ -27,6 +27,7 @@ from tidegate.quality.expectations import (
     gx,
 )
 from tidegate.quality.site import CSP, STYLE, outcome_of
+from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 
 _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
 """The link to the suite's page. There is no such page: the suite is a file of the project."""
+_OUTCOMES = {
+    None: "passed",
+    Severity.CRITICAL: "stopped",
+    Severity.WARNING: "warned",
+    Severity.INFO: "noted",
+}
+"""Severity of an expectation that is not met (None: it is met) -> the outcome, as indexes name it."""
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -43,6 +51,14 @@ _PAGE = """\
 <body>
 <p><a href="index.html">up</a></p>
 <h1>{{ page_title | e }}</h1>
+<table class="severities"><caption>Expectations by severity</caption>
+<thead><tr><th>severity</th><th>expectation</th><th>columns</th><th>outcome</th></tr></thead>
+<tbody>
+{% for severity, type, columns, outcome in severities %}
+<tr><td>{{ severity | e }}</td><td>{{ type | e }}</td><td>{{ columns | e }}</td>
+<td class="{{ outcome | e }}">{{ outcome | e }}</td></tr>
+{% endfor %}
+</tbody></table>
 {% for result in unreadable %}
 <p>{{ result.title | e }}: {{ (result.error or result.observed) | e }}</p>
 {% endfor %}
@@ -94,8 +110,26 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> 
     )
     document = ValidationResultsPageRenderer().render(whole)
     document.page_title = f"{_run_name(place)}: {outcome_of(verdict)}"
-    html: str = _view().render(document, unreadable=unreadable)
+    html: str = _view().render(document, unreadable=unreadable, severities=_severities(verdict))
     return _SUITE_LINK.sub(r"\1", html)
+
+
+def _severities(verdict: Verdict) -> list[tuple[str, str, str, str]]:
+    """Return severity, type, columns and outcome of each expectation, failed ones first, then by severity.
+
+    Great Expectations' own templates do not show the severity.
+    """
+    order = list(Severity)
+    results = sorted(verdict.expectations, key=lambda result: (result.passed, order.index(result.severity)))
+    return [
+        (
+            result.severity.value,
+            result.type,
+            ", ".join(result.columns),
+            _OUTCOMES[None if result.passed else result.severity],
+        )
+        for result in results
+    ]
 
 
 def _plain(evaluated: Evaluation, result: ExpectationResult) -> ExpectationValidationResult:

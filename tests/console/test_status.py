@@ -1,0 +1,74 @@
+"""The condition of a stream on the pages: problems first, with cause, remedy and log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.console.pages import visible_text
+from tests.seeded import Seeded
+from tidegate.console.local import ADDRESS, application
+from tidegate.errors import QualityFailed
+
+
+@pytest.fixture
+def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
+    made = Seeded(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("availability", "rate_limited"):
+        made.day(made.add_sample(name), 1)
+    return made
+
+
+@pytest.fixture
+def client(seeded: Seeded) -> Iterator[TestClient]:
+    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+        yield client
+
+
+def names(page: str) -> list[str]:
+    """The pipelines of the list, in its order."""
+    return re.findall(r"<td><a href=\"/pipelines/([a-z_]+)\">", page)
+
+
+def test_pipeline_with_problem_is_listed_first(seeded: Seeded, client: TestClient) -> None:
+    pipeline = seeded.app.pipeline("rate_limited")
+    seeded.fail(pipeline, 2, "validate", QualityFailed("Prices are negative", "Correct the data."))
+    page = client.get("/").text
+    assert names(page) == ["rate_limited", "availability"]
+    # the message can quote records, so that the list has the class of the error only
+    assert "halted QualityFailed" in visible_text(page)
+
+
+def test_cause_comes_with_what_to_do(seeded: Seeded, client: TestClient) -> None:
+    pipeline = seeded.app.pipeline("rate_limited")
+    seeded.fail(pipeline, 2, "validate", QualityFailed("Prices are negative", "Correct the data."))
+    text = visible_text(client.get("/pipelines/rate_limited").text)
+    assert "QualityFailed: Prices are negative What to do: Correct the data." in text
+    assert text.index("Why it is halted") < text.index("last batch")
+
+
+def test_pipeline_without_file_is_listed_apart(seeded: Seeded, client: TestClient) -> None:
+    (seeded.home / "pipelines" / "rate_limited.yaml").unlink()
+    page = client.get("/").text
+    assert names(page) == ["availability"]
+    assert "rate_limited" in page.partition("Without a pipeline file")[2]
+    assert names(client.get("/?only=no-file").text) == ["rate_limited"]
+
+
+@pytest.mark.parametrize("path", ["/", "/pipelines/availability"])
+def test_page_refreshes_only_while_a_run_works(seeded: Seeded, client: TestClient, path: str) -> None:
+    seeded.now = time.time()
+    assert "data-refresh" not in client.get(path).text.partition("<body")[2]
+    lease = seeded.lease(seeded.app.pipeline("availability"))
+    assert "data-refresh" in client.get(path).text.partition("<body")[2]
+    lease.release()
+    assert "data-refresh" not in client.get(path).text.partition("<body")[2]
