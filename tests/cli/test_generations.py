@@ -64,13 +64,13 @@ def test_new_takes_a_file_with_its_number(beside: Beside) -> None:
     own = beside._beside(7)
     (made,) = rows(beside, "new", str(own.file))
     assert (made["generation"], made["file"]) == (7, str(own.file))
-    (filled,) = rows(beside, "new", "visitors_g7", "--from-batch", "2")  # it has no batch yet
+    (filled,) = rows(beside, "new", "visitors_g7", "--from-batch", "2", "--yes")  # it has no batch yet
     assert (filled["generation"], filled["from batch"]) == (7, 2)
     assert beside.old.app.ledger.head(own.stream).seq == 1
 
 
 def test_new_begins_after_the_batch_of_instant(beside: Beside) -> None:
-    (made,) = rows(beside, "new", "visitors", "--as-of", "2999-01-01")
+    (made,) = rows(beside, "new", "visitors", "--as-of", "2999-01-01", "--yes")
     assert made["from batch"] == 3
     refused = run(beside, "new", "visitors", "--as-of", "1999-01-01")
     assert "had no batch yet at 1999-01-01" in refused.output

@@ -87,10 +87,9 @@ def test_lookups_are_corrected_in_the_range_only(beside: Beside) -> None:
     assert [plan.seq for plan in restatement.plans] == [2, 3]
     pin_then, pin_now = {"version": 1, "id": "t"}, {"version": 9, "id": "t"}
     planned = replace(restatement.plans[0], stream=beside.new.stream, lookups={"t": pin_now, "new": pin_now})
-    for plan, pin in zip(restatement.plans, (pin_now, pin_then), strict=True):
-        repeats = restatement.trigger(plan).repeats
-        assert repeats is not None
-        repeats = RepeatedBatch(replace(repeats.plan, lookups={"t": pin_then}), repeats.keeps_lookups)
+    for run, pin in zip(restatement.runs, (pin_now, pin_then), strict=True):
+        plan = run.batch.plan
+        repeats = RepeatedBatch(replace(plan, lookups={"t": pin_then}), run.batch.keeps_lookups)
         again = repeats.planned(Head(beside.new.stream), planned)
         assert (again.lookups, again.clock_ms) == ({"t": pin, "new": pin_now}, plan.clock_ms)
 

@@ -94,7 +94,7 @@ def test_generation_with_an_origin_continues_like_the_other(world: World) -> Non
     world.stock(10, product=1)
     world.stock(3, product=2)
     world.run()
-    path = new(world, "--from-batch", "1")
+    path = new(world, "--from-batch", "1", "--yes")
     world.stock(0, product=2)
     world.stock(5, product=1)
     world.stock(0, product=3)

@@ -20,6 +20,7 @@ from tidegate.ledger.records import OffsetRange
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import compute_batch
 from tidegate.spark.computation import Before, Computation, Computed
+from tidegate.spark.reused import StoredBatch
 from tidegate.spark.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.storage import Lake
 from tidegate.yaml.cases import CaseRecord
@@ -89,12 +90,23 @@ class Played:
     plans: list[Plan] = field(default_factory=list)
 
     @property
+    def stream(self) -> Stream:
+        return Stream(self.pipeline.pipeline, self.pipeline.generation)
+
+    @property
     def lake(self) -> Lake:
         return Lake(str(self.root), self.pipeline.pipeline, self.pipeline.generation)
 
     def batch(self, records: Sequence[CaseRecord], clock: int | None = None, drain: bool = False) -> Computed:
         """One batch of records at hand. Without a clock none is applied."""
         return self._computed(GivenRecords(tuple(records)), self._plan(by_place(records), clock, drain))
+
+    def reuse(self, other: Played, stages: Sequence[str]) -> None:
+        """Repeat all batches of another stream, of which `stages` are not computed."""
+        for plan, computed in zip(other.plans, other.batches, strict=True):
+            parts = (computed.counts, computed.times, tuple(stages))
+            stored = StoredBatch(other.lake.store, computed.manifest, *parts)
+            self._computed(GivenRecords(()), replace(plan, stream=self.stream), stored)
 
     def read(self, source: KafkaSource) -> Computed:
         """One batch of Kafka's records, without a clock."""
@@ -105,9 +117,10 @@ class Played:
         computation = Computation(self.spark, self._plan_of(source), self.pipeline, self.lake, self.before)
         return computation.frame(source, "planned")
 
-    def _computed(self, source: RecordSource, plan: Plan) -> Computed:
+    def _computed(self, source: RecordSource, plan: Plan, stored: StoredBatch | None = None) -> Computed:
         attempt = f"{plan.seq:010d}-000001-00000000"
-        computed = compute_batch(self.spark, plan, self.pipeline, source, self.lake, self.before, attempt)
+        parts = (self.lake, self.before, attempt, stored)
+        computed = compute_batch(self.spark, plan, self.pipeline, source, *parts)
         self.seq, self.clocks = plan.seq, plan.clocks_after
         self.plans.append(plan)
         self._keep(computed)
@@ -124,11 +137,10 @@ class Played:
             OffsetRange(*place, start=0, end=len(places.get(place, ())), is_cut=clock is None)
             for place in sorted(self.clocks)
         )
-        stream = Stream(self.pipeline.pipeline, self.pipeline.generation)
         believed = ALWAYS_BELIEVED if clock is None else clock + kernel.FUTURE_MS
         return Plan(
             *(
-                stream,
+                self.stream,
                 self.seq + 1,
                 "played",
                 floor if clock is None else clock,

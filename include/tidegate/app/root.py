@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate import kernel
-from tidegate.errors import Fenced, Halted, LakeDamaged, PipelineInvalid, Problem, TidegateError
+from tidegate.errors import (
+    Fenced,
+    Halted,
+    LakeDamaged,
+    PipelineInvalid,
+    Problem,
+    StateGivenUp,
+    TidegateError,
+)
 from tidegate.failpoints import failpoint
 from tidegate.kafka.clusters import KafkaClusters
 from tidegate.kafka.log import KafkaLog
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.spark.computation import Before, Computed
+    from tidegate.spark.reused import StoredBatch
     from tidegate.spark.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
@@ -179,12 +188,36 @@ class App:
         from tidegate.spark.batch import compute_batch  # late: only this needs Spark
 
         pipeline = planned_pipeline(plan)
-        records = self.records(plan, pipeline)
+        records, stored = self.records(plan, pipeline), self._stored(plan)
         require_trusted(python_functions(pipeline))
         # Only now: opening a session takes seconds, and the checks above need none.
         with failpoint("compute.session"):
             session = open_session(reading_of(pipeline).rows(plan.most_records))
-        return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
+        lake = self.lake(plan.stream)
+        return compute_batch(session, plan, pipeline, records, lake, before, attempt, stored)
+
+    def _stored(self, plan: Plan) -> StoredBatch | None:
+        """Return the batch that a plan reuses; None if it reuses none.
+
+        Raises StateGivenUp if the ledger no longer has it, LakeDamaged, LakeUnavailable.
+        """
+        from tidegate.spark.reused import StoredBatch
+
+        if plan.reused is None:
+            return None
+        origin = Stream(plan.stream.pipeline, plan.reused.generation)
+        attempt = self.ledger.attempt(origin, plan.seq)
+        if attempt is None:
+            raise StateGivenUp(
+                f"{batch_named(plan.stream, plan.seq)} reuses that of {origin}, which has left the ledger",
+                f"Drop it: `tidegate generation drop {origin.pipeline} {plan.stream.generation}`.",
+            )
+        with needed_by(batch_named(origin, plan.seq)):
+            manifest = self.manifest(origin, attempt.manifest)
+        if plan.seq <= self.ledger.expired_quarantine(origin).seq:
+            manifest = manifest.without("quarantine")
+        store = self.lake(origin).store
+        return StoredBatch(store, manifest, attempt.counts, attempt.times, plan.reused.stages)
 
     def session_name(self, stream: Stream) -> str:
         """Return the name under which a Spark Connect server keeps a stream's session.

@@ -40,6 +40,6 @@ def check_source(app: App, plan: Plan) -> None:
     for the planned one. A batch that reads nothing needs no Kafka. Raises TopicRecreated, TopicMissing,
     LogTruncated, BrokerUnavailable.
     """
-    if plan.span:
+    if plan.needed_ranges:
         with app.log(planned_pipeline(plan).source.connection) as log:
             check_still_the_same(log, plan)

@@ -66,7 +66,7 @@ def check_still_there(app: App, plan: Plan) -> None:
     Spark would notice, too, but minutes later, and without naming the lost offsets. Raises TopicRecreated,
     TopicMissing, OffsetsLost, LogTruncated, BrokerUnavailable.
     """
-    topics = sorted({range_.topic for range_ in plan.ranges if range_.span})
+    topics = sorted({range_.topic for range_ in plan.needed_ranges})
     if topics:
         with app.log(planned_pipeline(plan).source.connection) as log:
             check_planned(plan, [log.view(topic) for topic in topics])

@@ -132,9 +132,9 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSessio
     attempt = lease.attempt(plan.stream, plan.seq)
     if attempt is None:
         raise missing_of_head(lease, plan.stream, plan.seq, "attempt")
-    done = lease.publications(plan.stream, plan.seq)
+    lacking = unpublished_sinks(lease, plan)
     for sink in app.sinks(plan.stream, planned_pipeline(plan), open_session):
-        if sink.name not in done:
+        if sink.name in lacking:
             records = _publish_to(lease, sink, plan, attempt)
             # Sink by sink: a try that dies here offers the batch again, and the sink's progress skips it.
             lease.add_publication(plan.seq, sink.name, records)

@@ -11,6 +11,7 @@ from tidegate.app.root import App
 from tidegate.errors import Halted, TriggerInvalid
 from tidegate.kernel import FUTURE_MS
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
+from tidegate.ledger.records import ReusedBatch
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
 from tidegate.model.pipeline import Pipeline
 
@@ -42,10 +43,12 @@ class RepeatedBatch:
     Args:
         plan: its plan.
         keeps_lookups: whether lookups are as they were then; otherwise they are as they are now.
+        reused: the part that is reused; None: all stages are computed again.
     """
 
     plan: Plan
     keeps_lookups: bool
+    reused: ReusedBatch | None = None
 
     def planned(self, head: Head, plan: Plan) -> Plan:
         """Return the plan of the batch that repeats it, with the pipeline of `plan`.
@@ -67,6 +70,9 @@ class RepeatedBatch:
             topic_ids=self.plan.topic_ids,
             drain=self.plan.drain,
             lookups={**plan.lookups, **pins} if self.keeps_lookups else plan.lookups,
+            # also of runs without a batch, which the other generation had between its batches
+            clocks=self.plan.clocks,
+            reused=self.reused,
         )
 
 

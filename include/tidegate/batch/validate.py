@@ -235,8 +235,13 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
 
 
 def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    """Ask each sink whether it would take all emissions: after the commit it could only halt."""
+    """Ask each sink whether it would take all emissions: after the commit it could only halt. Sinks that have
+    them already are not asked.
+    """
+    inherited = plan.reused.sinks if plan.reused is not None else ()
     for sink in app.sinks(plan.stream, pipeline):
+        if sink.name in inherited:
+            continue
         outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)

@@ -6,7 +6,13 @@ from tidegate.generations.compare import (
     SinkDifference,
     compare_generations,
 )
-from tidegate.generations.lifecycle import begin_from, drop_generation, open_generation, require_generation
+from tidegate.generations.lifecycle import (
+    begin_from,
+    drop_generation,
+    open_generation,
+    origin_of,
+    require_generation,
+)
 from tidegate.generations.promotion import (
     Approval,
     Promoted,
@@ -15,6 +21,7 @@ from tidegate.generations.promotion import (
     replaced_stream,
     rollback,
 )
+from tidegate.generations.recompute import Recomputation, is_edited, plan_recomputation, recompute
 from tidegate.generations.restate import Restatement, plan_restatement, restate
 from tidegate.generations.standing import (
     GenerationStanding,
@@ -35,6 +42,7 @@ __all__ = [
     "PartitionProgress",
     "Promoted",
     "PromotionPreview",
+    "Recomputation",
     "Restatement",
     "SinkDifference",
     "begin_from",
@@ -42,11 +50,15 @@ __all__ = [
     "compare_generations",
     "drop_generation",
     "generation_standings",
+    "is_edited",
     "needs_approval",
     "open_generation",
+    "origin_of",
+    "plan_recomputation",
     "plan_restatement",
     "preview_promotion",
     "promote",
+    "recompute",
     "replaced_stream",
     "require_generation",
     "restate",

@@ -51,6 +51,18 @@ def require_generation(app: App, stream: Stream) -> None:
         )
 
 
+def origin_of(app: App, pipeline: Pipeline) -> Stream:
+    """Return the generation beside which another one is made of a pipeline file: the one in charge.
+
+    Raises SettingsInvalid as `open_generation` does.
+    """
+    stream = stream_of(pipeline)
+    in_charge = app.ledger.charge(stream.pipeline).generation
+    if in_charge is None and stream in app.ledger.streams():
+        return stream  # its own file: a copy of it gets another number
+    return Stream(stream.pipeline, in_charge if in_charge is not None else _in_charge(app, stream))
+
+
 def _in_charge(app: App, stream: Stream) -> int:
     """Return the generation beside which a new one is to stand. Raises SettingsInvalid if there is none, or
     several.

@@ -8,18 +8,16 @@ withheld. A person looks at the difference, and a promotion by net differences s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tidegate.app.root import App, OpenSession, stream_of
-from tidegate.batch.run import run_batch
-from tidegate.batch.trigger import RepeatedBatch, Trigger
+from tidegate.batch.trigger import RepeatedBatch
 from tidegate.batch.validate import Check
-from tidegate.errors import Halted, SettingsInvalid, StateGivenUp
+from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations.lifecycle import begin_from
-from tidegate.generations.net import PROMOTED
-from tidegate.ledger import Attempt, LedgerReader, Plan, Stream
+from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans
+from tidegate.ledger import Plan, Stream
 from tidegate.model.pipeline import Pipeline
 
 _RUN = "restate"
@@ -41,14 +39,13 @@ class Restatement:
     last: int
     plans: tuple[Plan, ...]
 
-    def trigger(self, plan: Plan) -> Trigger:
-        """Return the trigger of the batch that repeats one: its run id is the same in each call."""
-        repeats = RepeatedBatch(plan, keeps_lookups=plan.seq > self.last)
-        return Trigger(f"{_RUN}__{self.origin.generation}.{plan.seq}", plan.clock_ms, repeats=repeats)
-
-    def number(self, plan: Plan) -> int:
-        """Return the number of the batch that repeats one; batch 1 has the state."""
-        return plan.seq - self.first + 2
+    @property
+    def runs(self) -> Iterator[RepeatedRun]:
+        """The batches, as the new generation repeats them; its batch 1 has the state."""
+        for plan in self.plans:
+            repeats = RepeatedBatch(plan, keeps_lookups=plan.seq > self.last)
+            run_id = f"{_RUN}__{self.origin.generation}.{plan.seq}"
+            yield RepeatedRun(run_id, plan.seq - self.first + 2, repeats)
 
 
 def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restatement:
@@ -64,40 +61,7 @@ def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restate
             f"Name batches from 2 to {head.seq}: `tidegate history {origin.pipeline}` lists them. To restate "
             "batch 1, too, make a generation that begins empty: `tidegate generation new`.",
         )
-    plans = [_plan(app.ledger, origin, seq) for seq in range(first - 1, head.seq + 1)]
-    for before, plan in pairwise(plans):
-        _require_repeatable(before, plan, app.ledger.attempt(origin, plan.seq))
-    return Restatement(origin, first, last, tuple(plans[1:]))
-
-
-def _plan(ledger: LedgerReader, stream: Stream, seq: int) -> Plan:
-    plan = ledger.plan(stream, seq)
-    if plan is None:
-        raise StateGivenUp(
-            f"Batch {seq} of {stream} is so old that the ledger has no plan of it",
-            "Restate a later range; TIDEGATE_TIME_TRAVEL says for how long plans are kept.",
-        )
-    return plan
-
-
-def _require_repeatable(before: Plan, plan: Plan, attempt: Attempt | None) -> None:
-    """Raise Halted for a batch whose input was not Kafka, or that a person decided: nothing repeats these."""
-    moved = any(before.topic_ids.get(topic, id_) != id_ for topic, id_ in plan.topic_ids.items())
-    clocks = before.clocks_after
-    reasons = {
-        "replays records of quarantine": plan.replay is not None,
-        "sent net differences": attempt is not None
-        and any(f"emitted.{PROMOTED}" in counts for counts in attempt.counts.values()),
-        "moved the source to another cluster": moved,
-        "set the clock back": any(clock < clocks.get(at, clock) for at, clock in plan.clocks.items()),
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise Halted(
-                f"Batch {plan.seq} of {plan.stream} {reason}, which cannot be repeated in another generation",
-                "Restate batches after it; or make a generation that reads everything again: `tidegate "
-                "generation new`, and promote it with `--net`.",
-            )
+    return Restatement(origin, first, last, repeatable_plans(app.ledger, origin, first, head.seq))
 
 
 def restate(
@@ -122,18 +86,5 @@ def restate(
             f"{stream} did not begin with the state before batch {restatement.first} of {restatement.origin}",
             "Restate into a generation of its own: name the pipeline, and not another generation's file.",
         )
-    for plan in restatement.plans:
-        trigger = restatement.trigger(plan)
-        _require_next(app.ledger, stream, restatement.number(plan), trigger.run_id)
-        run_batch(app, pipeline, trigger, open_session, progress, check=check)
+    repeat(app, pipeline, restatement.runs, open_session, progress, check)
     return stream
-
-
-def _require_next(ledger: LedgerReader, stream: Stream, number: int, run_id: str) -> None:
-    """Raise Halted if another run has planned a batch with this number."""
-    plan = ledger.plan(stream, number)
-    if plan is not None and plan.run_id != run_id:
-        raise Halted(
-            f"Batch {number} of {stream} is of the run {plan.run_id}, and repeats no other batch",
-            "From there on, run the generation until it has caught up: its file has a DAG of its own.",
-        )

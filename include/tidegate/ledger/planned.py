@@ -41,5 +41,16 @@ def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    done = ledger.publications(plan.stream, plan.seq)
+    done = {*ledger.publications(plan.stream, plan.seq), *_inherited_sinks(ledger, plan)}
     return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
+
+
+def _inherited_sinks(ledger: LedgerReader, plan: Plan) -> tuple[str, ...]:
+    """Return the sinks that have the batch from the generation whose decisions it reuses: that one has
+    published the batch, and nothing else came between it and this generation.
+    """
+    if plan.reused is None:
+        return ()
+    charge, origin = ledger.charge(plan.stream.pipeline), plan.reused.generation
+    has_sent = charge.replaced_by(plan.stream.generation) == origin and charge.goes_out(origin, plan.seq)
+    return plan.reused.sinks if has_sent else ()

@@ -99,6 +99,19 @@ class Charge:
                 generations.append(promotion.generation)
         return generations[-2] if len(generations) > 1 else None
 
+    def replaced_by(self, generation: int) -> int | None:
+        """Return the generation that was in charge when another one first took charge, or that is in charge
+        if it never did; None if there is none.
+
+        Example: 1 for generation 2, if that was promoted in place of generation 1, whatever came later.
+        """
+        before: int | None = None
+        for promotion in self.promotions:
+            if promotion.generation == generation:
+                return before
+            before = promotion.generation
+        return before
+
     def promotion_of(self, run_id: str) -> Promotion | None:
         """Return the promotion that a run has decided; None if it decided none."""
         return next((promotion for promotion in self.promotions if promotion.run_id == run_id), None)

@@ -132,6 +132,24 @@ class PlannedVersion:
 
 
 @dataclass(frozen=True)
+class ReusedBatch:
+    """The part of a batch that is not computed: another generation has decided it from the same records.
+
+    The batch has state and emissions of `stages` from there, and reads no records.
+
+    Args:
+        generation: the other generation; both have the number of the batch in common.
+        stages: the stages that both have alike.
+        sinks: the sinks that have the emissions of these stages already, since both generations send them
+            alike.
+    """
+
+    generation: int
+    stages: tuple[str, ...]
+    sinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """The immutable record of a batch, written before the batch reads anything.
 
@@ -152,6 +170,8 @@ class Plan:
             planning (epoch ms; None: no limit). Emissions outside of them go to quarantine.
         replay: the manifest of quarantined records that are the input of the batch; its `ranges` are then
             empty.
+        reused: the part that another generation has decided; None: all stages are computed from the records
+            of `ranges`.
     """
 
     stream: Stream
@@ -168,6 +188,7 @@ class Plan:
     clocks: Clocks = field(default_factory=dict)
     timestamps: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     replay: ManifestRef | None = None
+    reused: ReusedBatch | None = None
 
     @property
     def spec(self) -> PlannedSpec:
@@ -178,6 +199,11 @@ class Plan:
     def span(self) -> int:
         """Offsets in all ranges together."""
         return sum(range_.span for range_ in self.ranges)
+
+    @property
+    def needed_ranges(self) -> tuple[OffsetRange, ...]:
+        """The ranges with records that the batch reads from Kafka."""
+        return () if self.reused is not None else tuple(range_ for range_ in self.ranges if range_.span)
 
     @property
     def most_records(self) -> int:

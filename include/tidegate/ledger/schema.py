@@ -28,7 +28,7 @@ from sqlalchemy import (
     insert,
 )
 
-from tidegate.ledger.records import ManifestRef, OffsetRange
+from tidegate.ledger.records import ManifestRef, OffsetRange, ReusedBatch
 
 metadata = MetaData()
 
@@ -104,6 +104,10 @@ _RANGES = _Json(
     lambda stored: tuple(OffsetRange(**range_) for range_ in stored),
 )
 _MANIFEST = _Json(asdict, lambda stored: ManifestRef(**stored))
+_REUSED = _Json(
+    asdict,
+    lambda stored: ReusedBatch(stored["generation"], tuple(stored["stages"]), tuple(stored["sinks"])),
+)
 _NAMES = _Json(list, tuple)
 _TEXTS = _Json(lambda texts: [_storable(text) for text in texts], tuple)
 _ROWS = _Json(
@@ -199,6 +203,7 @@ plans = _table(
     Column("clocks", _PARTITIONS, nullable=False),  # the head's, when it was planned
     Column("timestamps", _BOUNDS, nullable=False),
     Column("replay", _MANIFEST),  # the manifest of its input, of a batch that replays
+    Column("reused", _REUSED),  # the part of it that another generation has decided
 )
 # Decisions about records in quarantine. A file in the lake lists the records.
 resolutions = _table(

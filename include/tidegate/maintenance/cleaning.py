@@ -9,7 +9,7 @@ removed in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -115,7 +115,7 @@ def _without_expired(manifest: Manifest, expired: int) -> Manifest:
     """Return the manifest without the batch's quarantine if that is expired."""
     if manifest.seq > expired:
         return manifest
-    return replace(manifest, files=tuple(file for file in manifest.files if file.kind != "quarantine"))
+    return manifest.without("quarantine")
 
 
 def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str], Standing | None]:

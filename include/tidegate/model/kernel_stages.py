@@ -166,6 +166,16 @@ def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
     return kernel.Stage(kernel.Latest(), kernel.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
 
 
+def keeps_time(pipeline: Pipeline) -> bool:
+    """Return whether stream time matters: to a stage, to the order between stages, or to what expires."""
+    filters = (deduplication_stage(pipeline), sequence_stage(pipeline))
+    return (
+        len(pipeline.stages) > 1
+        or any(step is not None for step in filters)
+        or any(stage.timed for stage in pipeline.stages)
+    )
+
+
 def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
     rule = pipeline.source.deduplicate
     return "offset" if isinstance(rule, DeduplicateColumns) else rule

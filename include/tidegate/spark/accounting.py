@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate import kernel
@@ -47,7 +47,10 @@ class _Rows:
 
 
 def account_for(
-    passes: Sequence[KernelPass], counts: dict[str, kernel.Counts], reports: Sequence[Report]
+    passes: Sequence[KernelPass],
+    counts: dict[str, kernel.Counts],
+    reports: Sequence[Report],
+    reused: Collection[str] = (),
 ) -> kernel.Counts:
     """Return the counts of the whole batch, and note in `counts` the deletions that a pass did not get.
 
@@ -59,6 +62,7 @@ def account_for(
         passes: the passes, in order.
         counts: pass -> its counts, of all tasks.
         reports: the reports of all tasks.
+        reused: the passes that were not computed: their counts have emissions only.
     """
     slices = [report for report in reports if isinstance(report, SliceReport)]
     records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
@@ -70,7 +74,11 @@ def account_for(
     source = _Rows(rows - empty, sum(slice_.deletions for slice_ in slices), unusable)
     emitted = {"": source}
     for pass_ in passes:
-        counted, input_ = counts[pass_.name], _together([emitted[name] for name in pass_.inputs])
+        counted = counts[pass_.name]
+        if pass_.name in reused:
+            emitted[pass_.name] = _Rows(counted["emitted"], counted["emitted-tombstones"])
+            continue
+        input_ = _together([emitted[name] for name in pass_.inputs])
         bypassing = unkeyed if pass_.is_deduplication else 0
         input_rows = input_.number
         if pass_ is not passes[0]:

@@ -11,6 +11,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.computation import Before, Computation, Computed
 from tidegate.spark.errors import translated
+from tidegate.spark.reused import ReusingComputation, StoredBatch
 from tidegate.spark.source import RecordSource
 from tidegate.storage.layout import Lake
 
@@ -23,11 +24,13 @@ def compute_batch(
     lake: Lake,
     before: Before,
     attempt: str,
+    stored: StoredBatch | None = None,
 ) -> Computed:
     """Compute a planned batch under the name `attempt`, from the results of the committed batches.
 
     If values may be hidden between records that were dropped as repetitions, the batch is computed a second
-    time without dropping any. Nothing that it writes is visible before the ledger commits the attempt.
+    time without dropping any. With `stored`, a part is read from another generation's files. Nothing that it
+    writes is visible before the ledger commits the attempt.
 
     Raises CountMismatch, RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed,
     LookupAmbiguous, OffsetsLost, LakeDamaged, and the errors that `translated` makes of Spark's exceptions.
@@ -38,6 +41,10 @@ def compute_batch(
             computation = Computation(spark, plan, pipeline, lake, before, reading)
         return computation.outcome(attempt, computation.run(records, attempt))
 
+    if stored is not None:
+        with translated(pipeline):
+            reusing = ReusingComputation(spark, plan, pipeline, lake, before, stored)
+        return reusing.computed(attempt)
     reading = reading_of(pipeline)
     # A stream with such keys has them in most batches: after the first, none is tried again.
     is_hopeless = any(before.counts.get(stage, {}).get(COMPUTED_TWICE) for stage in reading.drops)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, TypeVar
@@ -16,6 +16,7 @@ from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.formats import RecordLayout
 from tidegate.ledger.records import Plan
+from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.accounting import account_for, stage_counts
@@ -51,7 +52,6 @@ from tidegate.spark.steps import (
     Port,
     column_at,
     keeps_input,
-    keeps_time,
     key_types_text,
     leaving,
     levels_of,
@@ -116,6 +116,8 @@ class Computation:
 
     _shows_removed: ClassVar[bool] = False
     """Whether records that a filter removes stay among the rows."""
+    _reused: Collection[str] = ()
+    """The passes that are not computed."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class Computation:
         self._lake = lake
         self._before = before
         self._passes = passes_of(pipeline)
-        self._keeps_time = keeps_time(self._passes)
+        self._keeps_time = keeps_time(pipeline)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
         self._failure: str | None = None
@@ -182,7 +184,7 @@ class Computation:
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
         """Return the counts, checked, and the list of the files. Raises CountMismatch."""
         counts = stage_counts(reports, self._passes)
-        batch_counts = account_for(self._passes, counts, reports)
+        batch_counts = account_for(self._passes, counts, reports, self._reused)
         totals = {
             stage: kernel.running_totals(counted, self._before.counts.get(stage, {}))
             for stage, counted in counts.items()

@@ -204,11 +204,6 @@ def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
     return replace(pass_, logic=with_types(pass_.logic, emitted, parsed_types(keys)))
 
 
-def keeps_time(passes: Sequence[KernelPass]) -> bool:
-    """Return whether stream time matters: to a stage, to the order between stages, or to what expires."""
-    return len(passes) > 1 or any(pass_.stage is not None and pass_.stage.timed for pass_ in passes)
-
-
 def keeps_input(passes: Sequence[KernelPass]) -> bool:
     """Return whether a stage that reads the source may quarantine a record: then records travel whole."""
     return any(pass_.logic.keeps_input for pass_ in passes if not pass_.is_filter and pass_.reads_source)

@@ -88,6 +88,10 @@ class WrittenTask:
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else kernel.EMISSION
         return self._handlers[kind](decided)
 
+    def copy(self, kind: Kind, rows: pa.RecordBatch) -> None:
+        """Write rows that have the form of their file already. Raises LakeUnavailable."""
+        self._writers.write(kind, rows)
+
     def report(self) -> TaskReport:
         """Return the counts, and the files that are complete."""
         return TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from tidegate.errors import LakeDamaged
@@ -64,6 +64,10 @@ class Manifest:
     def files_of(self, kind: Kind, stage: str = "") -> tuple[DataFile, ...]:
         """Return the files of one kind and stage."""
         return tuple(file for file in self.files if (file.kind, file.stage) == (kind, stage))
+
+    def without(self, kind: Kind) -> Manifest:
+        """Return the manifest without the files of one kind."""
+        return replace(self, files=tuple(file for file in self.files if file.kind != kind))
 
     @property
     def rows(self) -> int:

@@ -97,6 +97,10 @@ def _newest_among(rows: pa.Table, candidates: RowNumbers, entry: Sequence[str]) 
 
 ORDINAL, REASON, TIMESTAMP, AT, SOURCE, SEQ = "ordinal", "reason", "timestamp", "at", "source", "seq"
 """`timestamp` is the emission's own (epoch ms), `at` when it happened, `source` the chain of positions."""
+TURN, PART = "turn", "part"
+"""The place of the record that triggered an emission, see `kernel.ordering`: with `at` they give the order of
+the emissions of several keys, for stages that read them later.
+"""
 
 VALUE, KEY_COLUMNS = "value", "key_columns"
 """Structs: what is emitted, null for a deletion; and the columns that the key was made of."""
@@ -108,8 +112,9 @@ ORDER = (SEQ, KEY, ORDINAL)
 """The sort order of rows of several batches: a key's emissions in the order in which they were emitted."""
 
 _TYPES: dict[str, pa.DataType] = {
-    **dict.fromkeys((HASH, ORDINAL, *WINDOW, TIMESTAMP, AT, SEQ, RECORDED), pa.int64()),
+    **dict.fromkeys((HASH, ORDINAL, *WINDOW, TIMESTAMP, AT, TURN, SEQ, RECORDED), pa.int64()),
     **dict.fromkeys((KEY, REASON, SOURCE), pa.string()),
+    PART: pa.int32(),
 }
 
 SHARED_COLUMNS = pa.schema([(name, _TYPES[name]) for name in (HASH, KEY, *WINDOW, TIMESTAMP, SEQ)])
@@ -131,8 +136,8 @@ def outbox_schema(
             reports it.
         recorded: whether it has the timestamps that Kafka has of the records that trigger emissions.
     """
-    names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
-    names += [RECORDED] if recorded else []
+    fixed = [*WINDOW, TIMESTAMP, AT, TURN, PART, SOURCE, SEQ, *([RECORDED] if recorded else [])]
+    names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *fixed]
     types = {**_TYPES, **payloads, VALUE: value, KEY_COLUMNS: key_columns}
     return pa.schema([(name, types[name]) for name in names])
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
-from tidegate.cli.options import as_json, instant, pipeline_names
+from tidegate.cli.new_generation import new, restate
+from tidegate.cli.options import as_json, pipeline_names
 from tidegate.cli.output import out, show
 
 if TYPE_CHECKING:
     from tidegate.app import App
-    from tidegate.generations import GenerationDifference, Promoted, Restatement, SinkDifference
+    from tidegate.generations import GenerationDifference, Promoted, SinkDifference
     from tidegate.ledger import Stream
-    from tidegate.model.pipeline import Pipeline
-
-_GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
-_PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
 
 number = click.argument("number", metavar="GENERATION", type=int)
 net = click.option(
@@ -39,180 +33,8 @@ def generation() -> None:
     """
 
 
-@generation.command()
-@click.argument("pipeline", shell_complete=pipeline_names)
-@click.option("--from-batch", type=int, help="Begin with the state after this batch of the one in charge.")
-@click.option("--as-of", type=instant, help="Begin with the state as it was at this instant (UTC).")
-@as_json
-def new(pipeline: str, from_batch: int | None, as_of: datetime | None, as_json: bool) -> None:
-    """Make another generation of PIPELINE, which withholds what it decides until it is promoted.
-
-    PIPELINE's own file is copied to one with the next number, to be edited; or name a file that has another
-    number already. It begins empty, and reads the source from its start; or with the state of the generation
-    in charge, which the file has to fit, and where that was then.
-    """
-    if from_batch is not None and as_of is not None:
-        raise click.UsageError("--from-batch and --as-of name one state each: give one of them.")
-    from tidegate.app import App, stream_of
-    from tidegate.generations import begin_from, open_generation
-    from tidegate.ledger import Stream
-
-    app = App.from_environment()
-    loaded, path = app.pipeline(pipeline), _path_of(app, pipeline)
-    if stream_of(loaded) in app.ledger.streams() and not _is_empty(app, stream_of(loaded)):
-        path, loaded = _copied(app, path, loaded)
-    # it exists if an earlier call crashed before it had filled the generation
-    if stream_of(loaded) not in app.ledger.streams():
-        open_generation(app, loaded)
-    in_charge = Stream(loaded.pipeline, app.ledger.charge(loaded.pipeline).generation or 0)
-    seq = _batch_at(app, in_charge, as_of) if as_of is not None else from_batch
-    if seq is not None:
-        begin_from(app, loaded, in_charge, seq, _run_id("new"))
-    if not path.exists():
-        path.write_text(loaded.text)
-    begins = (
-        f"with the state after batch {seq} of {in_charge}" if seq is not None else "at the source's start"
-    )
-    if as_json:
-        row = {"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}
-        show([row | {"in charge": in_charge.generation, "from batch": seq}], True)
-        return
-    out.print(
-        f"Generation {loaded.generation} of {loaded.pipeline} stands beside {in_charge.generation}, which "
-        f"stays in charge. It begins {begins}, and withholds what it would send. Edit {path}, then run it: "
-        "its DAG has the file's name.",
-        markup=False,
-    )
-
-
-@generation.command()
-@click.argument("pipeline", shell_complete=pipeline_names)
-@click.option("--from-batch", "first", type=int, required=True, help="The first batch to compute again.")
-@click.option("--to-batch", "last", type=int, required=True, help="The last one that a mistake has spoiled.")
-@click.option("--generation", "number", type=int, help="Go on in this generation, which a call has made.")
-@click.option("--yes", is_flag=True, help="Compute them; without it, they are only shown.")
-@as_json
-def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool, as_json: bool) -> None:
-    """Compute batches of PIPELINE again, in another generation beside the one in charge.
-
-    The batches from --from-batch on get the records and the clocks that they had, the pipeline file as it is
-    now, and up to --to-batch lookups as they are now. Nothing goes out: look at the difference, and promote
-    the generation with --net, which sends nothing else. After a kill, or after more batches, go on with
-    --generation.
-    """
-    from tidegate.app import App
-    from tidegate.generations import open_generation, plan_restatement, require_generation
-    from tidegate.ledger import Stream
-
-    app = App.from_environment() if yes else App.for_reading()
-    loaded, path = app.pipeline(pipeline), _path_of(app, pipeline)
-    in_charge = app.ledger.charge(loaded.pipeline).generation or loaded.generation
-    origin = Stream(loaded.pipeline, in_charge)
-    restatement = plan_restatement(app, origin, first, last)
-    if not yes:
-        show(_restated_rows(restatement), as_json, f"Batches of {origin} that would be computed again")
-        if not as_json:
-            out.print("Nothing was done: with --yes they are computed, and what they emit is withheld.")
-        return
-    if number is None:
-        path, loaded = _copied(app, path, loaded)
-        open_generation(app, loaded)
-        if not as_json:
-            out.print(f"If this is interrupted, continue with --generation {loaded.generation}.")
-    else:
-        require_generation(app, Stream(loaded.pipeline, number))
-        path, loaded = _copy_with(path, loaded, number)
-    _restate(app, loaded, restatement, quiet=as_json)
-    if not path.exists():  # only now: its DAG must not read on in between
-        path.write_text(loaded.text)
-    if as_json:
-        show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
-        return
-    command = f"tidegate generation %s {loaded.pipeline} {loaded.generation}"
-    out.print(
-        f"Generation {loaded.generation} of {loaded.pipeline} has computed {len(restatement.plans)} batches "
-        f"again; its file is {path}. What changes: {command % 'diff'}. To send only that: "
-        f"{command % 'promote'} --net.",
-        markup=False,
-    )
-
-
-def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
-    return [
-        {
-            "batch": plan.seq,
-            "clock": datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat(),
-            "offsets": plan.span,
-            "lookups": "as they are now" if plan.seq <= restatement.last else "as they were",
-        }
-        for plan in restatement.plans
-    ]
-
-
-def _restate(app: App, pipeline: Pipeline, restatement: Restatement, quiet: bool) -> None:
-    from tidegate.app import stream_of
-    from tidegate.cli.master import spark_master
-    from tidegate.cli.output import steps_shown
-    from tidegate.generations import restate
-    from tidegate.quality.beside import CheckBeside
-    from tidegate.spark.session import OwnSession
-
-    settings, name = app.settings, app.session_name(stream_of(pipeline))
-    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
-    with CheckBeside() as quality, steps_shown(quiet=quiet) as progress, spark:
-        restate(app, pipeline, restatement, spark.open, progress, quality.check)
-
-
-def _is_empty(app: App, stream: Stream) -> bool:
-    """Return whether a generation was created, but has no batch yet."""
-    charge, head = app.ledger.charge(stream.pipeline), app.ledger.head(stream)
-    return charge.withholds(stream.generation) and not head.seq and app.ledger.open_plan(stream) is None
-
-
-def _batch_at(app: App, stream: Stream, instant: datetime) -> int:
-    seq = app.ledger.head_at(stream, instant.replace(tzinfo=timezone.utc).timestamp())
-    if not seq:
-        raise click.UsageError(f"{stream} had no batch yet at {instant:%Y-%m-%d %H:%M:%S} UTC.")
-    return seq
-
-
-def _copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
-    """Return the path and the pipeline of a copy with the next generation's number. The file is not
-    written yet.
-    """
-    from tidegate.ledger import Stream
-
-    taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
-    number = max(taken) + 1
-    # the number of a dropped generation is never used again
-    while app.ledger.is_dropped(Stream(pipeline.pipeline, number)):
-        number += 1
-    copy, copied = _copy_with(path, pipeline, number)
-    if copy.exists():
-        raise click.UsageError(f"{copy} already exists: use its name instead of {path.stem}, or remove it.")
-    return copy, copied
-
-
-def _copy_with(path: Path, pipeline: Pipeline, number: int) -> tuple[Path, Pipeline]:
-    """Return the path and the pipeline of the copy for a generation: its file, if there is one."""
-    from tidegate.yaml.load import load_pipeline, parse_pipeline
-
-    copy = path.with_name(f"{pipeline.pipeline}_g{number}.yaml")
-    if copy.exists():
-        return copy, load_pipeline(copy)
-    line = f"generation: {number}"
-    text, replaced = _GENERATION.subn(line, pipeline.text, count=1)
-    if not replaced:
-        text = _PIPELINE.sub(lambda line_before: f"{line_before[0]}\n{line}", text, count=1)
-    return copy, parse_pipeline(text, str(copy))
-
-
-def _path_of(app: App, pipeline: str) -> Path:
-    return (
-        Path(pipeline)
-        if pipeline.endswith((".yaml", ".yml"))
-        else app.settings.pipelines / f"{pipeline}.yaml"
-    )
+generation.add_command(new)
+generation.add_command(restate)
 
 
 @generation.command(name="list")

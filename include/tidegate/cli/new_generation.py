@@ -1,0 +1,264 @@
+"""`tidegate generation new` and `restate`: make another generation, and fill it with batches of the one in
+charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import click
+
+from tidegate.cli.generation_files import copied, copy_with, is_begun, path_of
+from tidegate.cli.options import as_json, instant, pipeline_names
+from tidegate.cli.output import out, show
+
+if TYPE_CHECKING:
+    from tidegate.app import App, OpenSession
+    from tidegate.batch.validate import Check
+    from tidegate.generations import Recomputation, Restatement
+    from tidegate.ledger import Stream
+    from tidegate.model.pipeline import Pipeline
+
+number_option = click.option(
+    "--generation", "number", type=int, help="Go on in this generation, which a call has made."
+)
+
+
+@click.command()
+@click.argument("pipeline", shell_complete=pipeline_names)
+@click.option("--from-batch", type=int, help="Begin with the state after this batch of the one in charge.")
+@click.option("--as-of", type=instant, help="Begin with the state as it was at this instant (UTC).")
+@click.option(
+    "--keep-state",
+    is_flag=True,
+    help="Let edited stages go on from their state: edits count from the next batch on.",
+)
+@number_option
+@click.option(
+    "--yes", is_flag=True, help="Do it; without it, --from-batch and --as-of only show what would be done."
+)
+@as_json
+def new(
+    pipeline: str,
+    from_batch: int | None,
+    as_of: datetime | None,
+    keep_state: bool,
+    number: int | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Make another generation of PIPELINE, which withholds what it decides until it is promoted.
+
+    PIPELINE's own file is copied to one with the next number; or name a file that has another number already.
+    It begins empty, and reads the source from its start. With --from-batch it begins where the generation in
+    charge was after that batch. What an edit of the file has changed is computed again for all batches up to
+    there: new and changed stages from the outboxes of the stages before them, where those are unchanged, and
+    a new sink gets the outboxes of its stage. The command shows it first.
+    """
+    if from_batch is not None and as_of is not None:
+        raise click.UsageError("--from-batch and --as-of name one state each: give one of them.")
+    from tidegate.app import App
+    from tidegate.generations import is_edited, origin_of, plan_recomputation
+
+    begins_empty = from_batch is None and as_of is None
+    app = App.from_environment() if yes or begins_empty else App.for_reading()
+    loaded = app.pipeline(pipeline)
+    origin = origin_of(app, loaded)
+    if begins_empty:
+        _begin(app, pipeline, origin, None, as_json)
+        return
+    seq = _batch_at(app, origin, as_of) if as_of is not None else from_batch
+    assert seq is not None, "one of them is given"
+    if keep_state or not is_edited(app, origin, seq, loaded):
+        if yes:
+            _begin(app, pipeline, origin, seq, as_json)
+        else:
+            show([{"state after batch": seq, "of": str(origin)}], as_json, "It would begin with")
+            _nothing_done(as_json)
+        return
+    recomputation = plan_recomputation(app, loaded, origin, seq)
+    if yes:
+        _recompute(app, pipeline, number, recomputation, as_json)
+        return
+    show(_work_rows(recomputation), as_json, f"What would be done for batches 1 to {seq} of {origin}")
+    _nothing_done(as_json)
+
+
+def _nothing_done(as_json: bool) -> None:
+    if not as_json:
+        out.print("Nothing was done: with --yes it is, and what the generation emits is withheld.")
+
+
+def _batch_at(app: App, stream: Stream, instant: datetime) -> int:
+    seq = app.ledger.head_at(stream, instant.replace(tzinfo=timezone.utc).timestamp())
+    if not seq:
+        raise click.UsageError(f"{stream} had no batch yet at {instant:%Y-%m-%d %H:%M:%S} UTC.")
+    return seq
+
+
+def _begin(app: App, pipeline: str, origin: Stream, seq: int | None, as_json: bool) -> None:
+    """Make a generation that begins empty, or with the state after a batch."""
+    from tidegate.app import stream_of
+    from tidegate.generations import begin_from, open_generation
+
+    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
+    if is_begun(app, stream_of(loaded)):
+        path, loaded = copied(app, path, loaded)
+    # it exists if an earlier call crashed before it had filled the generation
+    if stream_of(loaded) not in app.ledger.streams():
+        open_generation(app, loaded)
+    if seq is not None:
+        begin_from(app, loaded, origin, seq, f"new__{uuid4()}")
+    if not path.exists():
+        path.write_text(loaded.text)
+    begins = f"with the state after batch {seq} of {origin}" if seq is not None else "at the source's start"
+    if as_json:
+        row = {"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}
+        show([row | {"in charge": origin.generation, "from batch": seq}], True)
+        return
+    out.print(
+        f"Generation {loaded.generation} of {loaded.pipeline} stands beside {origin.generation}, which "
+        f"stays in charge. It begins {begins}, and withholds what it would send. Edit {path}, then run it: "
+        "its DAG has the file's name.",
+        markup=False,
+    )
+
+
+def _work_rows(recomputation: Recomputation) -> list[dict[str, Any]]:
+    stages = [
+        {
+            "of": f"stage {work.stage}",
+            "is": "reused" if work.is_reused else "computed",
+            "from": "state and outboxes" if work.is_reused else f"records of {work.input}",
+            "why": work.why or "unchanged",
+        }
+        for work in recomputation.stages
+    ]
+    sinks = [
+        {"of": f"sink {sink}", "is": "reused", "from": "what it has", "why": "it gets nothing twice"}
+        for sink in recomputation.inherited
+    ]
+    return stages + sinks
+
+
+def _recompute(
+    app: App, pipeline: str, number: int | None, recomputation: Recomputation, as_json: bool
+) -> None:
+    from tidegate.generations import recompute
+
+    def run(loaded: Pipeline, *tools: Any) -> None:
+        recompute(app, loaded, recomputation, *tools)
+
+    loaded, path = _filled(app, pipeline, number, run, as_json)
+    _show_filled(loaded, path, len(recomputation.plans), "", as_json)
+
+
+@click.command()
+@click.argument("pipeline", shell_complete=pipeline_names)
+@click.option("--from-batch", "first", type=int, required=True, help="The first batch to compute again.")
+@click.option("--to-batch", "last", type=int, required=True, help="The last one that a mistake has spoiled.")
+@number_option
+@click.option("--yes", is_flag=True, help="Compute them; without it, they are only shown.")
+@as_json
+def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool, as_json: bool) -> None:
+    """Compute batches of PIPELINE again, in another generation beside the one in charge.
+
+    The batches from --from-batch on get the records and the clocks that they had, the pipeline file as it is
+    now, and up to --to-batch lookups as they are now. Nothing goes out: look at the difference, and promote
+    the generation with --net, which sends nothing else. After a kill, or after more batches, go on with
+    --generation.
+    """
+    from tidegate.app import App
+    from tidegate.generations import plan_restatement
+    from tidegate.generations import restate as restate_batches
+    from tidegate.ledger import Stream
+
+    app = App.from_environment() if yes else App.for_reading()
+    loaded = app.pipeline(pipeline)
+    in_charge = app.ledger.charge(loaded.pipeline).generation or loaded.generation
+    origin = Stream(loaded.pipeline, in_charge)
+    restatement = plan_restatement(app, origin, first, last)
+    if not yes:
+        show(_restated_rows(restatement), as_json, f"Batches of {origin} that would be computed again")
+        if not as_json:
+            out.print("Nothing was done: with --yes they are computed, and what they emit is withheld.")
+        return
+
+    def run(loaded: Pipeline, *tools: Any) -> None:
+        restate_batches(app, loaded, restatement, *tools)
+
+    loaded, path = _filled(app, pipeline, number, run, as_json)
+    _show_filled(loaded, path, len(restatement.plans), " --net", as_json)
+
+
+def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
+    return [
+        {
+            "batch": plan.seq,
+            "clock": datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat(),
+            "offsets": plan.span,
+            "lookups": "as they are now" if plan.seq <= restatement.last else "as they were",
+        }
+        for plan in restatement.plans
+    ]
+
+
+def _filled(
+    app: App, pipeline: str, number: int | None, fill: Callable[..., None], quiet: bool
+) -> tuple[Pipeline, Path]:
+    """Make a generation, or go on with generation `number`, and let `fill` repeat batches in it. Its file is
+    written last: its DAG must not read on in between.
+    """
+    from tidegate.app import stream_of
+    from tidegate.generations import open_generation, require_generation
+    from tidegate.ledger import Stream
+
+    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
+    if number is not None:
+        require_generation(app, Stream(loaded.pipeline, number))
+        path, loaded = copy_with(path, loaded, number)
+    else:
+        if is_begun(app, stream_of(loaded)):
+            path, loaded = copied(app, path, loaded)
+        if stream_of(loaded) not in app.ledger.streams():
+            open_generation(app, loaded)
+        if not quiet:
+            out.print(f"If this is interrupted, continue with --generation {loaded.generation}.")
+    with _tools(app, stream_of(loaded), quiet) as tools:
+        fill(loaded, *tools)
+    if not path.exists():
+        path.write_text(loaded.text)
+    return loaded, path
+
+
+@contextmanager
+def _tools(
+    app: App, stream: Stream, quiet: bool
+) -> Iterator[tuple[OpenSession, Callable[[str], None], Check]]:
+    """Yield what repeating batches needs: Spark, a place to show steps, and a process that checks suites."""
+    from tidegate.cli.master import spark_master
+    from tidegate.cli.output import steps_shown
+    from tidegate.quality.beside import CheckBeside
+    from tidegate.spark.session import OwnSession
+
+    settings, name = app.settings, app.session_name(stream)
+    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
+    with CheckBeside() as quality, steps_shown(quiet=quiet) as progress, spark:
+        yield spark.open, progress, quality.check
+
+
+def _show_filled(loaded: Pipeline, path: Path, batches: int, promotion: str, as_json: bool) -> None:
+    if as_json:
+        show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
+        return
+    command = f"tidegate generation %s {loaded.pipeline} {loaded.generation}"
+    out.print(
+        f"Generation {loaded.generation} of {loaded.pipeline} has computed {batches} batches again; its file "
+        f"is {path}. What changes: {command % 'diff'}. To send it: {command % 'promote'}{promotion}.",
+        markup=False,
+    )
