@@ -36,7 +36,7 @@ ADDED = """\
     reduce: {products: "count(*)"}
     emit: {on: update}
 """
-ONE, TWO = key_of(product=1), key_of(product=2)
+TWO = key_of(product=2)
 
 
 def command(world: World, *arguments: str) -> Result:
@@ -192,7 +192,7 @@ def test_fields_that_only_choose_records_change_nothing(beside: Beside) -> None:
     assert [work.is_reused for work in plan.stages] == [True, True]
 
 
-def test_batch_whose_quarantine_is_of_a_changed_stage_is_refused(beside: Beside) -> None:
+def test_quarantine_of_a_changed_stage_is_refused(beside: Beside) -> None:
     beside.old.commit(4, {"first": [("a", 4)], "second": []})
     lease, plan = beside.old.lease, beside.old.app.ledger.attempt(beside.old.stream, 4)
     assert plan is not None

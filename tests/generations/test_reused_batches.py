@@ -130,9 +130,9 @@ def _results(played: Played, seq: int) -> dict[str, Any]:
 
 
 def _rows(played: Played, seq: int, kind: Any, stage: str) -> list[dict[str, Any]]:
-    one = Played(played.spark, played.pipeline, played.root)
-    one.batches = [played.batches[seq]]
-    return sorted(one.rows(kind, stage), key=repr)
+    batch = Played(played.spark, played.pipeline, played.root)
+    batch.batches = [played.batches[seq]]
+    return sorted(batch.rows(kind, stage), key=repr)
 
 
 def difference(spark: SparkSession, seed: int, folder: Path) -> str | None:

@@ -38,7 +38,7 @@ _INSTEAD = (
 
 @dataclass(frozen=True)
 class StageWork:
-    """What is done for a stage.
+    """The work that is done for a stage.
 
     Args:
         stage: its name.
@@ -134,7 +134,7 @@ def _first_edit(before: Pipeline, after: Pipeline) -> str | None:
     for name, why in changed_stages(before, after).items():
         return f"the stage {name}: {why}"
     for name in {stage.name for stage in before.stages} - {stage.name for stage in after.stages}:
-        return f"the stage {name}: it is gone"
+        return f"the stage {name}: it was removed"
     same = same_outputs(before, after)
     return next((f"the sink {output.name}" for output in after.outputs if output.name not in same), None)
 
