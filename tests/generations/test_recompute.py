@@ -52,7 +52,7 @@ def write(world: World, stages: str, *sinks: str) -> None:
 
 
 def emitted(world: World, stream: Stream, stage: str) -> list[Any]:
-    rows = read_emissions(world.app, stream, stage).to_pylist()
+    rows = read_emissions(world.app, stream, stage=stage).to_pylist()
     return [(row["seq"], row["key"], row["value"]) for row in rows]
 
 
@@ -131,6 +131,7 @@ def test_new_stage_and_sink_start_from_outboxes(world: World, monkeypatch: pytes
         (1, "true", {"products": 1}),
         (2, "false", {"products": 2}),
         (2, "true", {"products": 2}),
+        (3, "true", {"products": 3}),
     ]
 
     promote(world.app, new, "promote")
