@@ -94,6 +94,7 @@ def against_expectation(case: Case, outcome: Outcome) -> list[str]:
         "removed": (expect.removed, counts["removed"]),
         "suppressed": (expect.suppressed, counts["idempotent-update-skip"]),
         "refused": (expect.refused, counts["refused"]),
+        "expired": (expect.expired, counts["expired"]),
         "late_dropped": (expect.late_dropped, counts["late-record-drop"]),
     }
     for name, (expected, actual_count) in counted.items():

@@ -69,6 +69,7 @@ _GRAMMAR = Grammar(
         "expect.removed": "removed: 1",
         "expect.suppressed": "suppressed: 1",
         "expect.refused": "refused: 1",
+        "expect.expired": "expired: 1",
         "expect.error": "error: BufferFull",
     },
     choices={"input.*": ("tick",)},
@@ -195,6 +196,7 @@ class Expectation(Model):
     removed: Count = None
     suppressed: Count = None
     refused: Count = None
+    expired: Count = None
     error: str | None = None
 
     @model_validator(mode="after")
