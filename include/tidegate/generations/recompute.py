@@ -83,12 +83,12 @@ def stage_work(
 
 def _is_needed(pipeline: Pipeline, stage: Stage, computed: Mapping[str, str]) -> bool:
     """Return whether a sink, a check, or a stage that is computed takes the emissions of a stage."""
-    readers = [reader.name for reader in pipeline.stages if reader.input == stage.name]
+    readers = [reader.name for reader in pipeline.stages if stage.name in reader.inputs]
     return stage.name in pipeline.published_stages or any(reader in computed for reader in readers)
 
 
 def _input(stage: Stage) -> str:
-    return "source" if stage.reads_source else str(stage.input)
+    return " and ".join(stage.inputs)
 
 
 @dataclass(frozen=True)

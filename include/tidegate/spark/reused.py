@@ -28,7 +28,7 @@ from tidegate.spark.kernel_task import Forwarding, KernelTask, Output, UnmergedT
 from tidegate.spark.outbox import COUNTED
 from tidegate.spark.shuffle import HashRange, Report
 from tidegate.spark.source import RecordSlice
-from tidegate.spark.steps import KernelPass, KeyTypes
+from tidegate.spark.steps import KernelPass, KeyTypes, ports_of
 from tidegate.spark.written import WrittenOutput, WrittenTask
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.layout import Lake
@@ -226,7 +226,7 @@ class ReusingComputation(Computation):
 
     def _needs_emissions(self, name: str) -> bool:
         """Return whether a sink, a check, or a stage that is computed takes the emissions of a stage."""
-        readers = [pass_.name for pass_ in self._passes if pass_.input == name]
+        readers = [pass_.name for pass_ in self._passes if name in pass_.inputs]
         is_read = any(reader not in self._reused for reader in readers)
         return is_read or name in self._pipeline.published_stages
 
@@ -244,7 +244,10 @@ class ReusingComputation(Computation):
         """Return the forwarding without readers that are not computed."""
         depth = next(depth for depth, level in enumerate(self._levels) if pass_ in level)
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
-        readers = [number for number in forwarding.readers if following[number].name not in self._reused]
+        ports = ports_of(following, self._levels[depth])
+        readers = [
+            place for place in forwarding.readers if following[ports[place].reader].name not in self._reused
+        ]
         return replace(forwarding, readers=tuple(readers))
 
     def _rows_of(self, name: str) -> StoredRows:

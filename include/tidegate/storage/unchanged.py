@@ -33,8 +33,8 @@ def changed_stages(before: Pipeline, after: Pipeline) -> dict[str, str]:
     for stage in after.stages:
         if of_source is not None:
             changed[stage.name] = of_source
-        elif stage.input in changed:
-            changed[stage.name] = f"it reads {stage.input}, which is changed"
+        elif edited := [name for name in stage.inputs if name in changed]:
+            changed[stage.name] = f"it reads {edited[0]}, which is changed"
         elif (why := _stage_change(before, after, documents, stage.name)) is not None:
             changed[stage.name] = why
     return changed
