@@ -38,7 +38,7 @@ from tidegate.storage.state import read_key
 
 MOST_BATCHES = 200
 """The most batches that are searched while somebody waits for a page."""
-MOST_SECONDS = 1.0
+MOST_SECONDS = 0.8
 """A search that takes longer stops, and says how far it got: files can be in a slow store."""
 MOST_UNSORTED_ROWS = 200_000
 """The most rows of a batch that are searched for a key by which they are not sorted."""
