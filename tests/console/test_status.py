@@ -52,7 +52,9 @@ def test_cause_comes_with_what_to_do(seeded: Seeded, client: TestClient) -> None
     pipeline = seeded.app.pipeline("rate_limited")
     seeded.fail(pipeline, 2, "validate", QualityFailed("Prices are negative", "Correct the data."))
     text = visible_text(client.get("/pipelines/rate_limited").text)
-    assert "QualityFailed: Prices are negative What to do: Correct the data." in text
+    assert (
+        "QualityFailed: Prices are negative What to do: Correct the data. Batch 2 · What can be done" in text
+    )
     assert text.index("Why it is halted") < text.index("last batch")
 
 
