@@ -25,7 +25,9 @@ from tidegate.storage.schema import KEY, VALUE, WINDOW
 MOST_BATCHES = 500
 """The most batches whose outboxes are read for a page."""
 MOST_ROWS = 1_000_000
-"""The most rows in the files of these batches: about three seconds of reading and comparing."""
+"""The most rows in the files of these batches. On two cores, folding and comparing as many takes a second,
+beside the time to read them; a page does it twice.
+"""
 _PREVIEW = "preview"
 """The run of a plan that is never stored."""
 
