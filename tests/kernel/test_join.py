@@ -130,8 +130,11 @@ def test_condition_excludes_pairs_and_records() -> None:
 def test_traces_tell_fates_and_waiting_records() -> None:
     kernel_ = decided(join("left"), [left(1, 5), right(2, 6, key="b"), right(3, 7)], trace=True)
     assert sorted(fate for fate, _ in kernel_.traces) == ["held", "matched", "unpaired"]
-    before = [json.loads(text)["known"] for fate, text in kernel_.traces if fate == "matched"]
-    assert before == [[{"side": "left", "timestamp": 5, "held": 1, "due": 16}]]
+    (text,) = [text for fate, text in kernel_.traces if fate == "matched"]
+    assert json.loads(text) == {
+        "value": {"side": "right", "l": None, "r": 3},
+        "known": [{"side": "left", "timestamp": 5, "held": 1, "due": 16}],
+    }
 
 
 @st.composite

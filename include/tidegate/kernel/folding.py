@@ -92,6 +92,10 @@ class Folding:
             self.outcome.quarantine(row, reason_of(error))
             return ("quarantined",)
 
+    def described(self, row: int) -> Any:
+        """Return a record's own value for people."""
+        return self.columns.value(row)
+
     def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Apply a record, and return what became of it in each window."""
         if self._ignores_nulls and self.values.null[row]:

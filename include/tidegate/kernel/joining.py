@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,7 +11,7 @@ from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import Folding
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
-from tidegate.kernel.strategies.join import Join, JoinedValues, JoinWindow
+from tidegate.kernel.strategies.join import IS_LEFT, Join, JoinedValues, JoinWindow
 from tidegate.kernel.unusable import LATE
 from tidegate.kernel.windows import Span
 
@@ -29,6 +30,14 @@ class Joining(Folding):
         assert isinstance(self.values, JoinedValues)
         self._join, self._pairs = stage.emit, self.values
         self._time: JoinWindow = stage.emit.window
+
+    def described(self, row: int) -> Any:
+        """Return the side of a record, and its columns; those of the other side are null."""
+        value = self.columns.value(row)
+        if value is None:
+            return None
+        side = "left" if value.pop(IS_LEFT) else "right"
+        return {"side": side, **value}
 
     def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Emit the pairs of a record, and let it wait for further ones."""

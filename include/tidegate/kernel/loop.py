@@ -135,7 +135,7 @@ class Loop:
         """
         described = map(self._gate.described, self._entries.entries_of_key(row))
         entries = [entry for entry in described if entry]
-        return serialize({"value": self._columns.value(row), "known": entries}).decode()
+        return serialize({"value": self._folding.described(row), "known": entries}).decode()
 
     def _count(self, row: int, fates: Sequence[str]) -> str:
         """Count a record once, whatever became of it in each of its windows, and return that fate."""
