@@ -70,3 +70,50 @@ def test_unusable_and_late_records_are_counted_apart() -> None:
     decided = decide(stage, log)
     assert [offset for offset, _ in reasons(decided)] == [1, 2]
     assert (decided.counts["quarantined"], decided.counts["late-quarantined"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        TUMBLING,
+        CLOSING,
+        replace(TUMBLING, window=kernel.Hopping(10, 5)),
+        replace(TUMBLING, window=kernel.Session(4, 5)),
+        replace(TUMBLING, window=kernel.Sliding(10, 0)),
+    ],
+)
+def test_emitted_late_records_are_the_quarantined_ones(stage: kernel.Stage) -> None:
+    log = [
+        record(at, timestamp, "ab"[at % 2], n=at) for at, timestamp in enumerate([3, 40, 4, 41, 9, 60, 2, 70])
+    ]
+    quarantined, emitted = decide(quarantining(stage), log), decide(replace(stage, on_late="emit"), log)
+    assert [row | {"record": None} for row in quarantined.emissions] == emitted.emissions
+    assert [row | {"record": None} for row in quarantined.states] == emitted.states
+    assert emitted.counts["late-emitted"] == len(emitted.late) == len(quarantined.quarantined) > 0
+    windows = {row["offset"]: [row["window_start"], row["window_end"]] for row in emitted.late}
+    for offset, reason in reasons(quarantined):
+        assert f"its window {windows[offset]} was over" in reason
+    behind = {row["offset"]: row["value"]["lateness"] for row in emitted.late}
+    assert {offset: f"late: {behind[offset]} ms" for offset in behind} == {
+        offset: reason.partition(" behind")[0] for offset, reason in reasons(quarantined)
+    }
+
+
+def test_late_records_of_a_key_are_numbered() -> None:
+    stage = replace(TUMBLING, on_late="emit")
+    log = [record(0, 90, n=1), record(1, 90, "b", n=1), *(record(at, at, n=at) for at in (2, 3, 4))]
+    late = decide(stage, [*log, record(5, 7, "b", n=5)]).late
+    assert [(row["key"], row["ordinal"], row["value"]["n"]) for row in late if row["key"] == "k"] == [
+        ("k", 0, 2),
+        ("k", 1, 3),
+        ("k", 2, 4),
+    ]
+    assert [(row["ordinal"], row["reason"], row["timestamp"]) for row in late if row["key"] == "b"] == [
+        (0, "late", 7)
+    ]
+
+
+def test_late_deletion_has_a_null_value() -> None:
+    stage = replace(TUMBLING, reduce=kernel.Latest(), on_late="emit")
+    decided = decide(stage, [record(0, 90, n=1), record(1, 2) | {"value": None}])
+    assert [(row["offset"], row["value"]) for row in decided.late] == [(1, None)]

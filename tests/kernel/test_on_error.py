@@ -41,6 +41,7 @@ class Decided:
     states: list[dict[str, Any]] = field(default_factory=list)
     quarantined: list[dict[str, Any]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    late: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -53,7 +54,8 @@ def decide(
 ) -> Decided:
     """One batch. The stream time is that of the records, whichever of them can be used."""
     accumulator, output = stage.reduce.accumulator_type(VALUE), stage.reduce.output_type(VALUE)
-    schema = kernel.input_schema(VALUE, accumulator, output, INPUT)
+    record = VALUE if stage.on_late == "emit" else None
+    schema = kernel.input_schema(VALUE, accumulator, output, INPUT, record=record)
     rows, time = [], -1
     for given in records:
         rows.append(
@@ -69,6 +71,7 @@ def decide(
                 "time": given.get("time", time),
                 "passes": True,
                 "input": {"value": b"%d" % given["offset"]},
+                "record": given["value"],
             }
         )
         time = max(time, given["timestamp"])
@@ -79,8 +82,10 @@ def decide(
     kinds = {kernel.EMISSION: decided.emissions, kernel.STATE: decided.states}
     kinds[kernel.QUARANTINED] = decided.quarantined
     kinds[kernel.REFUSED] = decided.refused
+    kinds[kernel.LATE] = decided.late
     for output in kernel.decide(stage, table.to_batches(), batch):
-        for row in output.to_pylist():
+        is_late = output.num_rows and output.column("kind")[0].as_py() == kernel.LATE
+        for row in (kernel.late_emissions(output) if is_late else output).to_pylist():
             if row["kind"] == kernel.COUNTS:
                 decided.counts.update(json.loads(row["counts"]))
             else:

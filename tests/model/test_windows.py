@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.model.files import COUNT, HOUR, LATEST, made, refused
+from tests.model.files import COUNT, HOUR, LATEST, SOURCE, made, refused
 from tidegate import kernel
+from tidegate.errors import PipelineInvalid
 from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.yaml.load import parse_case_pipeline
 
 
 def window(written: dict[str, Any]) -> Any:
@@ -122,3 +124,65 @@ def test_only_windows_have_late_records() -> None:
     ((field, message, fix),) = refused({**COUNT, "on_late": "quarantine"})
     assert (field, message) == ("stages.0.on_late", "without a window no record is late")
     assert "window:" in fix
+
+
+LATE = {**COUNT, **HOUR, "name": "hours", "emit": {"on": "update"}, "on_late": "emit"}
+
+
+def late_problems(stage: dict[str, Any], *sinks: dict[str, Any]) -> list[tuple[str, str, str]]:
+    written = {"pipeline": "p", "source": SOURCE, "stages": [stage], "sinks": list(sinks)}
+    with pytest.raises(PipelineInvalid) as caught:
+        parse_case_pipeline(written, "p.yaml")
+    return [(problem.field, problem.message, problem.fix) for problem in caught.value.problems]
+
+
+TABLE: dict[str, Any] = {"kind": "table", "path": "out/late", "stage": "hours.late"}
+
+
+def test_sink_gets_columns_of_late_records() -> None:
+    pipeline = parse_case_pipeline(
+        {"pipeline": "p", "source": SOURCE, "stages": [LATE], "sinks": [TABLE]}, "p.yaml"
+    )
+    late = pipeline.stage_of(pipeline.sinks[0])
+    assert (late.name, late.window, late.emits_facts) == ("hours.late", pipeline.stages[0].window, True)
+    assert set(late.emitted) == {*(column.name for column in pipeline.source.columns), "lateness"}
+    assert late.types["lateness"] == "bigint"
+    assert pipeline.published_stages == ("hours", "hours.late")
+    assert pipeline.key_of(late) == pipeline.key_of(pipeline.stages[0])
+
+
+def test_late_records_that_no_sink_reads_are_refused() -> None:
+    ((field, message, fix),) = late_problems(LATE, {"kind": "table", "path": "out/hours", "stage": "hours"})
+    assert (field, message) == ("sinks", "no sink reads `hours.late`")
+    assert "stage: hours.late" in fix
+
+
+def test_sink_of_late_records_needs_the_option() -> None:
+    ((field, message, fix),) = late_problems({**LATE, "on_late": "drop"}, TABLE)
+    assert (field, message) == ("sinks.0.stage", "the stage `hours` does not emit its late records")
+    assert fix == "Write `on_late: emit` at the stage `hours`."
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ({"kind": "sql", "table": "late", "mode": "upsert"}, "would overwrite events"),
+        ({"kind": "kafka", "topic": "late", "format": "debezium"}, "nothing replaces a late record"),
+    ],
+)
+def test_late_records_replace_nothing(sink: dict[str, Any], message: str) -> None:
+    ((_, reported, fix),) = late_problems(LATE, {**sink, "stage": "hours.late"})
+    assert message in reported
+    assert fix
+
+
+def test_bounded_stage_emits_no_late_records() -> None:
+    bounded = {"emit": {"on": "window_close", "buffer": {"max_records": 5, "when_full": "shut_down"}}}
+    ((field, message, _),) = late_problems({**LATE, **bounded})
+    assert (field, "bounded buffer" in message) == ("stages.0.on_late", True)
+
+
+def test_column_named_lateness_is_refused() -> None:
+    source = {**SOURCE, "columns": f"{SOURCE['columns']}, lateness int"}
+    with pytest.raises(PipelineInvalid, match="late records have a column `lateness`"):
+        parse_case_pipeline({"pipeline": "p", "source": source, "stages": [LATE]}, "p.yaml")

@@ -121,7 +121,7 @@ def is_sent_in_shards(app: App, plan: Plan, attempt: Attempt) -> bool:
     sink.
     """
     pipeline = planned_pipeline(plan)
-    emitted = max(kernel.outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.stages)
+    emitted = max(kernel.outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.outlets)
     if emitted < 2 * SHARD_EMISSIONS:  # most batches: this reads no manifest
         return False
     sinks = [sink for sink in app.sinks(plan.stream, pipeline) if sink.sends_shards]

@@ -187,7 +187,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
         excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, finding, error))
     if pipeline.late is not None:
         late = int(counts.get("expired-window-record-drop", 0))
-        is_dropped = not counts.get("late-quarantined", 0)
+        is_dropped = not (counts.get("late-quarantined", 0) or counts.get("late-emitted", 0))
         finding = f"{late} {of_batch} are late{', and were dropped' if is_dropped else ''}"
         error = LateExceeded(
             f"{finding}, which is more than `late.stop` allows",

@@ -99,6 +99,8 @@ def _fates(report: inspect.BatchReport) -> dict[str, float]:
             rows["of these, tombstones"] = report.counts["tombstones"]
         if fate == "expired-window-record-drop" and report.counts.get("late-quarantined"):
             rows["of these, in quarantine"] = report.counts["late-quarantined"]
+        if fate == "expired-window-record-drop" and report.counts.get("late-emitted"):
+            rows["of these, emitted"] = report.counts["late-emitted"]
         if fate == "quarantined":
             rows |= {f"quarantined: {reason}": records for reason, records in report.reasons.items()}
     return rows

@@ -97,7 +97,7 @@ def net_outboxes(app: App, charge: Charge, plan: Plan) -> dict[str, pa.Table]:
     pipeline = planned_pipeline(plan)
     return {
         stage.name: rows
-        for stage in pipeline.stages
+        for stage in pipeline.outlets
         if pipeline.sinks_of(stage) and (rows := net_outbox(app, charge, pipeline, stage, plan)).num_rows
     }
 
@@ -180,9 +180,9 @@ def _consumed_by_all(
     """Return one of a stage's sinks, and the feeds that all of them have got. An outbox is for all of the
     sinks, so they must have got the same.
     """
-    if stage.reduce.lists_events:
+    if stage.emits_facts:
         raise SettingsInvalid(
-            f"The stage {stage.name} collects: what it has sent are facts, which nothing takes back",
+            f"What the stage {stage.name} has sent are events, which nothing takes back",
             "Promote it without --net.",
         )
     sinks = pipeline.sinks_of(stage)

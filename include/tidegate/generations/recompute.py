@@ -84,7 +84,8 @@ def stage_work(
 def _is_needed(pipeline: Pipeline, stage: Stage, computed: Mapping[str, str]) -> bool:
     """Return whether a sink, a check, or a stage that is computed takes the emissions of a stage."""
     readers = [reader.name for reader in pipeline.stages if stage.name in reader.inputs]
-    return stage.name in pipeline.published_stages or any(reader in computed for reader in readers)
+    is_read = any(reader in computed for reader in readers) or stage.late is not None
+    return is_read or stage.name in pipeline.published_stages
 
 
 def _input(stage: Stage) -> str:
@@ -181,6 +182,8 @@ def _unstored(
             unstored[stage.name] = "no sink or check has read it, so its emissions were not stored"
         elif kernel_stage(pipeline, stage).tells_before:
             unstored[stage.name] = "outboxes do not say what an emission replaces, which is needed now"
+        elif stage.late is not None:
+            unstored[stage.name] = "its late records are computed again, and not copied"
     for attempt in attempts:
         for name, counts in attempt.counts.items():
             if any(counts.get(metric) for metric in _REFUSED):

@@ -118,7 +118,7 @@ def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline,
     if plan is None:
         return None
     pipeline = planned_pipeline(plan)
-    stages = {stage.name: stage for stage in pipeline.stages}
+    stages = {stage.name: stage for stage in pipeline.outlets}
     if name is not None and name not in stages:
         raise SettingsInvalid(f"{stream} has no stage {name}", f"It has: {', '.join(stages)}.")
     return pipeline, stages[name] if name is not None else pipeline.stages[-1]

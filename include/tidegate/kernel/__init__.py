@@ -12,6 +12,7 @@ from tidegate.kernel.counts import Counts, metrics, outgoing, running_totals
 from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.gate import RowExpectation
+from tidegate.kernel.late import LATENESS, late_emissions
 from tidegate.kernel.ordering import ranked
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.reduce.collect import Collect
@@ -25,6 +26,7 @@ from tidegate.kernel.rows import (
     DELETED,
     EMISSION,
     FUTURE_MS,
+    LATE,
     MOVED,
     QUARANTINED,
     RANK,
@@ -62,6 +64,8 @@ __all__ = [
     "COUNTS",
     "EMISSION",
     "FUTURE_MS",
+    "LATE",
+    "LATENESS",
     "QUARANTINED",
     "RANK",
     "RECORD",
@@ -121,6 +125,7 @@ __all__ = [
     "decide",
     "groups",
     "input_schema",
+    "late_emissions",
     "live_rows_suffice",
     "metrics",
     "order",

@@ -275,11 +275,14 @@ class Folding:
             self.timers.set(entry, now)
         return fate
 
-    def quarantine_late(self, row: int, timestamp: int, now: int) -> None:
-        """Quarantine a record that has just come too late for all of its windows."""
+    def keep_late(self, row: int, timestamp: int, now: int) -> None:
+        """Quarantine or emit a record that has just come too late for all of its windows."""
         window = self._closed_window
         assert self._window is not None
         assert window is not None
+        if self._stage.on_late == "emit":
+            self.outcome.emit_late(row, self.columns.key[row], window, now)
+            return
         reason = late_reason(window, self._window.close(window), now - timestamp)
         self.outcome.quarantine(row, reason, "late-quarantined")
 

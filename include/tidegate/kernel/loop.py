@@ -117,8 +117,8 @@ class Loop:
         if self._buffer is not None and self._buffer.is_full:
             self._folding.cause = row
             self._relieve(self._buffer, now)
-        if self._count(row, fates) == "late" and self._stage.on_late == "quarantine":
-            self._folding.quarantine_late(row, timestamp, now)
+        if self._count(row, fates) == "late" and self._stage.on_late != "drop":
+            self._folding.keep_late(row, timestamp, now)
         for fate in fates if self._batch.trace else ():
             self._outcome.trace(row, fate, now, description)
 

@@ -15,8 +15,9 @@ from tidegate.kernel.columns import Keys
 from tidegate.kernel.counts import Counts, count_emissions
 from tidegate.kernel.ordering import last_where, recorded_of, row_numbers, starts, turns_of
 from tidegate.kernel.reduce import Values
-from tidegate.kernel.rows import EMISSION, RECORDED, REFUSED, STATE, TRACE, Ints, Mask, fill
+from tidegate.kernel.rows import EMISSION, LATE, RECORDED, REFUSED, STATE, TRACE, Ints, Mask, fill
 from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.unusable import LATE as LATE_REASON
 from tidegate.kernel.unusable import pass_through, with_reasons
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
@@ -47,6 +48,15 @@ class _State(NamedTuple):
     emitted_timestamp: int | None = None
     flushed_at: int | None = None
     expires_at: int | None = None
+
+
+class _Late(NamedTuple):
+    row: int
+    at: int
+    ordinal: int
+    window_start: int
+    window_end: int
+    reason: str = LATE_REASON
 
 
 class _Refused(NamedTuple):
@@ -95,6 +105,8 @@ class Outcome:
         self._states: list[_State] = []
         self._traces: list[_Trace] = []
         self._refused: list[_Refused] = []
+        self._late: list[_Late] = []
+        self._late_ordinals: Counter[str] = Counter()
         self._quarantined: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, cause: int, reason: str) -> None:
@@ -121,6 +133,18 @@ class Outcome:
 
     def _window(self, entry: Entry) -> tuple[int, int] | tuple[None, None]:
         return (entry.window if self._shows_windows else None) or (None, None)
+
+    def emit_late(self, row: int, key: str, window: tuple[int, int], at: int) -> None:
+        """Emit a late record, numbered within the late records of its key.
+
+        Args:
+            row: The record; rows have `record`.
+            key: Its key.
+            window: The last of its windows.
+            at: The time of its partition with it, epoch ms.
+        """
+        self._late.append(_Late(row, at, self._late_ordinals[key], *window))
+        self._late_ordinals[key] += 1
 
     def quarantine(self, row: int, reason: str, metric: str = "quarantined") -> None:
         """Quarantine a record.
@@ -214,6 +238,12 @@ class Outcome:
         if self._refused:
             counts["refused"] += len(self._refused)
             yield self._as_rows(REFUSED, self._columns(_Refused._fields, self._refused))
+        if self._late:
+            counts["late-emitted"] += len(self._late)
+            places = pa.array([late.row for late in self._late], pa.int64())
+            names = [name for name in ("timestamp", "record", RECORDED) if name in self._schema.names]
+            own = {name: self._rows.column(name).take(places) for name in names}
+            yield self._as_rows(LATE, self._columns(_Late._fields, self._late), own)
         for metric, quarantined in self._quarantined.items():
             places, reasons = zip(*quarantined, strict=True)
             rows = self._rows.take(pa.array(places, pa.int64()))

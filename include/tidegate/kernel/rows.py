@@ -18,6 +18,7 @@ timestamp          int64           epoch ms; of a state row: the largest timesta
 time               int64           stream time of the partition before the record; null where no time is kept
 source             string          the chain of hops before this one, or null
 rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
+record             struct | null   only if the stage emits late records: all columns of the record
 recorded           int64           only if a sink sends it: Kafka's timestamp of the record; in a later stage
                                    that of the emission
 passes             bool            whether the stage's `where` accepts this record, for `latest` without a
@@ -42,9 +43,9 @@ flushed_at         int64           when it was last flushed, if the next flush d
 expires_at         int64           when its time to live is over, if the stage has a `ttl`
 =================  ==============  ================================================================
 
-The kernel yields rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values
-that break an expectation, which is their `reason`), QUARANTINED, TRACE (if requested), and last one row of
-kind COUNTS whose `counts` is a JSON object.
+The kernel yields rows of `output_schema`: of kind STATE (entries that changed), EMISSION, LATE (late records,
+if the stage emits them), REFUSED (values that break an expectation, which is their `reason`), QUARANTINED,
+TRACE (if requested), and last one row of kind COUNTS whose `counts` is a JSON object.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED = range(8)
+STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED, LATE = range(9)
 
 
 ADDED, DELETED, REPLACED, MOVED = range(4)
@@ -142,6 +143,7 @@ def input_schema(
     later: bool = False,
     retracts: bool = False,
     recorded: bool = False,
+    record: pa.DataType | None = None,
 ) -> pa.Schema:
     """Return the schema of rows that go into the kernel.
 
@@ -153,6 +155,7 @@ def input_schema(
         later: the stage reads emissions of another stage.
         retracts: it takes back what they replace.
         recorded: rows have Kafka's timestamp of their record.
+        record: the type of a record with all of its columns; None: it is not needed.
     """
     return pa.schema(
         [
@@ -169,6 +172,7 @@ def input_schema(
             *([pa.field("rank", RANK)] if later else []),
             *([pa.field("change", pa.int8())] if retracts else []),
             *([pa.field(RECORDED, pa.int64())] if recorded else []),
+            *([] if record is None else [pa.field("record", record)]),
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
             pa.field("input", input_type),
@@ -203,7 +207,7 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             pa.field("turn", pa.int64()),
             pa.field("part", pa.int32()),
             pa.field("source", pa.string()),
-            *([pa.field(RECORDED, pa.int64())] if RECORDED in rows.names else []),
+            *[rows.field(name) for name in (RECORDED, "record") if name in rows.names],
             pa.field("reason", pa.string()),
             pa.field("counts", pa.string()),
             pa.field("trace", pa.string()),

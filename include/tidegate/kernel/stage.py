@@ -31,7 +31,8 @@ class Stage:
         window: None: one entry per key.
         on_error: what becomes of a record that cannot be folded, tested or compared; for `quarantine` the
             rows' `input` must contain it.
-        on_late: what becomes of a record all of whose windows are over; for `quarantine` as with `on_error`.
+        on_late: what becomes of a record all of whose windows are over; for `quarantine` as with `on_error`;
+            for `emit` rows have `record`.
         expectations: a value that breaks one of them is refused: it is not emitted, and leaves the kernel as
             a row of kind REFUSED.
         name: for messages.
@@ -49,7 +50,7 @@ class Stage:
     deduplicate: Literal["offset", "root", "none"] = "offset"
     bound: Bound | None = None
     on_error: Literal["stop", "quarantine"] = "stop"
-    on_late: Literal["drop", "quarantine"] = "drop"
+    on_late: Literal["drop", "quarantine", "emit"] = "drop"
     expectations: tuple[RowExpectation, ...] = ()
     name: str = ""
     tells_before: bool = False

@@ -215,6 +215,11 @@ class Written(Scheduling):
         if not sinks and not scope_of(info).in_case:
             fix = "Write for example `sinks: [{kind: kafka, topic: availability}]`."
             raise mistake("a pipeline needs at least one sink", fix)
+        late = [names.late(stage.name) for stage in info.data.get("stages") or () if stage.late is not None]
+        unread = [name for name in late if all(sink.stage != name for sink in sinks)]
+        if sinks and unread:
+            fix = f"Write `{{kind: table, stage: {unread[0]}}}`, or `on_late: drop` at the stage."
+            raise mistake(f"no sink reads `{unread[0]}`", fix)
         return sinks
 
 
@@ -266,7 +271,7 @@ class Pipeline(Written):
         Args:
             sink: A sink of this pipeline, or its topic of dead letters.
         """
-        return next((stage for stage in self.stages if stage.name == sink.stage), self.stages[-1])
+        return next((stage for stage in self.outlets if stage.name == sink.stage), self.stages[-1])
 
     def checked_sink(self, check: QualityCheck) -> Sink | None:
         """Return the sink whose columns a check sees; None if the check is of a stage."""
@@ -291,7 +296,13 @@ class Pipeline(Written):
         names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
         # A check of state reads the state's files, which exist for each stage.
         names |= {self.checked_stage(check).name for check in self.checks if check.rows != "state"}
-        return tuple(stage.name for stage in self.stages if stage.name in names)
+        return tuple(stage.name for stage in self.outlets if stage.name in names)
+
+    @property
+    def outlets(self) -> tuple[Stage, ...]:
+        """The stages, and the late records of those that emit them: sinks can get each of these."""
+        late = (stage.late for stage in self.stages)
+        return (*self.stages, *(stage for stage in late if stage is not None))
 
     @property
     def sends_recorded(self) -> bool:

@@ -115,6 +115,8 @@ def _obstacle(pipeline: Pipeline) -> str:
 def _stage_obstacle(stage: Stage) -> str:
     if stage.key is not None:
         return f"`{stage.name}` has a key of its own"
+    if stage.late is not None:
+        return f"`{stage.name}` emits late records, whole"
     only_in_spark = [sql for name, sql in stage.values.items() if name not in stage.expressions]
     if stage.filter is not None and stage.filter_condition is None:
         only_in_spark.append(stage.filter)

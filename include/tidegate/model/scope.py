@@ -43,6 +43,7 @@ class StageScope:
         replaces: Whether an emission replaces the one before it of its key; False for events, and for
             aggregates that begin anew with each flush.
         forgets: The reason why its state does not have the last emitted value; None if it does.
+        late: Its late records as a stage; None if it does not emit them.
     """
 
     name: str | None = None
@@ -62,6 +63,7 @@ class StageScope:
     retracts: bool = False
     replaces: bool = True
     forgets: str | None = None
+    late: StageScope | None = None
 
     @property
     def never_late(self) -> bool:
@@ -111,6 +113,11 @@ class Scope:
     def stage(self) -> StageScope:
         """The stage that is being read."""
         return self.stages[-1] if self.stages else StageScope()
+
+    @property
+    def outlets(self) -> list[StageScope]:
+        """The stages, and the late records of those that emit them: sinks can get each of these."""
+        return [*self.stages, *(stage.late for stage in self.stages if stage.late is not None)]
 
     @property
     def before(self) -> StageScope | None:

@@ -23,7 +23,11 @@ from pydantic_core import PydanticKnownError
 
 from tidegate import kernel
 from tidegate.expressions import Condition, Expression
+from tidegate.expressions.types import BIGINT
+from tidegate.kernel.late import LATENESS
+from tidegate.kernel.reduce.latest import Latest
 from tidegate.kernel.strategies.join import Joined
+from tidegate.kernel.strategies.update import Update
 from tidegate.model import names
 from tidegate.model.aggregates import argument_type
 from tidegate.model.columns import ColumnAliases
@@ -35,6 +39,7 @@ from tidegate.model.condition import (
 from tidegate.model.emit import Emit
 from tidegate.model.inputs import note_input, note_key, open_stage, unkeyed
 from tidegate.model.join import EXCLUDED, Join, check_fields
+from tidegate.model.late import check_late, note_late
 from tidegate.model.mistakes import mistake
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
@@ -50,7 +55,6 @@ from tidegate.model.select import (
 )
 from tidegate.model.windows import (
     check_key_column,
-    check_late,
     check_reduce,
     check_strategy,
     note_window,
@@ -146,13 +150,15 @@ class Stage(Model):
         default="stop",
         description="What a record does that the stage cannot use: fail the batch, or go into quarantine.",
     )
-    on_late: Annotated[Literal["drop", "quarantine"], AfterValidator(check_late)] = Field(
+    on_late: Annotated[Literal["drop", "quarantine", "emit"], AfterValidator(check_late)] = Field(
         default="drop",
-        description="What a record does all of whose windows are over: be dropped, or go into quarantine.",
+        description="What a record does all of whose windows are over: be dropped, go into quarantine, or go "
+        "to sinks with `stage: NAME.late`.",
     )
     _nested: dict[str, str] = PrivateAttr(default={})
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
+    _late_types: dict[str, str | None] = PrivateAttr(default={})
     _expressions: dict[str, Expression] = PrivateAttr(default={})
     _filter_condition: Expression | None = PrivateAttr(default=None)
     _record_condition: Expression | None = PrivateAttr(default=None)
@@ -250,6 +256,8 @@ class Stage(Model):
         types |= {part.name: argument_type(part, stage.columns) for part in self.reduce.by_name.values()}
         typed = {name: type_.text for name, type_ in types.items() if type_ is not None and type_.is_known}
         self._types = {name: typed.get(name) for name in types}
+        if self.on_late == "emit":
+            self._late_types = note_late(stage)
         if self.reads_source:  # other stages read no records
             self._compile(stage)
         return self
@@ -266,6 +274,30 @@ class Stage(Model):
             self._record_condition = compiled_expression(
                 self.where_of_record, {**stage.keys, **stage.emitted}
             )
+
+    @property
+    def late(self) -> Stage | None:
+        """Its late records as a stage, which sinks read; None if it does not emit them."""
+        if self.on_late != "emit":
+            return None
+        types = {**self._late_types, LATENESS: BIGINT.text}
+        emitted = {"select": {name: f"`{name}`" for name in types}, "reduce": Latest(), "emit": Update()}
+        without = dict.fromkeys(("filter", "where", "ttl"))
+        plain: dict[str, Any] = {**without, "retract": False, "aliases": {}, "on_late": "drop"}
+        late = self.model_copy(update={"name": names.late(self.name), **emitted, **plain})
+        late._types, late._late_types, late._condition = types, {}, None
+        late._expressions = {}
+        return late
+
+    @property
+    def late_columns(self) -> tuple[str, ...]:
+        """The columns of its late records; empty if it does not emit them."""
+        return tuple(self._late_types)
+
+    @property
+    def emits_facts(self) -> bool:
+        """Whether nothing replaces its emissions: they are events, or late records."""
+        return self.reduce.lists_events or "." in self.name
 
     @property
     def reads_source(self) -> bool:

@@ -62,11 +62,3 @@ def check_strategy(emit: Any, info: Info) -> None:
     if window is not None and window.slides and emit.empties:
         fix = "Use `update`, `change`, `time_limit`, `interval` or `window_close`."
         raise mistake(f"`on: {emit.on}` empties windows, but sliding windows begin with others", fix)
-
-
-def check_late(on_late: str, info: Info) -> str:
-    """Check that the stage can have late records. Raises a mistake otherwise."""
-    if on_late != "drop" and scope_of(info).stage.never_late:
-        fix = "Give the stage a `window:`, or leave `on_late` out."
-        raise mistake("without a window no record is late", fix)
-    return on_late

@@ -17,20 +17,25 @@ from pydantic import ValidationInfo as Info
 from tidegate.formats.schemas import Payload
 from tidegate.model.connection import Connection
 from tidegate.model.mistakes import did_you_mean, listed, mistake
+from tidegate.model.names import late
 from tidegate.model.scope import Model, StageScope, scope_of
 
 
 def stage_of(info: Info) -> StageScope:
     """Return the facts about the stage of the sink; an empty scope if the stage is unknown."""
-    stages = scope_of(info).stages
+    scope = scope_of(info)
     name = info.data.get("stage", "")
-    candidates = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
+    candidates = scope.stages[-1:] if name is None else [part for part in scope.outlets if part.name == name]
     return candidates[0] if candidates else StageScope()
 
 
 def _check_stage(name: str | None, info: Info) -> str | None:
-    stages = [stage.name for stage in scope_of(info).stages if stage.name]
+    stages = [stage.name for stage in scope_of(info).outlets if stage.name]
     if name is not None and stages and name not in stages:
+        owner = name.removesuffix(late(""))
+        if owner != name and owner in stages:
+            fix = f"Write `on_late: emit` at the stage `{owner}`."
+            raise mistake(f"the stage `{owner}` does not emit its late records", fix)
         raise mistake(f"there is no stage `{name}`", did_you_mean(name, stages, f"Write {listed(stages)}."))
     return name
 

@@ -10,7 +10,8 @@ from tidegate.errors import CountMismatch
 from tidegate.spark.shuffle import Report, SliceReport, TaskReport
 from tidegate.spark.steps import KernelPass
 
-_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop", "late-quarantined")
+_SOURCE_COUNTS = ("removed", "quarantined", "deduplicated", "expired-window-record-drop")
+_KEPT_LATE = ("late-quarantined", "late-emitted")
 
 
 def stage_counts(reports: Iterable[Report], passes: Sequence[KernelPass]) -> dict[str, kernel.Counts]:
@@ -19,6 +20,7 @@ def stage_counts(reports: Iterable[Report], passes: Sequence[KernelPass]) -> dic
     The reports of slices have the counts of records that were dropped where they were read.
     """
     counts = {pass_.name: kernel.Counts() for pass_ in passes}
+    counts |= {pass_.late.name: kernel.Counts() for pass_ in passes if pass_.late is not None}
     of_source = [counts[pass_.name] for pass_ in passes if "" in pass_.inputs]
     for report in reports:
         if isinstance(report, TaskReport):
@@ -88,7 +90,7 @@ def account_for(
             input_rows -= input_.deletions
         _require_equal(pass_, input_rows - bypassing, counted)
         if pass_ in passes[: 2 if passes[0].is_filter else 1]:
-            batch_counts.include({name: counted[name] for name in _SOURCE_COUNTS})
+            batch_counts.include({name: counted[name] for name in (*_SOURCE_COUNTS, *_KEPT_LATE)})
         # The invariant: what a pass emits, and what went around it, is the input of the passes behind it.
         emitted[pass_.name] = _Rows(counted["emitted"] + bypassing, counted["emitted-tombstones"])
     return batch_counts

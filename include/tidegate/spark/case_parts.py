@@ -185,12 +185,14 @@ def without_repeats(
 class StageRun:
     """One run of a stage by its kernel task, with its state in memory.
 
-    `counts` and `traces` are those of all batches so far; a trace is a mapping of the kernel's trace row.
+    `counts`, `traces` and `late` records are those of all batches so far; a trace is a mapping of the
+    kernel's trace row.
     """
 
     def __init__(self, task: KernelTask) -> None:
         self.counts = kernel.Counts()
         self.traces: list[Mapping[str, Any]] = []
+        self.late: list[pa.Table] = []
         self._task = task
         self._bounded = task.logic.bound is not None
         self._state = task.state.stored.empty_table()
@@ -207,6 +209,7 @@ class StageRun:
         """Return a run that goes on from here by itself."""
         run = copy(self)
         run.counts, run.traces, run._changed = kernel.Counts(self.counts), list(self.traces), []
+        run.late = list(self.late)
         return run
 
     def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
@@ -233,6 +236,8 @@ class StageRun:
         elif kind == kernel.STATE:
             stored = to_stored(decided, self._state.schema, self._seq)
             self._changed.append(pa.Table.from_batches([stored]))
+        elif kind == kernel.LATE:
+            self.late.append(pa.Table.from_batches([kernel.late_emissions(decided)]))
         elif kind == kernel.COUNTS:
             self.counts.include(json.loads(decided.column("counts")[0].as_py()))
         elif kind == kernel.TRACE:
@@ -344,11 +349,16 @@ class Outcome:
         self.fates += [_fate(pass_name, row) for row in run.traces]
 
 
-def emitted_of(batches: Sequence[pa.Table]) -> list[Emitted]:
-    """Return the emissions of batches, one after the other, as a kernel task forwards them."""
+def emitted_of(batches: Sequence[pa.Table], values: str = value_column(0)) -> list[Emitted]:
+    """Return the emissions of batches, one after the other, as a kernel task forwards them.
+
+    Args:
+        batches: The emissions.
+        values: The column with their values.
+    """
     if not any(table.num_rows for table in batches):
         return []
-    rows, values = pa.concat_tables(batches), value_column(0)
+    rows = pa.concat_tables(batches)
     texts = json_texts(rows[values].combine_chunks()).to_pylist()
     return [
         _emitted(row, text) for row, text in zip(rows.drop_columns([values]).to_pylist(), texts, strict=True)

@@ -23,6 +23,7 @@ from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import OffsetRange, Plan, Stream
+from tidegate.model import names
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
@@ -190,8 +191,8 @@ class CaseRun(Computation):
                 f"There are no rows for the lookup table {lookup.table}",
                 f"Write them into the case: `tables: {{{lookup.table}: [{{…}}]}}`.",
             )
-        names = [*lookup.on, *lookup.columns]
-        table = pa.table({name: [row.get(name) for row in rows] for name in names})
+        columns = [*lookup.on, *lookup.columns]
+        table = pa.table({name: [row.get(name) for row in rows] for name in columns})
         return F.broadcast(self._spark.createDataFrame(table))
 
     # passes
@@ -222,8 +223,8 @@ class CaseRun(Computation):
             rows, (types,) = self._rows([pass_], frame, [keys])
             records = _one_batch(rows.toArrow())
         (task,) = self._tasks([pass_], [Port(0, 0)], rows, [types], "")
-        names = [name for name in ("turn", "part") if name in records.schema.names]
-        records = records.sort_by([(name, "ascending") for name in names])
+        columns = [name for name in ("turn", "part") if name in records.schema.names]
+        records = records.sort_by([(name, "ascending") for name in columns])
         self._keys[pass_.name] = types
         self._schemas[pass_.name] = task.output.forwarding.schema
         for run in self._runs:
@@ -296,6 +297,8 @@ class CaseRun(Computation):
             # Only this run has failed. The others go on: every cut must fail in the same way.
             run.outcome.error = error
         run.outcome.include(task.name, stage)
+        if names.late(task.name) in self._stages:
+            run.outcome.stages[names.late(task.name)] = emitted_of(stage.late, "value")
         return emitted
 
     def _next_batch(

@@ -355,8 +355,11 @@ class Computation:
         if pass_.stage is not None and pass_.name in self._pipeline.published_stages:
             outbox = outbox_format(self._pipeline, pass_.stage, keys, self._plan)
         files = AttemptFiles(self._lake, attempt)
+        late = None
+        if pass_.late is not None and pass_.late.name in self._pipeline.published_stages:
+            late = outbox_format(self._pipeline, pass_.late, keys, self._plan)
         stored = stored_schema(pass_.logic, rows)
-        return WrittenOutput(pass_.name, self._plan.seq, files, stored, outbox, forwarding)
+        return WrittenOutput(pass_.name, self._plan.seq, files, stored, outbox, forwarding, late)
 
     def _batch(self, pass_: KernelPass) -> kernel.Batch:
         """Return the kernel's parameters of the batch, without the stream times, which reports bring."""

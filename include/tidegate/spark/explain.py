@@ -16,12 +16,13 @@ from tidegate import kernel
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
+from tidegate.model import names
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import Forwarding, StageOutput
-from tidegate.spark.shuffle import TraceReport
+from tidegate.spark.shuffle import Report, TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes, path_to
 from tidegate.storage.layout import Lake
@@ -146,7 +147,7 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
     emitted = sorted(
         (row for row in rows if row["kind"] == kernel.EMISSION), key=lambda row: int(row["ordinal"])
     )
-    emitted += [row for row in rows if row["kind"] == kernel.REFUSED]
+    emitted += [row for row in rows if row["kind"] in (kernel.REFUSED, kernel.LATE)]
     places = {record.source: place for place, record in enumerate(records)}
     events = list(enumerate(records))
     events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
@@ -185,9 +186,10 @@ def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
 def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
     value = None if row["value"] is None else json.loads(row["value"])
-    what: Literal["emission", "refused"] = "emission" if row["kind"] == kernel.EMISSION else "refused"
+    what: Literal["emission", "refused"] = "refused" if row["kind"] == kernel.REFUSED else "emission"
+    stage = names.late(pass_.name) if row["kind"] == kernel.LATE else pass_.name
     return TraceEvent(
-        pass_.name, what, _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
+        stage, what, _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
     )
 
 
@@ -249,14 +251,16 @@ class TracedTask:
         elif kind == kernel.QUARANTINED:
             keys = pc.struct_field(decided.column("input"), "key")
             self._keep(kind, pc.equal(keys, self._output.key.encode()), decided)
+        elif kind == kernel.LATE:
+            self._keep(kind, self._is_about_key(decided), kernel.late_emissions(decided))
         elif kind == kernel.EMISSION:
             if self._output.emissions:
                 self._keep(kind, self._is_about_key(decided), decided)
             yield from self._output.forwarding.rows(decided)
 
-    def report(self) -> TraceReport:
+    def reports(self) -> list[Report]:
         """Return a report of the kept rows."""
-        return TraceReport(self._output.stage, self._slot, tuple(self._rows))
+        return [TraceReport(self._output.stage, self._slot, tuple(self._rows))]
 
     def _is_about_key(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         if not self._output.packed:

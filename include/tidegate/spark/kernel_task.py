@@ -25,6 +25,7 @@ from tidegate.spark.shuffle import (
     emitted_column,
     end_times,
     in_schema,
+    record_column,
     value_column,
 )
 from tidegate.spark.state import StateFiles, due_rows
@@ -62,13 +63,13 @@ class Forwarding:
 
 
 class TaskOutput(Protocol):
-    """Takes the kernel's output in one try of one task. Ask for the report after the end."""
+    """Takes the kernel's output in one try of one task. Ask for the reports after the end."""
 
     def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows of `kernel.output_schema`, all of one kind; yield those that go on to the next pass."""
 
-    def report(self) -> Report:
-        """Return the report of all rows."""
+    def reports(self) -> list[Report]:
+        """Return the reports of all rows."""
 
 
 class StageOutput(Protocol):
@@ -136,7 +137,7 @@ class KernelTask:
             output = open_.enter_context(self.output.open(slot))
             yield from self.decide(rows, batch, prior, output.put)
         # Behind the block: only the end of the block completes the files, which the report names.
-        return [output.report()]
+        return output.reports()
 
     def before_merge(self, schema: pa.Schema) -> KernelTask:
         """Return the task that forwards to a merge; the emissions of a bounded stage are not written yet."""
@@ -167,7 +168,7 @@ class KernelTask:
         """
         forwarding = self.output.forwarding
         bypass = Bypass()
-        decidable = map(Completion(self.rows, value_column(self.number)), bypass.without(rows))
+        decidable = map(Completion(self.rows, self.number), bypass.without(rows))
         for decided in kernel.decide(self.logic, decidable, batch, prior):
             if decided.num_rows:
                 yield from put(self._ranked(decided) if forwarding.readers else decided)
@@ -196,7 +197,7 @@ class MergeTask:
         with self.output.open(slot) as output:
             for part in numbered_by_key(emissions):
                 yield from output.put(part)
-        return [output.report()]
+        return output.reports()
 
 
 @dataclass(frozen=True)
@@ -220,14 +221,14 @@ def with_value(number: int, emissions: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Completion:
-    """Gives rows from the shuffle all columns of the kernel's input, `schema`. Their values are in `value`.
+    """Gives rows from the shuffle, of the pass with this number, all columns of the kernel's input, `schema`.
 
-    Example: `Completion(schema, "value0")(rows)` has a column `kind`, which is the same in all rows.
+    Example: `Completion(schema, 0)(rows)` has a column `kind`, which is the same in all rows.
     """
 
-    def __init__(self, schema: pa.Schema, value: str) -> None:
+    def __init__(self, schema: pa.Schema, number: int) -> None:
         self._schema = schema
-        self._value = value
+        self._own = {"value": value_column(number), "record": record_column(number)}
         self._same: dict[str, pa.Array] = {}
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -235,8 +236,8 @@ class Completion:
         present = rows.schema.names
 
         def column(field: pa.Field) -> pa.Array:
-            if field.name == "value":
-                return rows.column(self._value)
+            if field.name in self._own:
+                return rows.column(self._own[field.name])
             if field.name in present:
                 return rows.column(field.name)
             if field.name == "turn":

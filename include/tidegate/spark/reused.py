@@ -140,7 +140,7 @@ class StoredTask(KernelTask):
                 counts["emitted-tombstones"] += emissions.column(VALUE).null_count
                 yield from output.put(emissions)
             yield from output.put(self._filled(kernel.COUNTS, {"counts": pa.array([counts.to_json()])}, 1))
-        return [output.report()]
+        return output.reports()
 
     @staticmethod
     def _copy(output: WrittenTask, kind: Kind, rows: Iterable[pa.RecordBatch]) -> None:

@@ -16,7 +16,7 @@ from tidegate.formats.records import REMOVED
 from tidegate.model.conversions import guarded
 from tidegate.spark.guard import Guard, nullable
 from tidegate.spark.semantics import require_functions_of_records
-from tidegate.spark.shuffle import LEAST_HASH, REPORT, TO, value_column
+from tidegate.spark.shuffle import LEAST_HASH, REPORT, TO, record_column, value_column
 from tidegate.spark.source import spark_types
 from tidegate.spark.source_rows import Shape
 from tidegate.spark.steps import KernelPass, is_removed, to_json
@@ -88,11 +88,16 @@ def record_rows(
         *([F.col("__rank").alias("rank")] if ranked else []),
         *([F.col("__passes").alias("passes")] if any(pass_.where for pass_ in level) else []),
         *[F.col(f"__{value_column(number)}").alias(value_column(number)) for number in range(len(level))],
+        *[F.col(f"__{name}").alias(name) for name in _record_columns(level)],
         F.col("__input").alias("input"),
         *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
         REPORT,
         TO,
     )
+
+
+def _record_columns(level: Sequence[KernelPass]) -> list[str]:
+    return [record_column(number) for number, pass_ in enumerate(level) if pass_.late_columns]
 
 
 def internals_of(frame: DataFrame) -> list[str]:
@@ -119,6 +124,11 @@ def _with_values(frame: DataFrame, number: int, pass_: KernelPass, tested: Teste
     if "__bypasses" in frame.columns:
         # A deletion that goes around the pass has a value, too: its whole record.
         valued |= F.col("__bypasses")
+    if pass_.late_columns:
+        record = F.struct(*[F.col(f"`{name}`") for name in pass_.late_columns])
+        types = StructType([columns.schema[name] for name in pass_.late_columns])
+        whole = F.when(valued, record.cast(nullable(types)))
+        columns = columns.withColumn(f"__{record_column(number)}", whole)
     columns = tested(columns, list(pass_.values.values()), valued)
     selected = _selected(columns, number, pass_, valued)
     passes = F.col("__passes")
@@ -204,6 +214,7 @@ def kernel_schema(rows: DataFrame, number: int, logic: kernel.Stage, retracts: b
     """
     schema = to_arrow_schema(rows.schema)
     value, input_type = schema.field(value_column(number)).type, schema.field("input").type
+    record = schema.field(record_column(number)).type if logic.on_late == "emit" else None
     return kernel.input_schema(
         value,
         logic.reduce.accumulator_type(value),
@@ -212,6 +223,7 @@ def kernel_schema(rows: DataFrame, number: int, logic: kernel.Stage, retracts: b
         later="rank" in schema.names,
         retracts=retracts,
         recorded=kernel.RECORDED in schema.names,
+        record=record,
     )
 
 

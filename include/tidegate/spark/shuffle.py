@@ -250,6 +250,11 @@ def emitted_column(number: int) -> str:
     return f"emitted{number}"
 
 
+def record_column(number: int) -> str:
+    """Return the column with whole records of the pass with this number, if it emits late ones."""
+    return f"record{number}"
+
+
 def in_schema(columns: Mapping[str, pa.Array], schema: pa.Schema, number: int) -> pa.RecordBatch:
     """Return a batch of `number` rows with the columns of the schema.
 

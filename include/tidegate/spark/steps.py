@@ -90,6 +90,16 @@ class KernelPass:
     takes_deletions: bool = True
 
     @property
+    def late(self) -> Stage | None:
+        """Its late records as a stage; None if it does not emit them."""
+        return self.stage.late if self.stage is not None else None
+
+    @property
+    def late_columns(self) -> tuple[str, ...]:
+        """The columns of records that come too late; empty if they are not emitted."""
+        return () if self.stage is None else self.stage.late_columns
+
+    @property
     def aliases(self) -> Aliases:
         """The older names of the columns of its state."""
         return NO_ALIASES if self.stage is None else state_aliases(self.stage)

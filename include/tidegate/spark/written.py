@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
+from tidegate.kernel.counts import count_emissions
+from tidegate.model import names
 from tidegate.spark.kernel_task import Forwarding, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
-from tidegate.spark.shuffle import TaskReport
+from tidegate.spark.shuffle import Report, TaskReport
 from tidegate.spark.state import to_stored
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import Lake
@@ -34,6 +36,7 @@ class WrittenOutput:
         files: the place of the attempt's files.
         stored: the columns of state files.
         outbox: how emissions are written; None: no sink gets them, or a later task writes them.
+        late: how late records are written; None: no sink gets them.
         forwarding: the emissions that go on to the next level.
     """
 
@@ -43,6 +46,7 @@ class WrittenOutput:
     stored: pa.Schema
     outbox: OutboxFormat | None
     forwarding: Forwarding
+    late: OutboxFormat | None = None
 
     def open(self, slot: int) -> WrittenTask:
         """Return the output of one try of a task. Enter it before use."""
@@ -62,10 +66,12 @@ class WrittenTask:
         self._output = output
         self._slot = slot
         self._counts = kernel.Counts()
+        self._late_counts = kernel.Counts()
         self._writers: Writers = output.files.writers(output.stage, slot)
         self._handlers: Mapping[int, Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]] = {
             kernel.STATE: self._state,
             kernel.EMISSION: self._emissions,
+            kernel.LATE: self._late,
             kernel.QUARANTINED: self._quarantined,
             kernel.REFUSED: self._refused,
             kernel.COUNTS: self._counted,
@@ -92,9 +98,12 @@ class WrittenTask:
         """Write rows that have the form of their file already. Raises LakeUnavailable."""
         self._writers.write(kind, rows)
 
-    def report(self) -> TaskReport:
-        """Return the counts, and the files that are complete."""
-        return TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
+    def reports(self) -> list[Report]:
+        """Return the counts, also of late records as a stage, and the files that are complete."""
+        own = TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
+        if self._output.late is None:
+            return [own]
+        return [own, TaskReport(names.late(self._output.stage), self._slot, dict(self._late_counts), ())]
 
     def _state(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._writers.write("state", to_stored(rows, self._output.stored, self._output.seq))
@@ -118,19 +127,29 @@ class WrittenTask:
 
     def _emissions(self, emissions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._output.outbox is not None:
-            rows, refused = self._output.outbox.rows(emissions)
-            if refused.null_count < len(refused):
-                rows = self._without_refused(emissions, rows, refused)
+            rows = self._sendable(self._output.outbox, emissions, self._counts)
             self._writers.write("outbox", rows)
         # The next stages also read emissions that the sinks of this one would refuse.
         yield from self._output.forwarding.rows(emissions)
 
-    def _without_refused(
-        self, emissions: pa.RecordBatch, rows: pa.RecordBatch, refused: pa.StringArray
+    def _late(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Write late records to an outbox of their own."""
+        if self._output.late is not None:
+            emissions = kernel.late_emissions(rows)
+            count_emissions(emissions.column("value"), emissions.column("reason"), self._late_counts)
+            sendable = self._sendable(self._output.late, emissions, self._late_counts)
+            self._writers.write("outbox", sendable, names.late(self._output.stage))
+        yield from ()
+
+    def _sendable(
+        self, outbox: OutboxFormat, emissions: pa.RecordBatch, counts: kernel.Counts
     ) -> pa.RecordBatch:
-        """Quarantine emissions that sinks would refuse, and return the other rows."""
+        """Return the rows of an outbox, and quarantine emissions that sinks would refuse."""
+        rows, refused = outbox.rows(emissions)
+        if refused.null_count == len(refused):
+            return rows
         for reason in pc.value_counts(refused.drop_null()).to_pylist():
-            self._counts[COUNTED[reason["values"]]] += reason["counts"]
+            counts[COUNTED[reason["values"]]] += reason["counts"]
         is_refused = refused.is_valid()
         inputs = refused_input(rows.filter(is_refused), refused.filter(is_refused))
         unusable = quarantine_rows(emissions.filter(is_refused), inputs, self._output.seq)
@@ -163,7 +182,7 @@ class Writers:
         # Spark can run two tries of one task at once: each writes under names of its own.
         self._try = uuid4().hex[:12]
         self._open = ExitStack()
-        self._writers: dict[Kind, RowWriter] = {}
+        self._writers: dict[tuple[Kind, str], RowWriter] = {}
         self.files: tuple[DataFile, ...] = ()
 
     def __enter__(self) -> Writers:
@@ -180,12 +199,19 @@ class Writers:
             self._open.close()
         self.files = tuple(writer.file for writer in self._writers.values() if writer.file is not None)
 
-    def write(self, kind: Kind, rows: pa.RecordBatch) -> None:
-        """Add rows of a kind; all stages share one quarantine. Raises LakeUnavailable."""
-        if kind not in self._writers:
-            lake, stage = self._attempt.lake, "" if kind == "quarantine" else self._stage
+    def write(self, kind: Kind, rows: pa.RecordBatch, stage: str | None = None) -> None:
+        """Add rows of a kind; all stages share one quarantine. Raises LakeUnavailable.
+
+        Args:
+            kind: The kind.
+            rows: The rows.
+            stage: The stage whose rows they are; None: that of the task.
+        """
+        stage = "" if kind == "quarantine" else stage or self._stage
+        if (kind, stage) not in self._writers:
+            lake = self._attempt.lake
             folder = lake.files(kind, stage, self._attempt.attempt)
             writer = RowWriter(lake.store, f"{folder}/{self._slot:05d}-{self._try}.parquet", kind, stage)
-            self._writers[kind] = self._open.enter_context(writer)
+            self._writers[kind, stage] = self._open.enter_context(writer)
         with failpoint(f"compute.write_{kind}"):
-            self._writers[kind].write(rows)
+            self._writers[kind, stage].write(rows)

@@ -386,7 +386,7 @@ def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pi
 
 def _check_stages(tree: Tree, expect: Expectation, pipeline: Pipeline) -> None:
     """Raise PipelineInvalid if emissions of a stage are expected that the pipeline does not have."""
-    names = [stage.name for stage in pipeline.stages]
+    names = [stage.name for stage in pipeline.outlets]
     problems = [
         tree.problem(
             ("expect", "stages", name),

@@ -40,7 +40,7 @@ def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool)
 
     settings = Settings.from_environment()
     loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
-    names = [declared.name for declared in loaded.stages]
+    names = [declared.name for declared in loaded.outlets]
     if stage is not None and stage not in names:
         raise SettingsInvalid(f"{pipeline} has no stage {stage}", f"It has {', '.join(names)}.")
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)

@@ -43,8 +43,8 @@ def _check_mode(mode: str, info: Info) -> str:
     share a key.
     """
     if mode == "upsert" and stage_of(info).collects:
-        fix = "Use `mode: append`: each flush is a row of its own."
-        raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
+        fix = "Use `mode: append`: what `reduce: collect` gathers, or a late record, is a row of its own."
+        raise mistake("`upsert` would overwrite events that were sent before", fix)
     if mode == "upsert" and stage_of(info).drops_window:
         fix = (
             "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
