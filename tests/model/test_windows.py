@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.model.files import COUNT, HOUR, LATEST, SOURCE, made, refused
 from tidegate import kernel
 from tidegate.errors import PipelineInvalid
 from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.model.kernel_stages import emitted_schema
 from tidegate.yaml.load import parse_case_pipeline
 
 
@@ -149,6 +151,9 @@ def test_sink_gets_columns_of_late_records() -> None:
     assert late.types["lateness"] == "bigint"
     assert pipeline.published_stages == ("hours", "hours.late")
     assert pipeline.key_of(late) == pipeline.key_of(pipeline.stages[0])
+    assert emitted_schema(pipeline, pipeline.sinks[0]).field("lateness").type == pa.int64()
+    again = read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1")
+    assert again.stage_of(again.sinks[0]) == late
 
 
 def test_late_records_that_no_sink_reads_are_refused() -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.played import Played
+from tests.spark.played import GivenRecords, Played
 from tidegate.model.pipeline import Pipeline
+from tidegate.spark.computation import Before
+from tidegate.spark.explain import explain_batch
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline
 
@@ -80,3 +82,17 @@ def test_outboxes_have_what_quarantine_would_get(spark: SparkSession, tmp_path: 
     assert record == {"id": 0, "n": 8, "place": {"city": "rome"}, "lateness": 85_000}
     # The columns of a later stage are those of the emissions that it reads.
     assert set(late["by_n"][0]["value"]) == {"id", "n", "lateness"}
+
+
+def test_explain_shows_late_records_as_emissions(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline, records = _pipeline("emit"), _records()
+    played = Played(spark, pipeline, tmp_path)
+    played.batch(records)
+    given = GivenRecords(tuple(records))
+    events = explain_batch(spark, played.plans[0], pipeline, given, played.lake, Before(), "tens", "0")
+    fates = {event.source[2]: event.fate for event in events if event.what == "record"}
+    late = [event for event in events if event.stage == "tens.late"]
+    assert late
+    assert {event.source[2] for event in late} == {at for at, fate in fates.items() if fate == "late"}
+    assert {(event.what, event.fate) for event in late} == {("emission", "late")}
+    assert all(event.value["lateness"] == 90_000 - (event.timestamp or 0) for event in late)

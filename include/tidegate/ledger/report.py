@@ -9,6 +9,7 @@ from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Head, OffsetRange, Offsets, Plan, Stream
 from tidegate.model.compiled import stage_names
+from tidegate.model.late_name import late_name
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 """The steps of a batch, in their order."""
@@ -197,6 +198,8 @@ def _report(
 ) -> BatchReport:
     names = stage_names(plan.spec_compiled, f"batch {plan.seq} of {plan.stream}")
     stages = {name: dict(attempt.stage_counts(name)) for name in names} if attempt else {}
+    counts = attempt.counts if attempt else {}
+    late = {name: dict(counts[name]) for name in map(late_name, names) if name in counts}
     quality = metrics.get("quality.passed")
     return BatchReport(
         plan=plan,
@@ -205,7 +208,7 @@ def _report(
             name.removeprefix(_SECONDS): value for name, value in metrics.items() if name.startswith(_SECONDS)
         },
         published=dict(published),
-        stages=stages,
+        stages=stages | late,
         passed_quality=None if quality is None else bool(quality),
         reasons=_reasons(metrics),
         columns=_numbers(attempt, SOURCE_COLUMNS),

@@ -6,7 +6,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.types import BIGINT
 from tidegate.kernel.late import LATENESS
-from tidegate.model import names
+from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import StageScope, scope_of
 from tidegate.model.windows import WINDOW_TIMES
@@ -43,7 +43,7 @@ def note_late(stage: StageScope) -> dict[str, str | None]:
     """
     columns = {name: type_ for name, type_ in (stage.columns or {}).items() if name not in WINDOW_TIMES}
     stage.late = StageScope(
-        name=None if stage.name is None else names.late(stage.name),
+        name=None if stage.name is None else late_name(stage.name),
         keys=stage.keys,
         windowed=True,
         collects=True,

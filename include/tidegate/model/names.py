@@ -70,14 +70,6 @@ def check_name(name: str) -> str:
     raise mistake(f"{name!r} is not a name that can be used", fix)
 
 
-def late(stage: str) -> str:
-    """Return the name of a stage's late records as a stage: no other stage can have a name with a dot.
-
-    Example: `late("hours")` is `hours.late`.
-    """
-    return f"{stage}.late"
-
-
 def check_topic(name: str) -> str:
     """Return the name of a topic if it is valid by Kafka's rule. Raises a mistake otherwise."""
     # Kafka refuses both, since brokers store a partition in a folder of the topic's name.

@@ -18,6 +18,7 @@ from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
+from tidegate.model.late_name import late_name
 from tidegate.model.lookup import Lookup
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
@@ -215,7 +216,7 @@ class Written(Scheduling):
         if not sinks and not scope_of(info).in_case:
             fix = "Write for example `sinks: [{kind: kafka, topic: availability}]`."
             raise mistake("a pipeline needs at least one sink", fix)
-        late = [names.late(stage.name) for stage in info.data.get("stages") or () if stage.late is not None]
+        late = [late_name(stage.name) for stage in info.data.get("stages") or () if stage.late is not None]
         unread = [name for name in late if all(sink.stage != name for sink in sinks)]
         if sinks and unread:
             fix = f"Write `{{kind: table, stage: {unread[0]}}}`, or `on_late: drop` at the stage."

@@ -40,6 +40,7 @@ from tidegate.model.emit import Emit
 from tidegate.model.inputs import note_input, note_key, open_stage, unkeyed
 from tidegate.model.join import EXCLUDED, Join, check_fields
 from tidegate.model.late import check_late, note_late
+from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import mistake
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
@@ -284,7 +285,7 @@ class Stage(Model):
         emitted = {"select": {name: f"`{name}`" for name in types}, "reduce": Latest(), "emit": Update()}
         without = dict.fromkeys(("filter", "where", "ttl"))
         plain: dict[str, Any] = {**without, "retract": False, "aliases": {}, "on_late": "drop"}
-        late = self.model_copy(update={"name": names.late(self.name), **emitted, **plain})
+        late = self.model_copy(update={"name": late_name(self.name), **emitted, **plain})
         late._types, late._late_types, late._condition = types, {}, None
         late._expressions = {}
         return late

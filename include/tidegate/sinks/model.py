@@ -16,8 +16,8 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.formats.schemas import Payload
 from tidegate.model.connection import Connection
+from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import did_you_mean, listed, mistake
-from tidegate.model.names import late
 from tidegate.model.scope import Model, StageScope, scope_of
 
 
@@ -32,7 +32,7 @@ def stage_of(info: Info) -> StageScope:
 def _check_stage(name: str | None, info: Info) -> str | None:
     stages = [stage.name for stage in scope_of(info).outlets if stage.name]
     if name is not None and stages and name not in stages:
-        owner = name.removesuffix(late(""))
+        owner = name.removesuffix(late_name(""))
         if owner != name and owner in stages:
             fix = f"Write `on_late: emit` at the stage `{owner}`."
             raise mistake(f"the stage `{owner}` does not emit its late records", fix)

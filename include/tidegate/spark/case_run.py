@@ -23,7 +23,7 @@ from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import OffsetRange, Plan, Stream
-from tidegate.model import names
+from tidegate.model.late_name import late_name
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
@@ -297,8 +297,8 @@ class CaseRun(Computation):
             # Only this run has failed. The others go on: every cut must fail in the same way.
             run.outcome.error = error
         run.outcome.include(task.name, stage)
-        if names.late(task.name) in self._stages:
-            run.outcome.stages[names.late(task.name)] = emitted_of(stage.late, "value")
+        if late_name(task.name) in self._stages:
+            run.outcome.stages[late_name(task.name)] = emitted_of(stage.late, "value")
         return emitted
 
     def _next_batch(

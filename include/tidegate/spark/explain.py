@@ -16,8 +16,8 @@ from tidegate import kernel
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
-from tidegate.model import names
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
+from tidegate.model.late_name import late_name
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
@@ -187,7 +187,7 @@ def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
     value = None if row["value"] is None else json.loads(row["value"])
     what: Literal["emission", "refused"] = "refused" if row["kind"] == kernel.REFUSED else "emission"
-    stage = names.late(pass_.name) if row["kind"] == kernel.LATE else pass_.name
+    stage = late_name(pass_.name) if row["kind"] == kernel.LATE else pass_.name
     return TraceEvent(
         stage, what, _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
     )

@@ -16,7 +16,7 @@ from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
 from tidegate.kernel.counts import count_emissions
-from tidegate.model import names
+from tidegate.model.late_name import late_name
 from tidegate.spark.kernel_task import Forwarding, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.spark.shuffle import Report, TaskReport
@@ -103,7 +103,7 @@ class WrittenTask:
         own = TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
         if self._output.late is None:
             return [own]
-        return [own, TaskReport(names.late(self._output.stage), self._slot, dict(self._late_counts), ())]
+        return [own, TaskReport(late_name(self._output.stage), self._slot, dict(self._late_counts), ())]
 
     def _state(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._writers.write("state", to_stored(rows, self._output.stored, self._output.seq))
@@ -138,7 +138,7 @@ class WrittenTask:
             emissions = kernel.late_emissions(rows)
             count_emissions(emissions.column("value"), emissions.column("reason"), self._late_counts)
             sendable = self._sendable(self._output.late, emissions, self._late_counts)
-            self._writers.write("outbox", sendable, names.late(self._output.stage))
+            self._writers.write("outbox", sendable, late_name(self._output.stage))
         yield from ()
 
     def _sendable(

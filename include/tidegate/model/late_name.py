@@ -1,0 +1,11 @@
+"""The name of a stage's late records. Reports use it without the model, whose import takes long."""
+
+from __future__ import annotations
+
+
+def late_name(stage: str) -> str:
+    """Return the name of a stage's late records as a stage: no other stage can have a name with a dot.
+
+    Example: `late_name("hours")` is `hours.late`.
+    """
+    return f"{stage}.late"
