@@ -71,8 +71,8 @@ class Seeded:
             f"run-{seq}",
             clock_ms=round(self.now * 1000),
             believed_until_ms=round(self.now * 1000),
-            ranges=(OffsetRange(pipeline.source.topics[0], 0, start, start + self.offsets),),
-            topic_ids={pipeline.source.topics[0]: "id"},
+            ranges=(OffsetRange(pipeline.sources["source"].topics[0], 0, start, start + self.offsets),),
+            topic_ids={pipeline.sources["source"].topics[0]: "id"},
             spec_text=pipeline.text,
             spec_compiled=compile_pipeline(pipeline),
         )

@@ -23,6 +23,7 @@ TidegateError
     ├── ProgressUnreadable    a sink's own progress is damaged or in another format; never taken for "none"
     ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
+    ├── TopicShared           the patterns of two sources select one topic
     ├── Halted                going on would lose or double records; names the range and the command
     │   ├── TopicRecreated
     │   ├── OffsetsLost
@@ -222,6 +223,10 @@ class StateGivenUp(Permanent):
 
 class TopicMissing(Permanent):
     """A topic that a pipeline names does not exist."""
+
+
+class TopicShared(Permanent):
+    """The patterns of two sources of a pipeline select one topic."""
 
 
 class Halted(Permanent):

@@ -250,7 +250,7 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
     from tidegate.ledger.planned import planned_pipeline
 
     export_ledger()
-    export_connections([planned_pipeline(plan).source.cluster])
+    export_connections([planned_pipeline(plan).sources.cluster])
     export_java_options(plan.span)
 
 

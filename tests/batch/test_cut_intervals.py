@@ -23,7 +23,7 @@ from tests.kernel.model.strategies import EMITS, HOMES, Case, cases, logs
 from tests.kernel.test_against_model import by_key, counted, filled
 from tests.manifests import manifest_ref
 from tidegate import errors, kernel
-from tidegate.batch.offsets import plan_ranges
+from tidegate.batch.offsets import limit_span, plan_ranges
 from tidegate.batch.plan import clock_may_fire
 from tidegate.kafka.log import TopicView
 from tidegate.ledger import Attempt, Head, OffsetRange, Plan, Stream
@@ -68,7 +68,8 @@ class Backlog:
 
     def run(self, trigger: Trigger) -> Plan:
         """The next batch, if there is one: planned, decided and committed at once."""
-        ranges = plan_ranges(self.head, self._views(trigger), {}, trigger.upper, trigger.max_records)
+        ranges = plan_ranges(self.head, self._views(trigger), {}, trigger.upper)
+        ranges = limit_span(ranges, trigger.max_records)
         clocks = self.head.clocks_of((offset_range.topic, offset_range.partition) for offset_range in ranges)
         seq = self.head.seq + 1
         plan = Plan(STREAM, seq, f"r{seq}", trigger.clock, 0, ranges, {}, "", "", clocks=clocks)

@@ -30,15 +30,15 @@ def only(ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
 
 
 def test_first_batch_starts_at_the_first_retained_record() -> None:
-    assert only(plan_ranges(head(), [view(start=3)], {}, None, None)) == (3, 10)
+    assert only(plan_ranges(head(), [view(start=3)], {}, None)) == (3, 10)
 
 
 def test_declared_start_applies_to_the_first_batch() -> None:
-    assert only(plan_ranges(head(), [view()], {("t", 0): 7}, None, None)) == (7, 10)
+    assert only(plan_ranges(head(), [view()], {("t", 0): 7}, None)) == (7, 10)
 
 
 def test_later_batches_start_at_the_head() -> None:
-    assert only(plan_ranges(head(4), [view()], {}, None, None)) == (4, 10)
+    assert only(plan_ranges(head(4), [view()], {}, None)) == (4, 10)
 
 
 def two(first: int) -> TopicView:
@@ -46,7 +46,7 @@ def two(first: int) -> TopicView:
 
 
 def test_an_added_partition_starts_at_0() -> None:
-    ranges = plan_ranges(head(4), [two(0)], {("t", 1): 7}, None, None)
+    ranges = plan_ranges(head(4), [two(0)], {("t", 1): 7}, None)
     assert [(offset_range.partition, offset_range.start, offset_range.end) for offset_range in ranges] == [
         (0, 4, 10),
         (1, 0, 900),
@@ -55,19 +55,19 @@ def test_an_added_partition_starts_at_0() -> None:
 
 def test_an_added_partition_that_lost_records_halts() -> None:
     with pytest.raises(OffsetsLost, match=r"t\[1\] offsets 0 to 499"):
-        plan_ranges(head(4), [two(500)], {}, None, None)
+        plan_ranges(head(4), [two(500)], {}, None)
 
 
 def test_range_ends_at_the_last_stable_offset() -> None:
-    assert only(plan_ranges(head(4), [view(stable=6, end=10)], {}, None, None)) == (4, 6)
+    assert only(plan_ranges(head(4), [view(stable=6, end=10)], {}, None)) == (4, 6)
 
 
 def test_the_end_is_at_most_the_intervals() -> None:
-    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 8}, None)) == (4, 8)
+    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 8})) == (4, 8)
 
 
 def test_interval_end_below_the_head_reads_nothing() -> None:
-    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 2}, None)) == (4, 4)
+    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 2})) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -87,28 +87,29 @@ def test_range_is_cut_if_it_leaves_records(
     view: TopicView, upper: int | None, most: int | None, is_cut: bool
 ) -> None:
     ends = None if upper is None else {("t", 0): upper}
-    assert [plan_range.is_cut for plan_range in plan_ranges(head(4), [view], {}, ends, most)] == [is_cut]
+    ranges = plan_ranges(head(4), [view], {}, ends)
+    assert [plan_range.is_cut for plan_range in limit_span(ranges, most)] == [is_cut]
 
 
 def test_an_added_partition_starts_at_its_first_record() -> None:
     two = TopicView("t", "id", {0: 0, 1: 0}, {0: 10, 1: 5}, {0: 10, 1: 5})
-    ranges = plan_ranges(head(4), [two], {}, None, None)
+    ranges = plan_ranges(head(4), [two], {}, None)
     assert ranges == (OffsetRange("t", 0, 4, 10), OffsetRange("t", 1, 0, 5))
 
 
 def test_deleted_unread_records_halt_with_range_and_command() -> None:
     with pytest.raises(OffsetsLost, match=r"t\[0\] offsets 4 to 6 .*recover p --choose accept-gap"):
-        plan_ranges(head(4), [view(start=7)], {}, None, None)
+        plan_ranges(head(4), [view(start=7)], {}, None)
 
 
 def test_a_log_that_ends_before_the_head_halts() -> None:
     with pytest.raises(LogTruncated, match="ends at offset 10, but it was read up to 12"):
-        plan_ranges(head(12), [view()], {}, None, None)
+        plan_ranges(head(12), [view()], {}, None)
 
 
 def test_recreated_topic_halts_even_with_fitting_offsets() -> None:
     with pytest.raises(TopicRecreated, match="Raise `generation`"):
-        plan_ranges(head(4), [view(topic_id="other")], {}, None, None)
+        plan_ranges(head(4), [view(topic_id="other")], {}, None)
 
 
 def plan(start: int, end: int) -> Plan:

@@ -68,7 +68,7 @@ EMPTY = Plan(Stream("p", 1), 1, "r", 0, 0, (), {}, "", "")
 
 
 def ids(pipeline: Pipeline) -> list[int]:
-    return [writer.id for writer in pipeline.source.schemas.writers or ()]
+    return [writer.id for writer in pipeline.sources["source"].schemas.writers or ()]
 
 
 def test_plan_holds_all_versions_and_asks_for_new(

@@ -128,5 +128,5 @@ def test_edit_may_widen_a_list_to_a_pattern(matched: Matched) -> None:
     plan = matched.plan().plan
     assert plan is not None
     head = matched.batches.app.ledger.head(matched.batches.stream)
-    assert new_topics(matched.batches.pipeline.source, head, plan.ranges) == [added]
+    assert new_topics(matched.batches.pipeline.sources, head, plan.ranges) == [added]
     assert [at.topic for at in plan.ranges] == [topic, added]

@@ -70,7 +70,7 @@ def test_job_has_a_pipeline_for_both_programs(job: Job, tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     write_pipeline(tmp_path, 7, "from", "to", job.pipeline)
     pipeline = load_pipeline(tmp_path / "pipelines" / f"{job.pipeline}.yaml")
-    assert (pipeline.generation, pipeline.schedule, pipeline.source.topics) == (7, None, ("from",))
+    assert (pipeline.generation, pipeline.schedule, pipeline.sources["source"].topics) == (7, None, ("from",))
     assert [sink.topic for sink in pipeline.sinks] == ["to"]
     programs = Path(__file__).parents[2] / "benchmarks" / "kafka_streams"
     assert (programs / f"{job.streams}.java").exists()

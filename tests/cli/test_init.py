@@ -31,7 +31,7 @@ def test_what_no_option_says_is_asked_for(tmp_path: Path) -> None:
     result = run(tmp_path, "init", "orders", input="\n".join(ANSWERS) + "\n")
     assert result.exit_code == 0, result.output
     pipeline = load_pipeline(tmp_path / "pipelines" / "orders.yaml")
-    assert (pipeline.source.topics, pipeline.key_columns) == (("in",), ("orderId",))
+    assert (pipeline.sources["source"].topics, pipeline.key_of(pipeline.stages[0])) == (("in",), ("orderId",))
     assert (pipeline.stages[0].emit.on, [sink.name for sink in pipeline.sinks]) == (
         *("threshold", ["sql:orders"]),
     )

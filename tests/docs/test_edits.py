@@ -56,6 +56,8 @@ CASES: dict[str, list[str]] = {
         *("a stage more", "a stage less", "a stage renamed", "stages in another order")
     ],
     "`retract` of a stage": ["retract"],
+    "`sources`: one removed, or renamed": ["a source less", "a source of another name"],
+    "`sources`: `format`, `key` and the like of one of them": ["the key of one of several sources"],
     "a stage's `from`: another stage, or the source": ["a stage's input"],
     "`join`: another `left`, `right` or `kind`": ["a side of a join", "the kind of a join"],
     "`join`: longer or shorter `within`, `before`, `after`, `grace`": ["the window of a join"],

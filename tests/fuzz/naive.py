@@ -59,7 +59,7 @@ class Modelled:
 
 def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[CaseRecord | Tick]) -> Modelled:
     """Return what the model makes of the uncut input. `written` is the pipeline file. Raises NotCovered."""
-    source = pipeline.source
+    source = pipeline.sources["source"]
     _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
     _require(source.filter is None, "a filter")
     # Only what the last stage emits is compared.
@@ -222,9 +222,9 @@ def _equal(written: Any) -> Any:
 def _batches(pipeline: Pipeline, inputs: Sequence[CaseRecord | Tick]) -> list[Batch]:
     """Return the records that can be used, by batch."""
     given = CaseInput(inputs)
-    rows = given.decoded(pipeline.source, False).to_pylist()
+    rows = given.decoded(pipeline.sources["source"], False).to_pylist()
     _require(not any(row["__empty"] for row in rows), "a record without an element")
-    names = [column.name for column in pipeline.source.row_columns]
+    names = [column.name for column in pipeline.sources["source"].row_columns]
     batches, cut = [], given.cut(())
     for (start, end), clock in zip(cut.spans, cut.clocks, strict=True):
         usable = [row for row in rows if start <= row["__turn"] < end and row["__reason"] is None]

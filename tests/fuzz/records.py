@@ -28,7 +28,7 @@ class RecordDrawing:
 
     def __init__(self, dice: random.Random, pipeline: Pipeline, folder: Path) -> None:
         self.dice = dice
-        self.source = pipeline.source
+        self.source = pipeline.sources["source"]
         schema = self.source.schema_file
         self.write = writer_of(self.source.format, folder / schema) if schema is not None else None
         # of a key in several partitions, timers fire before or after a record as the batches' cut has it

@@ -68,7 +68,7 @@ def differences(
 
 def _is_computable(pipeline: Pipeline) -> bool:
     """Return whether records can be drawn for it, and no other system is asked."""
-    source = pipeline.source
+    source = pipeline.sources["source"]
     texts = source.format in COMPUTED and source.key_format in ("text", "json")
     return texts and not (source.registries or pipeline.lookup or pipeline.checks)
 

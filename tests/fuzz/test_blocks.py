@@ -47,7 +47,7 @@ def payloads(dice: random.Random, drawing: RecordDrawing) -> list[bytes | None]:
 
 
 def decoder_of(pipeline: Pipeline) -> FrameDecoder:
-    return FrameDecoder(record_layout(pipeline.source), None, True)
+    return FrameDecoder(record_layout(pipeline.sources["source"]), None, True)
 
 
 def decoded(decoder: FrameDecoder, values: list[bytes | None]) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def test_records_are_drawn_for_each_format() -> None:
 @pytest.mark.heavy
 def test_schema_file_pipelines_of_each_kind_are_accepted(tmp_path: Path) -> None:
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
-    sources = [pipeline.source for pipeline, _ in filter(None, drawn)]
+    sources = [pipeline.sources["source"] for pipeline, _ in filter(None, drawn)]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 

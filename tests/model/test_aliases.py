@@ -22,7 +22,7 @@ def test_aliases_name_source_and_emitted_columns() -> None:
         **source(price=["cost"]),
     )
     (events,) = made({**COLLECT, "aliases": {"price": ["cost"]}}).stages
-    assert pipeline.source.aliases == {"price": ("cost",)}
+    assert pipeline.sources["source"].aliases == {"price": ("cost",)}
     assert [stage.aliases for stage in (*pipeline.stages, events)] == [
         {"total": ("sum", "cost")},
         {"n": ("number",)},

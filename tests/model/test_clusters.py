@@ -33,7 +33,7 @@ def test_source_and_sinks_may_have_one_each() -> None:
     assert [connection.airflow_id for connection in pipeline.connections] == [
         *("tidegate_kafka_shop", "tidegate_kafka_reports_2", "tidegate_kafka", "tidegate_sql")
     ]
-    assert pipeline.source.cluster.variable == "TIDEGATE_KAFKA_SHOP"
+    assert pipeline.sources["source"].cluster.variable == "TIDEGATE_KAFKA_SHOP"
 
 
 def test_same_topic_in_two_clusters_makes_two_sinks() -> None:

@@ -23,6 +23,7 @@ from tidegate.model.compiled import FORMAT, compile_pipeline, parts, read_compil
 from tidegate.model.kernel_stages import deduplication_stage, kernel_stage, sequence_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
+from tidegate.model.sources import Sources
 from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import load_pipeline, parse_case_pipeline, parse_pipeline
 
@@ -123,7 +124,7 @@ def with_schemas() -> Pipeline:
     )
     pipeline = parse_pipeline(text, str(Path(__file__)))
     writer = WriterSchema("shop.Stock", 1, 17, PinnedSchema('"Stock"', ("{}",)))
-    return pipeline.model_copy(update={"source": pipeline.source.with_writers((writer,))})
+    return pipeline.with_sources(Sources({"source": pipeline.sources["source"].with_writers((writer,))}))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ CSV: dict[str, Any] = {"format": "csv", "columns": "id bigint, name string", "ke
 
 
 def dialect(**source: Any) -> Csv:
-    return record_layout(made(source={**CSV, **source}).source).csv
+    return record_layout(made(source={**CSV, **source}).sources["source"]).csv
 
 
 def mistakes(**source: Any) -> list[tuple[str, str]]:

@@ -33,14 +33,14 @@ def mistakes(stage: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_source_filter_is_compiled_when_read() -> None:
-    condition = with_filters("n > 1 and id is not null").source.condition
+    condition = with_filters("n > 1 and id is not null").sources["source"].condition
     assert condition is not None
     assert condition.text == "n > 1 and id is not null"
-    assert with_filters(None).source.condition is None
+    assert with_filters(None).sources["source"].condition is None
 
 
 def test_source_filter_sees_the_exploded_element() -> None:
-    assert with_filters("items > 3", explode="items").source.condition is not None
+    assert with_filters("items > 3", explode="items").sources["source"].condition is not None
 
 
 @pytest.mark.parametrize(

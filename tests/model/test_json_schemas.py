@@ -28,9 +28,9 @@ def test_columns_may_be_some_of_them() -> None:
 
 
 def test_registry_subject_is_the_title_of_the_schema() -> None:
-    source = parsed(f"{JSON}, registry: {{strategy: record_name}}").source
+    source = parsed(f"{JSON}, registry: {{strategy: record_name}}").sources["source"]
     assert source.subjects == ("Stock",)
-    assert parsed('format: json, registry: {}, columns: "id int"').source.subjects == (
+    assert parsed('format: json, registry: {}, columns: "id int"').sources["source"].subjects == (
         "stock-value",
         "more-value",
     )

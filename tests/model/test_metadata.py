@@ -16,7 +16,9 @@ COLUMNS: dict[str, Any] = {"columns": "id bigint, at bigint"}
 
 def columns(**source: Any) -> dict[str, str]:
     source = COLUMNS | source
-    return {column.name: column.type for column in made(SELECTED, source=source).source.row_columns}
+    return {
+        column.name: column.type for column in made(SELECTED, source=source).sources["source"].row_columns
+    }
 
 
 def mistakes(**source: Any) -> list[tuple[str, str, str]]:
@@ -45,7 +47,7 @@ def test_mapping_gives_metadata_other_names() -> None:
 def test_header_can_have_its_own_name() -> None:
     headers = {"traceId": {"name": "x-trace-id", "type": "long"}, "tenant": "string"}
     assert columns(headers=headers)["traceId"] == "bigint"
-    source = made(SELECTED, source={**COLUMNS, "headers": headers}).source
+    source = made(SELECTED, source={**COLUMNS, "headers": headers}).sources["source"]
     assert {column: header.name for column, header in source.headers.items()} == {
         "traceId": "x-trace-id",
         "tenant": "tenant",

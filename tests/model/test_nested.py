@@ -28,7 +28,9 @@ def mistakes(*stages: dict[str, Any], **source: Any) -> list[tuple[str, str, str
 
 
 def test_nested_key_becomes_a_named_column() -> None:
-    source = nested({"select": {"x": "id + 1"}, "where": "id > 5"}, key=["device.id", "name"]).source
+    source = nested({"select": {"x": "id + 1"}, "where": "id > 5"}, key=["device.id", "name"]).sources[
+        "source"
+    ]
     assert (source.key, source.key_paths) == (("id", "name"), ("device.id", "name"))
     assert {column.name: column.type for column in source.row_columns}["id"] == "bigint"
 

@@ -30,13 +30,13 @@ def parsed(source: str) -> Pipeline:
 
 
 def columns(source: str) -> list[tuple[str, str]]:
-    return [(column.name, column.type) for column in parsed(source).source.columns]
+    return [(column.name, column.type) for column in parsed(source).sources["source"].columns]
 
 
 def test_the_columns_are_those_of_the_schemas_file() -> None:
     assert columns(AVRO) == COLUMNS
     assert columns(PROTO) == [*COLUMNS, ("place", "struct<city:string>")]
-    assert parsed(AVRO).source.schemas.reader is not None
+    assert parsed(AVRO).sources["source"].schemas.reader is not None
 
 
 def test_columns_may_be_some_of_them_and_wider() -> None:
@@ -56,7 +56,10 @@ def test_a_compiled_descriptor_is_a_schema_file(tmp_path: Path) -> None:
     (tmp_path / "stock.desc").write_bytes(files.SerializeToString())
     source = "format: protobuf, schema: stock.desc"  # with one message, which need not be named
     pipeline = parse_pipeline(text(source), str(tmp_path / "p.yaml"))
-    assert (pipeline.source.message, pipeline.source.columns[0].type) == ("shop.Stock", "bigint")
+    assert (pipeline.sources["source"].message, pipeline.sources["source"].columns[0].type) == (
+        "shop.Stock",
+        "bigint",
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_a_compiled_descriptor_is_a_schema_file(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("source", [AVRO, PROTO])
 def test_subjects_go_by_the_producers_strategy(source: str, registry: str, subjects: tuple[str, ...]) -> None:
-    assert parsed(f"{source}, registry: {registry}").source.subjects == subjects
+    assert parsed(f"{source}, registry: {registry}").sources["source"].subjects == subjects
 
 
 def test_a_registry_is_a_connection_of_the_pipeline() -> None:
@@ -153,6 +156,6 @@ def test_every_type_of_avro_has_its_column(tmp_path: Path) -> None:
         for at, (on, name, _) in enumerate(logical)
     ]
     (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
-    source = parse_pipeline(text("format: avro, schema: r.avsc"), str(tmp_path / "p.yaml")).source
+    source = parse_pipeline(text("format: avro, schema: r.avsc"), str(tmp_path / "p.yaml")).sources["source"]
     assert [column.type for column in source.columns] == [type_ for *_, type_ in logical]
     assert arrow_schema(source.columns).names == [column.name for column in source.columns]

@@ -32,9 +32,9 @@ def problem(**fields: Any) -> tuple[str, str, str]:
 
 def test_without_one_the_order_is_the_logs() -> None:
     pipeline = made()
-    assert pipeline.source.sequence is None
+    assert pipeline.sources["source"].sequence is None
     assert sequence_stage(pipeline) is None
-    assert record_layout(pipeline.source).sequence is None
+    assert record_layout(pipeline.sources["source"]).sequence is None
     assert not kernel_stage(pipeline, pipeline.stages[0]).by_time
 
 
@@ -44,14 +44,14 @@ def test_sequence_step_precedes_stages_and_keeps_order() -> None:
     assert sequence_stage(pipeline) == stage
     assert state_stages([pipeline])["_sequence"] == [stage]
     assert [kernel_stage(pipeline, parsed).by_time for parsed in pipeline.stages] == [True, False]
-    assert record_layout(pipeline.source).sequence == SequenceParts(("at", "id"))
+    assert record_layout(pipeline.sources["source"]).sequence == SequenceParts(("at", "id"))
 
 
 def test_debezium_sequence_uses_source_fields() -> None:
     pipeline = made(**debezium({"source": BINLOG}))
-    assert pipeline.source.sequence is not None
-    fields = arrow_schema(pipeline.source.sequence.source or ())
-    assert record_layout(pipeline.source).sequence == SequenceParts((), fields)
+    assert pipeline.sources["source"].sequence is not None
+    fields = arrow_schema(pipeline.sources["source"].sequence.source or ())
+    assert record_layout(pipeline.sources["source"]).sequence == SequenceParts((), fields)
     assert fields.names == ["file", "pos", "row"]
     assert sequence_stage(pipeline) == kernel.Stage(
         kernel.Latest(), kernel.InSequence(None), deduplicate="none", by_time=True

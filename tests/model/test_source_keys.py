@@ -19,8 +19,8 @@ def test_the_columns_of_keys_are_columns_like_others() -> None:
     source = {**COLUMNS, "key_format": "avro"}
     sinks = [{"kind": "kafka", "topic": "out", "key_format": "avro"}]
     pipeline = made({"select": {"store": "upper(store)", "n": "n"}}, source=source, sinks=sinks)
-    assert [column.name for column in pipeline.source.row_columns] == ["n", "id", "store"]
-    assert pipeline.key_columns == ("id",)
+    assert [column.name for column in pipeline.sources["source"].row_columns] == ["n", "id", "store"]
+    assert pipeline.key_of(pipeline.stages[0]) == ("id",)
     (sink,) = pipeline.sinks
     assert isinstance(sink, KafkaSink)
     assert sink.key is not None
@@ -30,12 +30,12 @@ def test_the_columns_of_keys_are_columns_like_others() -> None:
 def test_keys_default_to_the_registry_of_values() -> None:
     source = {**COLUMNS, "key_format": "protobuf", "format": "avro", "registry": {"connection": "shop"}}
     pipeline = made(source=source)
-    assert pipeline.source.key_subjects == ("in-key",)
+    assert pipeline.sources["source"].key_subjects == ("in-key",)
     assert pipeline.connections == (Connection("kafka"), Connection("registry", "shop"))
     named = made(source={**source, "key_registry": {"connection": "ids", "subjects": ["a"]}})
-    assert named.source.key_subjects == ("a",)
+    assert named.sources["source"].key_subjects == ("a",)
     assert Connection("registry", "ids") in named.connections
-    assert made(source={**COLUMNS, "key_format": "json"}).source.key_registry is None
+    assert made(source={**COLUMNS, "key_format": "json"}).sources["source"].key_registry is None
 
 
 @pytest.mark.parametrize(

@@ -290,20 +290,23 @@ def test_where_that_cannot_be_tested_is_refused(text: str, stage: dict[str, Any]
 
 def test_an_exploded_column_is_one_element_in_expressions() -> None:
     select = {"sku": "items.sku", "twice": "items.n * 2"}
-    assert made({"select": select}, source={"explode": "items"}).source.explode == "items"
+    assert made({"select": select}, source={"explode": "items"}).sources["source"].explode == "items"
     mistakes = refused({"select": {"x": "items[0].sku", "y": "size(tags)"}}, source={"explode": "tags"})
     assert mistakes == []
 
 
 def test_exploded_column_can_be_key_and_time() -> None:
     source = {"columns": "tags array<string>, times array<bigint>, n int"}
-    assert made(source={**source, "explode": "tags", "key": ["tags"]}).key_columns == ("tags",)
+    keyed = made(source={**source, "explode": "tags", "key": ["tags"]})
+    assert keyed.key_of(keyed.stages[0]) == ("tags",)
     assert made(source={**source, "explode": "times", "timestamp": "times", "key": ["n"]})
     assert fields(refused(source={**source, "explode": "times", "key": ["tags"]})) == ["source.key.0"]
 
 
 def test_declared_columns_are_those_of_the_record() -> None:
-    columns = {column.name: column.type for column in made(source={"explode": "tags"}).source.columns}
+    columns = {
+        column.name: column.type for column in made(source={"explode": "tags"}).sources["source"].columns
+    }
     assert columns["tags"] == "array<string>"
 
 
@@ -319,12 +322,12 @@ def test_only_an_array_can_be_exploded(explode: Any, part: str) -> None:
 
 @pytest.mark.parametrize("way", ["offset", "root"])
 def test_records_are_deduplicated_by_offset_or_root(way: str) -> None:
-    assert made(source={"deduplicate": way}).source.deduplicate == way
+    assert made(source={"deduplicate": way}).sources["source"].deduplicate == way
 
 
 def test_records_are_deduplicated_by_columns_for_a_time() -> None:
     source = {"explode": "tags", "deduplicate": {"columns": ["name", "tags"], "keep": "1h"}}
-    deduplication = made(source=source).source.deduplicate
+    deduplication = made(source=source).sources["source"].deduplicate
     assert not isinstance(deduplication, str)
     assert (deduplication.columns, deduplication.keep_ms) == (("name", "tags"), 3_600_000)
 

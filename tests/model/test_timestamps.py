@@ -19,7 +19,7 @@ STAGE = {"select": {"id": "id"}}
 
 
 def timed(timestamp: Any, **source: Any) -> Any:
-    return made(STAGE, source={"columns": COLUMNS, "timestamp": timestamp, **source}).source
+    return made(STAGE, source={"columns": COLUMNS, "timestamp": timestamp, **source}).sources["source"]
 
 
 def test_word_and_mapping_name_a_column() -> None:

@@ -11,6 +11,7 @@ from tests.model.files import SOURCE
 from tidegate.errors import PipelineInvalid
 from tidegate.model.compiled import compile_pipeline, read_compiled
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.sources import Sources
 from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import parse_case_pipeline, parse_pipeline
 
@@ -39,7 +40,7 @@ def made(topics: Any) -> Pipeline:
     ],
 )
 def test_pattern_selects_topics_by_their_whole_names(pattern: str, topic: str, is_selected: bool) -> None:
-    assert made({"pattern": pattern}).source.reads(topic) is is_selected
+    assert made({"pattern": pattern}).sources["source"].reads(topic) is is_selected
 
 
 @pytest.mark.parametrize(
@@ -89,11 +90,11 @@ def test_sink_that_the_pattern_matches_is_refused() -> None:
 
 def test_plan_stores_the_selected_topics() -> None:
     pipeline = made({"pattern": "orders-.*"})
-    source = pipeline.source.with_topics(("orders-eu", "orders-us"))
-    planned = pipeline.model_copy(update={"source": source})
+    source = pipeline.sources["source"].with_topics(("orders-eu", "orders-us"))
+    planned = pipeline.with_sources(Sources({"source": source}))
     stored = read_compiled(compile_pipeline(planned), "", "test")
-    assert stored.source.topics == ("orders-eu", "orders-us")
-    assert made(["a", "b"]).source.with_topics(("c",)).topics == ("a", "b")
+    assert stored.sources["source"].topics == ("orders-eu", "orders-us")
+    assert made(["a", "b"]).sources["source"].with_topics(("c",)).topics == ("a", "b")
 
 
 def test_record_of_a_case_needs_its_topic(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ OF_SOURCE = {"from": "source"}
 
 def test_stage_reads_the_one_before_by_default() -> None:
     pipeline = made(NAMED, {"select": {"m": "n"}}, {**OF_SOURCE, "select": {"p": "price"}})
-    assert [stage.input for stage in pipeline.stages] == ["source", "s0", "source"]
+    assert [stage.inputs for stage in pipeline.stages] == [("source",), ("s0",), ("source",)]
     assert pipeline.source_stages == (pipeline.stages[0], pipeline.stages[2])
     assert [stage.name for stage in pipeline.path_to(pipeline.stages[1])] == ["s0", "s1"]
 

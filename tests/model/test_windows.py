@@ -147,7 +147,7 @@ def test_sink_gets_columns_of_late_records() -> None:
     )
     late = pipeline.stage_of(pipeline.sinks[0])
     assert (late.name, late.window, late.emits_facts) == ("hours.late", pipeline.stages[0].window, True)
-    assert set(late.emitted) == {*(column.name for column in pipeline.source.columns), "lateness"}
+    assert set(late.emitted) == {*(column.name for column in pipeline.sources["source"].columns), "lateness"}
     assert late.types["lateness"] == "bigint"
     assert pipeline.published_stages == ("hours", "hours.late")
     assert pipeline.key_of(late) == pipeline.key_of(pipeline.stages[0])

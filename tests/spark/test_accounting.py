@@ -15,7 +15,7 @@ from tidegate.spark.shuffle import Report, SliceReport, TaskReport
 from tidegate.spark.steps import passes_of
 from tidegate.yaml.load import parse_case_pipeline
 
-READ = SliceReport("in", 0, 0, records=10, rows=10, empty=0, unkeyed=0, time=None)
+READ = SliceReport("source", "in", 0, 0, records=10, rows=10, empty=0, unkeyed=0, time=None)
 """A slice of ten records."""
 OF_FIRST = TaskReport("changes", 0, {"used": 6, "quarantined": 3, "deduplicated": 1, "emitted": 5}, ())
 OF_SECOND = TaskReport("counted", 0, {"used": 4, "expired-window-record-drop": 1}, ())

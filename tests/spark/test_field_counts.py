@@ -26,7 +26,7 @@ def rows(*quantities: int | None, reason: str | None = None, tombstone: bool = F
 
 def slice_report(counter: FieldCounter) -> SliceReport:
     report = SliceReport(
-        *("in", 0, 0, 9, 9, 0, 0, None),
+        *("source", "in", 0, 0, 9, 9, 0, 0, None),
         usable=counter.usable,
         filled=dict(counter.filled),
         undeclared=counter.undeclared,

@@ -114,5 +114,6 @@ def test_small_slices_share_tasks_with_one_per_large() -> None:
 
 
 def _reader(slice_: Slice) -> SliceReader:
-    decoding = Decoding(RecordLayout("string", pa.schema([("value", pa.string())])), 0, keeps_input=False)
-    return SliceReader(KafkaSlice(KafkaConfig({}), slice_), decoding, None, slots=1)
+    layout = RecordLayout("string", pa.schema([("value", pa.string())]))
+    decoding = Decoding("source", layout, 0, keeps_input=False)
+    return SliceReader(KafkaSlice(KafkaConfig({}), slice_), decoding, None, tasks=1)

@@ -147,6 +147,7 @@ def test_each_branch_gives_what_it_gives_alone(spark: SparkSession) -> None:
 
 def test_unusable_records_go_to_the_first_branch_only() -> None:
     decoded = pa.RecordBatch.from_pydict({"n": [1, 2], "__reason": pa.array([None, "malformed"])})
-    (first, times), *later = for_passes(3, decoded, pa.array([5, 6]))
-    assert (first, times.to_pylist()) == (decoded, [5, 6])
-    assert [(rows["n"].to_pylist(), times.to_pylist()) for rows, times in later] == [([1], [5])] * 2
+    (number, (first, times)), *later = for_passes([2, 0, 1], decoded, pa.array([5, 6]))
+    assert (number, first, times.to_pylist()) == (2, decoded, [5, 6])
+    rest = [(number, rows["n"].to_pylist(), times.to_pylist()) for number, (rows, times) in later]
+    assert rest == [(0, [1], [5]), (1, [1], [5])]

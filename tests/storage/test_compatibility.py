@@ -15,6 +15,7 @@ from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
 from tidegate.storage.compatibility import incompatible_changes, notable_changes
+from tidegate.yaml.load import parse_case_pipeline
 
 Parts = dict[str, Any]
 CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
@@ -40,6 +41,14 @@ def bounded(**buffer: Any) -> Parts:
 
 def source(**source: Any) -> Parts:
     return {"source": source}
+
+
+def several(*names: str, key: list[str] | None = None) -> Pipeline:
+    """A pipeline of sources with these names; its stage reads the first one, and another stage all others."""
+    parts = {"format": "json", "columns": COLUMNS, "key": key or ["id"]}
+    stages = [{"name": "s0", "from": names[-1], **CHANGE}, {"name": "s1", "from": names[0], **CHANGE}]
+    sources = {name: {**parts, "topics": [name]} for name in names}
+    return parse_case_pipeline({"pipeline": "p", "sources": sources, "stages": stages}, "p.yaml")
 
 
 def renamed(name: str, *older: str) -> Parts:
@@ -255,6 +264,13 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         ["source.topics"],
     ),
     "a topic less": (made(CHANGE, **source(topics=["in", "more"])), made(CHANGE), ["source.topics"]),
+    "a source less": (several("a", "b"), several("a"), ["sources", "stages.s0.from"]),
+    "a source of another name": (several("a", "b"), several("a", "c"), ["sources", "stages.s0.from"]),
+    "the key of one of several sources": (
+        several("a", "b", key=["id"]),
+        several("a", "b", key=["name"]),
+        ["sources.a.key", "sources.b.key"],
+    ),
     "the format": (
         made({"select": {"v": "value"}}, **source(columns="value string", key=["value"])),
         made({"select": {"v": "value"}}, **source(format="string", columns=None, key=["value"])),
@@ -533,9 +549,11 @@ def test_ambiguous_aggregate_is_compared_as_text() -> None:
 
 def test_key_of_a_removed_type_compares_by_name() -> None:
     def typed(type_: str) -> Pipeline:
-        columns = (column.model_copy(update={"type": type_}) for column in pipeline.source.columns)
+        columns = (column.model_copy(update={"type": type_}) for column in pipeline.sources["source"].columns)
         return pipeline.model_copy(
-            update={"source": pipeline.source.model_copy(update={"columns": tuple(columns)})}
+            update={
+                "single_source": pipeline.sources["source"].model_copy(update={"columns": tuple(columns)})
+            }
         )
 
     pipeline = made(CHANGE, **source(key=["id"]))

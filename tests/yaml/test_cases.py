@@ -72,7 +72,7 @@ def problems(path: Path) -> list[tuple[int, str, str]]:
 def test_a_case_has_name_pipeline_input_and_expectation(tmp_path: Path) -> None:
     (case,) = load_cases(write(tmp_path, INLINE))
     assert case.name == "one"
-    assert case.pipeline.source.topics == ("in", "other")
+    assert case.pipeline.sources["source"].topics == ("in", "other")
     assert case.input == (CaseRecord("a", b'{"value": 1}', 5, "in", 0, 0),)
     assert case.expect.emissions is not None
     assert [(emission.value, emission.timestamp) for emission in case.expect.emissions["a"]] == [

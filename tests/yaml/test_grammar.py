@@ -26,7 +26,9 @@ MAPPINGS = (
     *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within"),
 )
 MAPPINGS += ("source.aliases", "stages.*.aliases", "source.metadata", "sinks.*.headers")
-MAPPINGS_OF_MODELS = ("source.headers", "stages.*.reduce")
+MAPPINGS += tuple(f"sources.*.{name}" for name in ("aliases", "metadata"))
+MAPPINGS_OF_MODELS = ("source.headers", "stages.*.reduce", "sources", "sources.*.headers")
+TEXTS = ("columns", "key_columns", "sequence.source")
 
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:
@@ -37,7 +39,7 @@ def _fields(model: type[BaseModel], around: str) -> set[str]:
         paths.add(path)
         if path in (*MAPPINGS, *MAPPINGS_OF_MODELS):
             paths.add(f"{path}.*")
-        if path in ("source.columns", "source.key_columns", "source.sequence.source"):
+        if path in [f"{source}.{name}" for source in ("source", "sources.*") for name in TEXTS]:
             continue  # written as one text
         inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL, *MAPPINGS_OF_MODELS) else []
         inner += [path] if path not in (*LISTS, *MAPPINGS_OF_MODELS) else []

@@ -33,12 +33,12 @@ def small(format_: str = "string", source: str = "", stage: str = "") -> str:
 def test_every_field_of_the_contract_is_read() -> None:
     pipeline = good()
     assert (pipeline.pipeline, pipeline.generation, pipeline.schedule) == ("levels", 2, "*/5 * * * *")
-    assert pipeline.source.topics == ("stock",)
-    assert pipeline.source.columns[:2] == (
+    assert pipeline.sources["source"].topics == ("stock",)
+    assert pipeline.sources["source"].columns[:2] == (
         Column(name="storeId", type="string"),
         Column(name="id", type="bigint"),
     )
-    assert pipeline.source.max_records == 5_000_000
+    assert pipeline.sources["source"].max_records == 5_000_000
     assert pipeline.stages[0].select == {"isAvailable": "quantity > 0", "seen": "seenAt"}
     assert pipeline.stages[0].where == "isAvailable"
     assert pipeline.sinks == (
@@ -51,10 +51,10 @@ def test_every_field_of_the_contract_is_read() -> None:
 def test_what_is_left_out_has_its_default() -> None:
     pipeline = parse_pipeline(SMALL, "p.yaml")
     assert (pipeline.generation, pipeline.schedule, pipeline.quality) == (1, None, ())
-    source = pipeline.source
+    source = pipeline.sources["source"]
     assert (source.key, source.timestamp, source.max_records) == (None, "record", None)
     assert (source.deduplicate, source.start) == ("offset", "earliest")
-    assert pipeline.key_columns == ()
+    assert pipeline.key_of(pipeline.stages[0]) == ()
 
 
 def test_the_hash_is_that_of_the_exact_text() -> None:
@@ -82,11 +82,15 @@ def test_a_pipeline_survives_the_way_to_another_process() -> None:
 
 
 def test_strings_have_the_one_column_value() -> None:
-    assert parse_pipeline(small("string"), "p").source.columns == (Column(name="value", type="string"),)
+    assert parse_pipeline(small("string"), "p").sources["source"].columns == (
+        Column(name="value", type="string"),
+    )
 
 
 def test_bytes_have_the_one_column_value() -> None:
-    assert parse_pipeline(small("bytes"), "p").source.columns == (Column(name="value", type="binary"),)
+    assert parse_pipeline(small("bytes"), "p").sources["source"].columns == (
+        Column(name="value", type="binary"),
+    )
 
 
 def test_missing_select_emits_all_columns_in_order() -> None:
@@ -105,16 +109,16 @@ def test_missing_select_emits_all_columns_in_order() -> None:
     ],
 )
 def test_a_start_in_time_becomes_milliseconds(written: str, milliseconds: int) -> None:
-    assert good(("start: earliest", f"start: {written}")).source.start == milliseconds
+    assert good(("start: earliest", f"start: {written}")).sources["source"].start == milliseconds
 
 
 def test_start_may_be_latest() -> None:
-    assert good(("start: earliest", "start: latest")).source.start == "latest"
+    assert good(("start: earliest", "start: latest")).sources["source"].start == "latest"
 
 
 @pytest.mark.parametrize("column", ["seenAt", "record"])
 def test_the_timestamp_is_the_records_or_a_columns(column: str) -> None:
-    assert good(("timestamp: record", f"timestamp: {column}")).source.timestamp == column
+    assert good(("timestamp: record", f"timestamp: {column}")).sources["source"].timestamp == column
 
 
 def test_on_is_a_word_and_not_a_boolean() -> None:

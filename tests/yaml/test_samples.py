@@ -35,7 +35,7 @@ def test_every_sample_pipeline_is_without_mistakes() -> None:
 
 def test_availability_is_the_pipeline_of_the_contract() -> None:
     pipeline = sample("availability")
-    assert pipeline.key_columns == ("storeId", "id")
+    assert pipeline.key_of(pipeline.stages[0]) == ("storeId", "id")
     assert pipeline.stages[0].select == {"isAvailable": "quantity > 0"}
     assert isinstance(pipeline.stages[0].emit, kernel.Change)
     assert [sink.name for sink in pipeline.sinks] == ["kafka:availability"]
@@ -140,7 +140,7 @@ def failures() -> Failures:
 @pytest.mark.parametrize("name", GOOD)
 def test_sample_suite_accepts_the_pipeline_output(failures: Failures, name: str) -> None:
     pipeline = sample(name)
-    emitted = {*pipeline.stages[-1].emitted, *pipeline.key_columns}
+    emitted = {*pipeline.stages[-1].emitted, *pipeline.key_of(pipeline.stages[-1])}
     assert emitted <= GOOD[name].keys()
     assert failures(name, GOOD[name]) == []
 

@@ -176,7 +176,7 @@ class App:
         from tidegate.spark.source import KafkaSource, ReplaySource
 
         if plan.replay is None:
-            return KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
+            return KafkaSource(self.settings.kafka(pipeline.sources.connection), plan.ranges)
         files = self.manifest(plan.stream, plan.replay).files_of("quarantine")
         return ReplaySource(self.lake(plan.stream).store, files, plan.seq)
 

@@ -41,5 +41,5 @@ def check_source(app: App, plan: Plan) -> None:
     LogTruncated, BrokerUnavailable.
     """
     if plan.needed_ranges:
-        with app.log(planned_pipeline(plan).source.connection) as log:
+        with app.log(planned_pipeline(plan).sources.connection) as log:
             check_still_the_same(log, plan)

@@ -15,7 +15,7 @@ from tidegate.batch.lookups import check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.ledger.report import is_of_source
 from tidegate.maintenance.compaction import compact_overdue
 from tidegate.storage import attempt_name
 
@@ -68,7 +68,7 @@ def check_still_there(app: App, plan: Plan) -> None:
     """
     topics = sorted({range_.topic for range_ in plan.needed_ranges})
     if topics:
-        with app.log(planned_pipeline(plan).source.connection) as log:
+        with app.log(planned_pipeline(plan).sources.connection) as log:
             check_planned(plan, [log.view(topic) for topic in topics])
             check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
 
@@ -94,7 +94,7 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 def _note_metrics(lease: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
     """Store the counts of each stage, and the size of its state on disk with this attempt."""
     for stage, counts in computed.counts.items():
-        if stage in (SOURCE_COLUMNS, SOURCE_FIELDS):
+        if is_of_source(stage):
             continue  # names of columns and fields are no names of metrics
         metrics = kernel.metrics(counts, before.counts.get(stage, {}))
         if stage:

@@ -126,8 +126,8 @@ def describe_cover(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -
     """
     if not trigger.backfill or trigger.interval_start_ms is None or trigger.interval_end_ms is None:
         return f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
-    with app.log(pipeline.source.connection) as log:
-        views = [log.view(topic) for topic in source_topics(log, pipeline.source, head)]
+    with app.log(pipeline.sources.connection) as log:
+        views = [log.view(topic) for topic in source_topics(log, pipeline.sources, head)]
         starts = offsets_at(log, views, trigger.interval_start_ms)
         ends = offsets_at(log, views, trigger.interval_end_ms)
     batches = reading_batches(app.ledger, head, starts, ends)

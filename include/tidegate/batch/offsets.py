@@ -14,7 +14,7 @@ from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerIn
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import EpochEnd
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
-from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 
 Partition = tuple[str, int]
 Ends = Mapping[Partition, int]
@@ -23,13 +23,13 @@ EpochEnds = Mapping[Partition, EpochEnd]
 
 
 def plan_ranges(
-    head: Head, views: Sequence[TopicView], first_starts: Ends, upper: Ends | None, max_records: int | None
+    head: Head, views: Sequence[TopicView], first_starts: Ends, upper: Ends | None
 ) -> tuple[OffsetRange, ...]:
     """Return one range per topic-partition, also empty ones, so that the head knows every partition.
 
     A range starts at the head's offset; see `first_start` for partitions that the head does not know yet. The
-    interval reaches up to `upper` (absent: the partition has no record past it). The range ends there, at the
-    last stable offset, or where `max_records` is used up; one that ends before the interval does is cut.
+    interval reaches up to `upper` (absent: the partition has no record past it). The range ends there, or at
+    the last stable offset; one that ends before the interval does is cut.
     Raises TopicRecreated, OffsetsLost, LogTruncated.
     """
     ranges = []
@@ -45,7 +45,7 @@ def plan_ranges(
             interval = OffsetRange(view.topic, partition, start, max(start, interval_end))
             # From the last stable offset on, a transaction is open: its records may yet be aborted.
             ranges.append(interval.cut(view.stable_ends[partition]))
-    return limit_span(ranges, max_records)
+    return tuple(ranges)
 
 
 def first_start(head: Head, view: TopicView, partition: int, first_starts: Ends) -> int:
@@ -123,6 +123,17 @@ def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, 
     return tuple(range_.cut(ends.get((range_.topic, range_.partition), range_.start)) for range_ in ranges)
 
 
+def limit_records(
+    ranges: Sequence[OffsetRange], sources: Sources, trigger: Trigger
+) -> tuple[OffsetRange, ...]:
+    """Cut the ranges to `max_records` of each source, and all together to that of the trigger."""
+    limited: list[OffsetRange] = []
+    for name, source in sources.items():
+        own = [range_ for range_ in ranges if sources.name_of(range_.topic) == name]
+        limited += limit_span(own, trigger.most_records(source.max_records))
+    return limit_span(limited, trigger.max_records)
+
+
 def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetRange, ...]:
     """Cut the ranges so that all together span at most `most` offsets (None: any).
 
@@ -149,14 +160,18 @@ def _equal_shares(spans: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def first_starts(log: KafkaLog, views: Sequence[TopicView], source: Source) -> dict[tuple[str, int], int]:
-    """Return the offsets at which the very first batch starts, by the pipeline file; empty: at the first
-    record.
+def first_starts(log: KafkaLog, views: Sequence[TopicView], sources: Sources) -> dict[tuple[str, int], int]:
+    """Return the offsets at which the very first batch starts, by the pipeline file; those of a partition are
+    absent if it starts at the first record.
     """
-    if source.start == "earliest":
-        return {}
-    latest = {(view.topic, p): end for view in views for p, end in view.stable_ends.items()}
-    return latest if source.start == "latest" else latest | offsets_at(log, views, source.start)
+    starts: dict[tuple[str, int], int] = {}
+    for name, source in sources.items():
+        own = [view for view in views if sources.name_of(view.topic) == name]
+        if source.start != "earliest":
+            starts |= {(view.topic, p): end for view in own for p, end in view.stable_ends.items()}
+        if isinstance(source.start, int):
+            starts |= offsets_at(log, own, source.start)
+    return starts
 
 
 def interval_ends(log: KafkaLog, views: Sequence[TopicView], trigger: Trigger) -> Ends | None:

@@ -23,7 +23,7 @@ from tidegate.batch.offsets import (
     first_starts,
     interval_ends,
     limit_ends,
-    limit_span,
+    limit_records,
     plan_ranges,
     standing_still,
     with_epochs,
@@ -135,7 +135,7 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
     _check_direction(lease, plan, trigger)
     lease.add_plan(plan)
     lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
-    topics = new_topics(pipeline.source, head, plan.ranges)
+    topics = new_topics(pipeline.sources, head, plan.ranges)
     return Outcome(plan, f"batch {plan.seq}: {_described(plan)}{_new_topics(topics)}", metrics)
 
 
@@ -211,8 +211,8 @@ def _draft(
     ranges = standing_still(head, cut) if source_view is None else source_view.ranges
     if trigger.repeats is not None:
         ranges = trigger.repeats.plan.ranges
-    topics = {range_.topic: None for range_ in ranges}
-    pipeline = pipeline.model_copy(update={"source": pipeline.source.with_topics(tuple(topics))})
+    topics = dict.fromkeys(range_.topic for range_ in ranges)
+    pipeline = pipeline.with_sources(pipeline.sources.with_topics(list(topics)))
     # After the ends are fixed: the schema of each record before them is registered then.
     pipeline = with_writers(
         app, pipeline, before, reads=trigger.replay is not None or any(range_.span for range_ in ranges)
@@ -240,21 +240,19 @@ def _draft(
 
 
 def _view_source(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _SourceView:
-    """Ask Kafka what there is, and fix the ranges: from the head to the interval's end, or as far as the
-    trigger and `max_records` allow.
+    """Ask Kafka what there is, and fix the ranges of all sources: from the head to the interval's end, or as
+    far as the trigger and `max_records` allow.
     """
-    with app.log(pipeline.source.connection) as log:
-        views = [log.view(topic) for topic in source_topics(log, pipeline.source, head)]
-        first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
-        most = trigger.most_records(pipeline.source.max_records)
-        upper = interval_ends(log, views, trigger)
-        if trigger.until_offsets is None:
-            ranges = plan_ranges(head, views, first, upper, most)
-        else:
+    sources = pipeline.sources
+    with app.log(sources.connection) as log:
+        views = [log.view(topic) for topic in source_topics(log, sources, head)]
+        first = first_starts(log, views, sources) if head.seq == 0 else {}
+        ranges = plan_ranges(head, views, first, interval_ends(log, views, trigger))
+        if trigger.until_offsets is not None:
             check_partitions(views, trigger.until_offsets)
-            # `max_records` last: partitions that the trigger leaves out must not use up a share of it.
-            ranges = limit_ends(plan_ranges(head, views, first, upper, None), trigger.until_offsets)
-            ranges = limit_span(ranges, most)
+            ranges = limit_ends(ranges, trigger.until_offsets)
+        # Last: partitions that the trigger leaves out must not use up a share of `max_records`.
+        ranges = limit_records(ranges, sources, trigger)
         check_head_epochs(log, head, views)
         ranges = with_epochs(log, views, ranges)
         stalled = stalled_in(log, views)
@@ -331,7 +329,7 @@ def _log_what_is_unusual(
     app: App, pipeline: Pipeline, head: Head, plan: Plan, source_view: _SourceView | None
 ) -> None:
     added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
-    if topics := new_topics(pipeline.source, head, plan.ranges):
+    if topics := new_topics(pipeline.sources, head, plan.ranges):
         logger.info("%s%s", plan.stream, _new_topics(topics))
     for range_ in added if head.seq else ():
         logger.info(
@@ -374,7 +372,7 @@ def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Itera
         plan = draft(app, pipeline, head, trigger)
         yield f"batch {plan.seq} of {stream} would be:"
         yield from _lines(plan)
-        if topics := new_topics(pipeline.source, head, plan.ranges):
+        if topics := new_topics(pipeline.sources, head, plan.ranges):
             yield f"  new topics, read from their beginning: {', '.join(topics)}"
 
 

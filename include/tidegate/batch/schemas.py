@@ -11,13 +11,15 @@ from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.schemas import Registry
+from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 
 PlannedWriters = dict[tuple[str, int], WriterSchema]
 """(subject, version) -> the schema that the previous batch was planned with."""
 
 
 def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool) -> Pipeline:
-    """The pipeline with all versions of the subjects of its source's values and keys. `reads`: whether the
+    """The pipeline with all versions of the subjects of its sources' values and keys. `reads`: whether the
     batch has records.
 
     It has to be asked for after the ends of the batch are fixed: who wrote a record before them had its
@@ -30,14 +32,23 @@ def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool)
     Raises RegistryUnavailable, SettingsInvalid, SchemaUnknown when there is no such subject, SchemaRefused
     for a schema that is none.
     """
-    source = pipeline.source
-    if source.registry is None and source.key_registry is None:
+    if not pipeline.sources.registries:
         return pipeline
-    earlier = planned_pipeline(before).source if before is not None else None
+    earlier = planned_pipeline(before).sources if before is not None else {}
+    sources = {
+        name: _with_writers(app, source, earlier.get(name), reads)
+        for name, source in pipeline.sources.items()
+    }
+    return pipeline.with_sources(Sources(sources))
+
+
+def _with_writers(app: App, source: Source, earlier: Source | None, reads: bool) -> Source:
+    if not source.registries:
+        return source
     planned = (earlier.schemas, earlier.key_schemas) if earlier is not None else (SourceSchemas(),) * 2
     writers = _writers(app, source.registry, source.subjects, _planned_writers(planned[0]), reads)
     of_keys = _writers(app, source.key_registry, source.key_subjects, _planned_writers(planned[1]), reads)
-    return pipeline.model_copy(update={"source": source.with_writers(writers, of_keys)})
+    return source.with_writers(writers, of_keys)
 
 
 def _writers(

@@ -97,16 +97,16 @@ def _parsed(check: QualityCheck, text: str, folder: Path) -> Suite:
     return parse_suite(text, place, default, additional_types=None if check.modules else BUILTIN_TYPES)
 
 
-def suite_parameters(app: App, plan: Plan, attempt: Attempt, stages: tuple[str, str]) -> dict[str, float]:
-    """Name -> value. `stages`: the first one, which reads, and the one that is looked at.
+def suite_parameters(app: App, plan: Plan, attempt: Attempt, stage: str) -> dict[str, float]:
+    """Name -> value. `stage`: the one that is looked at.
 
     Of the batches before: `previous_read` of the last one, `mean_read`, `min_read` and `max_read` of at most
     20. Before there is any they are not there.
     """
     values: dict[str, float] = {"batch": plan.seq, "clock": plan.clock_ms}
-    values |= _batch_counts(attempt, stages)
+    values |= _batch_counts(attempt, stage)
     before = [
-        _batch_counts(facts.attempt, stages)
+        _batch_counts(facts.attempt, stage)
         for facts in app.ledger.batches(plan.stream, plan.seq, MOST_BATCHES)
         if facts.attempt is not None
     ]
@@ -122,14 +122,11 @@ def suite_parameters(app: App, plan: Plan, attempt: Attempt, stages: tuple[str, 
     return values
 
 
-def _batch_counts(attempt: Attempt, stages: tuple[str, str]) -> Mapping[str, float]:
-    whole, (reading, audited) = attempt.stage_counts(""), map(attempt.stage_counts, stages)
+def _batch_counts(attempt: Attempt, stage: str) -> Mapping[str, float]:
+    whole, audited = map(attempt.stage_counts, ("", stage))
     return {
-        "read": whole.get("read", 0),
-        "used": reading.get("used", 0),
-        "quarantined": reading.get("quarantined", 0),
-        "deduplicated": reading.get("deduplicated", 0),
-        "late": reading.get("late-record-drop", 0),
+        **{name: whole.get(name, 0) for name in ("read", "used", "quarantined", "deduplicated")},
+        "late": whole.get("late-record-drop", 0),
         "emitted": kernel.outgoing(audited),
     }
 
@@ -159,8 +156,8 @@ def stage_facts(
 
 
 def _stage_counts(attempt: Attempt, pipeline: Pipeline, stage: Stage) -> BatchCounts:
-    explodes = pipeline.source.explode is not None
-    return batch_counts(attempt.counts, pipeline.stages[0].name, stage.name, explodes)
+    explodes = pipeline.sources.explodes
+    return batch_counts(attempt.counts, stage.name, explodes)
 
 
 def _history(app: App, plan: Plan, pipeline: Pipeline, stage: Stage, batches: int) -> Iterator[BatchCounts]:

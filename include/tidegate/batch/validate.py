@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -22,7 +22,7 @@ from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, Quar
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.ledger.report import COLUMNS, FIELDS, REASON, source_counts
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.quality import QualityCheck
 from tidegate.model.quarantine_rules import LateRule, QuarantineRule
@@ -201,8 +201,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
 def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
     """Log the counts: as a warning if no record could be used, whatever the bounds are."""
     whole = attempt.stage_counts("")
-    first = attempt.stage_counts(planned_pipeline(plan).stages[0].name)
-    came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(first.get("used", 0))
+    came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(whole.get("used", 0))
     quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
     lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
     if came_in and not used and (quarantined or late):
@@ -219,7 +218,14 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
     """Log hints at a typo in `columns`, as a warning if a column has no value and another field exists, or no
     column has a value.
     """
-    columns, fields = attempt.stage_counts(SOURCE_COLUMNS), attempt.stage_counts(SOURCE_FIELDS)
+    fields = source_counts(attempt, FIELDS)
+    for source, columns in source_counts(attempt, COLUMNS).items():
+        _log_columns_of_source(plan, source, columns, fields.get(source, {}))
+
+
+def _log_columns_of_source(
+    plan: Plan, source: str, columns: Mapping[str, float], fields: Mapping[str, float]
+) -> None:
     missing = [name for name, records in columns.items() if not records]
     undeclared = [name for name in fields if name]
     if not missing and not undeclared:
@@ -227,9 +233,9 @@ def _log_columns(plan: Plan, attempt: Attempt) -> None:
     is_suspicious = bool(missing) and (bool(undeclared) or len(missing) == len(columns))
     logger.log(
         logging.WARNING if is_suspicious else logging.INFO,
-        "Batch %d of %s: no record has a value of the declared columns: %s. Fields that are not declared, in "
-        "%d sampled records: %s",
-        *(plan.seq, plan.stream, ", ".join(missing) or "none", int(fields.get("", 0))),
+        "Batch %d of %s: no record of `%s` has a value of the declared columns: %s. Fields that are not "
+        "declared, in %d sampled records: %s",
+        *(plan.seq, plan.stream, source, ", ".join(missing) or "none", int(fields.get("", 0))),
         ", ".join(undeclared) or "none",
     )
 
@@ -333,8 +339,7 @@ def _prepared(
     target = target_of(pipeline, check)
     parameters = {}
     if any(spec.parameters for spec in suite.suite.expectations):
-        stages = pipeline.stages[0].name, pipeline.checked_stage(check).name
-        parameters = suite_parameters(app, plan, attempt, stages)
+        parameters = suite_parameters(app, plan, attempt, pipeline.checked_stage(check).name)
     place = PagePlace(
         app.settings.data_docs,
         plan.stream.pipeline,

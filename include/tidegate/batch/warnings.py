@@ -27,8 +27,8 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
 
     A transaction that no coordinator knows counts as such. Raises TopicMissing, BrokerUnavailable.
     """
-    with app.log(pipeline.source.connection) as log:
-        topics = source_topics(log, pipeline.source, app.ledger.head(stream_of(pipeline)))
+    with app.log(pipeline.sources.connection) as log:
+        topics = source_topics(log, pipeline.sources, app.ledger.head(stream_of(pipeline)))
         return stalled_in(log, [log.view(topic) for topic in topics])
 
 
@@ -115,7 +115,7 @@ def _older_records(
     Records come in any order, so there may be more of them: this is what one question per topic tells.
     """
     old = []
-    with app.log(pipeline.source.connection) as log:
+    with app.log(pipeline.sources.connection) as log:
         for topic in sorted({planned.topic for planned in read}):
             own = [planned for planned in read if planned.topic == topic]
             young_offsets = log.offsets_at(

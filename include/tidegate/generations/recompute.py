@@ -24,7 +24,6 @@ from tidegate.ledger.records import ReusedBatch
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
-from tidegate.model.topics import reads
 from tidegate.storage.unchanged import changed_stages, inherited_outputs, same_outputs
 
 _RUN = "recompute"
@@ -196,7 +195,7 @@ def _require_topics(pipeline: Pipeline, plans: Iterable[Plan]) -> None:
     """Raise Halted if the edited file does not read a topic of which the batches have records."""
     for plan in plans:
         for range_ in plan.ranges:
-            if range_.span and not reads(pipeline.source.selection, range_.topic):
+            if range_.span and not pipeline.sources.reads(range_.topic):
                 raise Halted(
                     f"The file does not read {range_.topic} any more, of which batch {plan.seq} of "
                     f"{plan.stream} has records",
@@ -223,7 +222,7 @@ def _require_records(app: App, pipeline: Pipeline, plans: Iterable[Plan]) -> Non
     ranges = [(plan, range_) for plan in plans for range_ in plan.ranges if range_.span]
     if not ranges:
         return
-    with app.log(pipeline.source.connection) as log:
+    with app.log(pipeline.sources.connection) as log:
         views = {topic: log.view(topic) for topic in sorted({range_.topic for _, range_ in ranges})}
     for plan, range_ in ranges:
         first = views[range_.topic].starts.get(range_.partition, range_.end)

@@ -143,8 +143,7 @@ class Checker:
         parameters: Mapping[str, float] = {}
         # Parameters are computed from earlier batches, which takes queries that most suites do not need.
         if any(spec.parameters for spec in suite.expectations):
-            stages = pipeline.stages[0].name, stage.name
-            parameters = suite_parameters(self._app, plan, attempt, stages)
+            parameters = suite_parameters(self._app, plan, attempt, stage.name)
         needs = needs_of(map(asdict, suite.expectations))
         return parameters, stage_facts(self._app, plan, attempt, pipeline, stage, needs)
 

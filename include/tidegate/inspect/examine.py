@@ -222,7 +222,7 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
-    topics = ", ".join(new_topics(pipeline.source, before, next_plan.ranges))
+    topics = ", ".join(new_topics(pipeline.sources, before, next_plan.ranges))
     added = f", new topics: {topics}" if topics else ""
     return f"batch {head.seq} is the last, {next_plan.span} offsets wait{added}{planned}{withheld}", next_plan
 

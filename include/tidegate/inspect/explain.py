@@ -161,7 +161,7 @@ def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
 def _require_records(app: App, plan: Plan) -> None:
     """Check that Kafka still has all records that the batch read, in the same topics. Raises OffsetsLost."""
     read = [range_ for range_ in plan.ranges if range_.span]
-    with app.log(planned_pipeline(plan).source.connection) as log:
+    with app.log(planned_pipeline(plan).sources.connection) as log:
         views = {topic: log.view(topic) for topic in {range_.topic for range_ in read}}
         epoch_ends = log.epoch_ends(planned_epochs(plan))
     for range_ in read:

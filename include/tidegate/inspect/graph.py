@@ -13,7 +13,7 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import HistoryEntry, batch_history
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
-from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 
@@ -130,11 +130,12 @@ _Edges = list[tuple[str, str]]
 
 def _inner(pipeline: Pipeline, traffic: _Traffic) -> Iterator[tuple[Node, _Edges]]:
     """Yield the nodes of the pipeline itself, each with the edges that end or begin there."""
-    source = pipeline.source
+    for name, source in pipeline.sources.items():
+        readers = [f"stage:{stage.name}" for stage in pipeline.source_stages if name in stage.sources]
+        for topic in source.topic_labels:
+            node = Node(f"topic:{topic}", NodeKind.TOPIC, topic, source.format)
+            yield traffic.node(node, traffic.topics, topic), [(node.id, reader) for reader in readers]
     readers = [f"stage:{stage.name}" for stage in pipeline.source_stages]
-    for topic in source.topic_labels:
-        node = Node(f"topic:{topic}", NodeKind.TOPIC, topic, source.format)
-        yield traffic.node(node, traffic.topics, topic), [(node.id, reader) for reader in readers]
     for lookup in pipeline.lookup:
         node = _lookup_node(lookup)
         yield node, [(node.id, reader) for reader in readers]
@@ -150,7 +151,7 @@ def _inner(pipeline: Pipeline, traffic: _Traffic) -> Iterator[tuple[Node, _Edges
         yield traffic.node(node, traffic.sinks, sink.name), [(f"stage:{stage.name}", node.id)]
     if (letters := pipeline.dead_letters) is not None:
         node = Node(f"sink:{letters.name}", NodeKind.SINK, letters.name, "dead letters")
-        edges = [(f"topic:{topic}", node.id) for topic in source.topic_labels]
+        edges = [(f"topic:{topic}", node.id) for topic in pipeline.sources.topic_labels]
         yield traffic.node(node, traffic.sinks, letters.name), edges
 
 
@@ -181,8 +182,8 @@ def _around(
 
 def _read_from(pipeline: Pipeline, other: Pipeline) -> Iterator[str]:
     """Yield the nodes of a pipeline whose content another pipeline writes."""
-    for topic in pipeline.source.topic_labels:
-        if any(_writes(sink, pipeline.source, topic) for sink in other.outputs):
+    for topic in pipeline.sources.topic_labels:
+        if any(_writes(sink, pipeline.sources, topic) for sink in other.outputs):
             yield f"topic:{topic}"
     for lookup in pipeline.lookup:
         if lookup.state is not None and lookup.state[0] == other.pipeline:
@@ -193,17 +194,17 @@ def _read_by(pipeline: Pipeline, other: Pipeline) -> Iterator[str]:
     """Yield the nodes of a pipeline that another pipeline reads."""
     for sink in pipeline.outputs:
         target = sink.messages.target if sink.messages is not None else None
-        if target is not None and _writes(sink, other.source, target) and other.source.reads(target):
+        if target is not None and _writes(sink, other.sources, target) and other.sources.reads(target):
             yield f"sink:{sink.name}"
     for lookup in other.lookup:
         if lookup.state is not None and lookup.state[0] == pipeline.pipeline:
             yield f"stage:{lookup.state[1]}"
 
 
-def _writes(sink: SinkModel, source: Source, topic: str) -> bool:
-    """Return whether a sink writes a topic of a source's cluster.
+def _writes(sink: SinkModel, sources: Sources, topic: str) -> bool:
+    """Return whether a sink writes a topic of the sources' cluster.
 
     Two connections can be one cluster: that is not known without asking Kafka, and such an edge is missing.
     """
     is_topic = sink.messages is not None and sink.messages.target == topic
-    return is_topic and source.cluster in sink.connections
+    return is_topic and sources.cluster in sink.connections

@@ -137,7 +137,7 @@ def key_states(app: App, stream: Stream, key: str, as_of: int | None = None) -> 
     states = {stage: tuple(map(_entry, live_rows(rows[stage]))) for stage in rows}
     stages = {stage.name: stage for stage in reader.pipeline.stages}
     return [
-        KeyState(name, entries, _keys_of(stages[name], states.get(stages[name].input or "", ())))
+        KeyState(name, entries, _keys_of(stages[name], states.get(stages[name].inputs[0], ())))
         for name, entries in states.items()
     ]
 

@@ -17,8 +17,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.model.kernel_stages import kernel_stage
-from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.kernel_stages import deduplication_rule, kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
 from tidegate.quality.audit import Audit, TableRows, audited_rows
@@ -154,11 +153,11 @@ def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeli
 
 
 def _drops_late(pipeline: Pipeline) -> bool:
-    source = pipeline.source
     # Each of these drops records that come after it has forgotten their key or window.
-    by_columns = isinstance(source.deduplicate, DeduplicateColumns)
-    forgets = source.sequence is not None and source.sequence.keep_ms is not None
-    return by_columns or forgets or pipeline.stages[0].window is not None
+    by_columns = deduplication_rule(pipeline) is not None
+    sequences = [source.sequence for source in pipeline.sources.values()]
+    forgets = any(sequence is not None and sequence.keep_ms is not None for sequence in sequences)
+    return by_columns or forgets or any(stage.window is not None for stage in pipeline.source_stages)
 
 
 def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sample:
@@ -166,7 +165,7 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
     assert plan is not None, "`committed_seqs` gives batches that have one"
     assert attempt is not None, "it is committed"
     pipeline = planned_pipeline(plan)
-    counts = batch_counts(attempt.counts, pipeline.stages[0].name, stage, pipeline.source.explode is not None)
+    counts = batch_counts(attempt.counts, stage, pipeline.sources.explodes)
     if stage not in pipeline.published_stages:
         return _Sample(plan, attempt, counts, None)
     store = app.lake(stream).store

@@ -78,13 +78,18 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
 
 
 def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
-    source = planned_pipeline(plans[-1]).source
-    servers = app.settings.kafka(source.connection).servers
-    columns = {column.name: column.type for column in source.columns}
+    sources = planned_pipeline(plans[-1]).sources
+    servers = app.settings.kafka(sources.connection).servers
+    columns = {
+        name: {column.name: column.type for column in source.columns} for name, source in sources.items()
+    }
     ranges = read_offsets(part for plan in plans for part in plan.ranges)
     # Also topics that the newest plan no longer has, if an earlier batch has read them.
-    topics = dict.fromkeys([*source.topics, *ranges])
-    return [TopicRead(topic_dataset(servers, topic), columns, ranges.get(topic, {})) for topic in topics]
+    topics = dict.fromkeys([*sources.topics, *ranges])
+    return [
+        TopicRead(topic_dataset(servers, topic), columns[sources.name_of(topic)], ranges.get(topic, {}))
+        for topic in topics
+    ]
 
 
 def _columns(sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:

@@ -34,10 +34,11 @@ FATES = (
 REASON = "quarantined."
 """The prefix of the metrics that count the records in quarantine by reason."""
 
-SOURCE_COLUMNS = "source:columns"
-"""A key of an attempt's counts beside the stages: declared column -> records with a value."""
-SOURCE_FIELDS = "source:fields"
-"""A key of an attempt's counts: undeclared field -> sampled records that have it; "" -> records sampled."""
+COLUMNS, FIELDS, RECORDS = "columns", "fields", "records"
+"""What an attempt's counts have of each source, as `NAME:columns` and so on beside the stages: declared
+column -> records with a value; undeclared field -> sampled records that have it, and "" -> records sampled;
+and, of each of several sources, what became of its records where they were read.
+"""
 
 _SECONDS = "seconds."
 
@@ -62,8 +63,8 @@ class BatchReport:
     """The result of a batch.
 
     Args:
-        counts: the summary of the batch: what happened to the records that came in (first stage), what was
-            refused (all stages) and what was emitted (last stage).
+        counts: the summary of the batch: what happened to the records that came in, other counts of the first
+            stage, what was refused (all stages) and what was emitted (last stage).
         seconds: step -> its time.
         published: sink -> records, for the sinks that have the batch.
         stages: all counts of each stage.
@@ -73,6 +74,8 @@ class BatchReport:
         fields: undeclared field of JSON -> records that have it, of the `sampled` ones, the most frequent
             first.
         sampled: the number of records whose fields were compared with the declared columns.
+        sources: of several sources, what became of the records of each where they were read.
+        later_quarantined: records that went into quarantine behind the stages that account for the sources.
     """
 
     plan: Plan
@@ -85,6 +88,8 @@ class BatchReport:
     columns: dict[str, int] = field(default_factory=dict)
     fields: dict[str, int] = field(default_factory=dict)
     sampled: int = 0
+    sources: dict[str, dict[str, int]] = field(default_factory=dict)
+    later_quarantined: int = 0
 
     @property
     def columns_without_value(self) -> tuple[str, ...]:
@@ -124,11 +129,8 @@ class BatchReport:
         """The number of records, of values that break an expectation, and of emissions that a sink refuses,
         in quarantine.
         """
-        later_stages = list(self.stages.values())[1:]
-        # `counts` has the first stage's number; records of later stages are not in it.
-        summarized = sum(self.counts.get(name, 0) for name in QUARANTINED)
-        by_stages = ("quarantined", "late-quarantined")
-        return int(summarized + sum(counts.get(name, 0) for counts in later_stages for name in by_stages))
+        # `counts` has the fates of the sources' records; records of later stages are not in it.
+        return int(sum(self.counts.get(name, 0) for name in QUARANTINED) + self.later_quarantined)
 
     @property
     def suppressed(self) -> int:
@@ -211,16 +213,48 @@ def _report(
         stages=stages | late,
         passed_quality=None if quality is None else bool(quality),
         reasons=_reasons(metrics),
-        columns=_numbers(attempt, SOURCE_COLUMNS),
-        fields=_numbers(attempt, SOURCE_FIELDS),
-        sampled=int(attempt.stage_counts(SOURCE_FIELDS).get("", 0)) if attempt else 0,
+        columns=_numbers(attempt, COLUMNS),
+        fields=_numbers(attempt, FIELDS),
+        sampled=sum(int(counts.get("", 0)) for counts in source_counts(attempt, FIELDS).values()),
+        sources={
+            name: {fate: int(number) for fate, number in counts.items()}
+            for name, counts in source_counts(attempt, RECORDS).items()
+        },
+        later_quarantined=_later_quarantined(attempt),
     )
 
 
-def _numbers(attempt: Attempt | None, key: str) -> dict[str, int]:
-    counts = attempt.stage_counts(key) if attempt is not None else {}
-    numbers = [(name, int(number)) for name, number in counts.items() if name]
+def is_of_source(stage: str) -> bool:
+    """Return whether a key of an attempt's counts has those of a source, and no metrics of a stage."""
+    return ":" in stage  # which no stage's name has
+
+
+def source_counts(attempt: Attempt | None, kind: str) -> dict[str, Mapping[str, float]]:
+    """Return source -> its counts of a kind, such as `COLUMNS`."""
+    counts = attempt.counts if attempt is not None else {}
+    return {stage.partition(":")[0]: counts[stage] for stage in counts if stage.partition(":")[2] == kind}
+
+
+def _numbers(attempt: Attempt | None, kind: str) -> dict[str, int]:
+    """Return the counts of a kind; the names of several sources are put before those of their columns."""
+    by_source = source_counts(attempt, kind)
+    numbers = [
+        (name if len(by_source) == 1 else f"{source}.{name}", int(number))
+        for source, counts in by_source.items()
+        for name, number in counts.items()
+        if name
+    ]
     return dict(sorted(numbers, key=lambda pair: -pair[1]))
+
+
+def _later_quarantined(attempt: Attempt | None) -> int:
+    """Return the number of records that stages have put into quarantine whose counts are not the batch's."""
+    if attempt is None:
+        return 0
+    names = ("quarantined", "late-quarantined")
+    stages = [counts for stage, counts in attempt.counts.items() if stage and not is_of_source(stage)]
+    in_stages = sum(counts.get(name, 0) for counts in stages for name in names)
+    return int(in_stages - sum(attempt.stage_counts("").get(name, 0) for name in names))
 
 
 def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:

@@ -259,7 +259,11 @@ def _cron(body: Any) -> str | None:
 
 
 def _source_connection(body: Any) -> str | None:
-    name: str | None = body["of"]["source"]["of"].get("connection")
+    pipeline = body["of"]
+    sources = [pipeline["single_source"], *pipeline["named_sources"]["of"].values()]
+    # all sources of a pipeline are in one cluster
+    source = next(source for source in sources if source is not None)
+    name: str | None = source["of"].get("connection")
     return name
 
 

@@ -1,17 +1,27 @@
-"""`from` and `key` of a stage: what it reads, and by which columns it groups that."""
+"""`from` and `key` of a stage: what it reads, and by which columns it groups that.
+
+A stage reads the emissions of a stage above it, or the records of one source, or of several as their union.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticCustomError
 
 from tidegate.expressions.types import ColumnTypes
 from tidegate.model import names
-from tidegate.model.mistakes import did_you_mean, listed, mistake
+from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.model.nested import named_columns, type_at
-from tidegate.model.scope import Scope, StageScope, require_filled, scope_of
+from tidegate.model.scope import Scope, SourceScope, StageScope, distinct, require_filled, scope_of
+from tidegate.model.sources import union_columns, union_key
 from tidegate.model.windows import WINDOW_TIMES
+
+_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+INPUTS = {"anyOf": [{"type": "string"}, _NAMES, {"type": "null"}]}
+"""The JSON Schema of `from`."""
 
 
 def open_stage(scope: Scope) -> None:
@@ -20,34 +30,66 @@ def open_stage(scope: Scope) -> None:
     scope.stages.append(StageScope(input=StageScope()))
 
 
-def note_input(name: str | None, info: Info) -> str:
-    """Note the columns that the stage may name: the source's, or the key and emissions of the stage that it
-    reads. Returns the name of that stage, or `source`. The inputs of a join are noted already.
+def read_input(written: Any, info: Info) -> Any:
+    """Return the names of what the stage reads: by default the stage before it, or all sources; of a
+    join, both sides.
     """
     scope = scope_of(info)
     if scope.stage.joins:
-        return names.JOINED
-    earlier = scope.stages[:-1]
-    if name is None:
-        input_ = earlier[-1] if earlier else None
-    else:
-        input_ = None if name == names.SOURCE else _named(name, earlier, scope)
-    _note_columns(scope, input_)
-    read = names.SOURCE if input_ is None else input_.name or ""
-    scope.stage.reads = (read,)
-    return read
+        return list(scope.stage.reads) or [""]
+    if written is None:
+        earlier = scope.stages[:-1]
+        # without a name, that stage has a mistake, which is reported already
+        return [earlier[-1].name or ""] if earlier else list(scope.sources) or [names.SOURCE]
+    if not isinstance(written, (str, list, tuple)):
+        fix = "Write a name, or for the union of sources a list of names."
+        raise mistake(f"{shown(written)} is no input of a stage", fix)
+    return require_filled([written] if isinstance(written, str) else written)
 
 
-def _named(name: str, earlier: list[StageScope], scope: Scope) -> StageScope:
-    """Return the earlier stage of a name. Raises a mistake if there is none."""
-    by_name = {stage.name: stage for stage in earlier if stage.name is not None}
-    if name in by_name:
-        return by_name[name]
+def note_input(inputs: tuple[str, ...], info: Info) -> tuple[str, ...]:
+    """Note the columns that the stage may name: those of sources, or the key and emissions of the stage that
+    it reads. Returns the names.
+    """
+    scope = scope_of(info)
+    if scope.stage.joins:  # its inputs are noted already
+        return inputs
+    scope.stage.reads = inputs
+    stages = {stage.name or "": stage for stage in scope.stages[:-1]}
+    if len(inputs) == 1 and inputs[0] in stages:
+        _note_emissions(scope.stage, stages[inputs[0]])
+        return inputs
+    for name in inputs:
+        if name not in scope.sources and scope.sources:
+            raise _unknown(name, inputs, stages, scope)
+    distinct(inputs)
+    scope.stage.input, scope.stage.sources = None, inputs
+    sources = {name: scope.sources[name] for name in inputs if name in scope.sources}
+    if sources:
+        _note_records(scope, sources)
+    return inputs
+
+
+def _unknown(
+    name: str, inputs: tuple[str, ...], stages: Mapping[str, StageScope], scope: Scope
+) -> PydanticCustomError:
+    """Return the mistake of a name that is no source, and not the one stage that the stage reads."""
+    sources = listed(scope.sources)
     if name == scope.stage.name:
-        raise mistake("a stage cannot read its own emissions", "Name a stage above it, or `source`.")
-    choices = [names.SOURCE, *by_name]
-    fix = f"Write {listed(choices)}. A stage reads the source or a stage above it in the file."
-    raise mistake(f"there is no stage `{name}` above this one", did_you_mean(name, choices, fix))
+        return mistake("a stage cannot read its own emissions", f"Name a stage above it, or {sources}.")
+    if name in stages:
+        fix = "Name one stage, or several sources."
+        return mistake(f"`{name}` is a stage, and a union is of sources", fix)
+    if name == names.SOURCE:
+        fix = f"Write {listed(scope.sources)}, or a list of them."
+        return mistake("the sources of this pipeline have names", fix)
+    if len(inputs) > 1:
+        fix = did_you_mean(name, scope.sources, f"Write {sources}.")
+        return mistake(f"there is no source `{name}`", fix)
+    records = sources if scope.named else "the source"
+    choices = [*scope.sources, *filter(None, stages)]
+    fix = f"Write {listed(choices)}. A stage reads {records} or a stage above it in the file."
+    return mistake(f"there is no stage `{name}` above this one", did_you_mean(name, choices, fix))
 
 
 def named_stage(name: str, info: Info) -> StageScope:
@@ -68,15 +110,21 @@ def input_columns(before: StageScope) -> ColumnTypes | None:
     return {**before.keys, **before.emitted, **(WINDOW_TIMES if before.windowed else {})}
 
 
-def _note_columns(scope: Scope, before: StageScope | None) -> None:
+def _note_emissions(stage: StageScope, before: StageScope) -> None:
+    stage.input, stage.keys, stage.columns = before, before.keys, input_columns(before)
+
+
+def _note_records(scope: Scope, sources: Mapping[str, SourceScope]) -> None:
     stage = scope.stage
-    stage.input = before
-    if before is not None:
-        stage.keys, stage.columns = before.keys, input_columns(before)
-    elif scope.columns is not None:
-        stage.columns = {**scope.columns, **scope.lookups}
-        if scope.key is not None:
-            stage.keys = {name: scope.columns.get(name) for name in scope.key}
+    columns, key = union_columns(sources), union_key(sources)
+    if columns is None:
+        return
+    stage.columns = {**columns, **scope.lookups}
+    if key is not None:
+        stage.keys = {name: columns.get(name) for name in key}
+    # a field of a key is a column beside its struct; in the union it may be a column of its own elsewhere
+    fields = [{*source.nested} for source in sources.values()]
+    stage.fields = set.intersection(*fields)
 
 
 def note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
@@ -85,12 +133,9 @@ def note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
     stage = scope.stage
     if key is not None:
         if len(scope.stages) == 1:
-            raise mistake("the first stage has the source's key", "Use `source.key`.")
-        if scope.before is None and scope.key is not None and set(key) == set(scope.key):
-            raise mistake("these columns are the source's key", "Leave `key` out: the stage has it anyway.")
-        if scope.before is None and scope.drops:
-            fix = "Read a stage with `emit: {on: update}`, whose emissions can have another key."
-            raise mistake(f"behind `{scope.drops}`, a stage that reads the source has the source's key", fix)
+            fix = "Use `key` of its sources." if scope.named else "Use `source.key`."
+            raise mistake("the first stage has the source's key", fix)
+        _check_key_of_records(key, scope)
         columns = stage.columns or {}
         named = named_columns(key, stage.columns)
         stage.nested = {name: path for name, path in named.items() if name != path}
@@ -100,6 +145,22 @@ def note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
         stage.keys = {name: (stage.columns or {}).get(name) for name in named}
         return tuple(named)
     return key
+
+
+def _check_key_of_records(key: tuple[str, ...], scope: Scope) -> None:
+    """Raise a mistake if a stage that reads records cannot have the key; other stages pass."""
+    sources = {name: scope.sources[name] for name in scope.stage.sources if name in scope.sources}
+    for name, source in sources.items():
+        if source.key is not None and set(key) == set(source.key):
+            raise mistake("these columns are the source's key", "Leave `key` out: the stage has it anyway.")
+        if source.drops:
+            fix = "Read a stage with `emit: {on: update}`, whose emissions can have another key."
+            raise mistake(f"behind `{source.drops}`, a stage that reads the source has the source's key", fix)
+        columns = source.columns
+        lacking = [column for column in key if columns and column.partition(".")[0] not in columns]
+        if lacking and len(sources) > 1:
+            fix = "Use columns that all of them have: records without a key cannot be counted to one."
+            raise mistake(f"`{name}` has no column `{lacking[0]}`", fix)
 
 
 def unkeyed(written: Any, info: Info) -> Any:

@@ -22,7 +22,7 @@ SIDES = ("left", "right")
 """The columns of a join: the record of each side as a struct, null where there is no match."""
 _PATH = re.compile(r"[^\s.`()'\",;]+(?:\.[^\s.`()'\",;]+)*")
 EXCLUDED = {
-    "input": "`left` and `right` are its inputs",
+    "inputs": "`left` and `right` are its inputs",
     "key": "records match by the key of both sides",
     "filter": "the stages that it joins can filter",
     "window": "`within` says which records match",
@@ -110,8 +110,8 @@ def check_fields(written: Any, info: Info) -> Any:
     """Return a field of a stage. Raises a mistake if it does not go with `join`."""
     stage = scope_of(info).stage
     name = info.field_name or ""
-    if stage.joins and (name in stage.given or (name == "input" and "from" in stage.given)):
-        shown = "from" if name == "input" else name
+    if stage.joins and (name in stage.given or (name == "inputs" and "from" in stage.given)):
+        shown = "from" if name == "inputs" else name
         raise mistake(f"`{shown}` does not go with `join`: {EXCLUDED[name]}", f"Leave `{shown}` out.")
     return written
 

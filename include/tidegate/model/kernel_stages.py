@@ -19,9 +19,10 @@ from tidegate.formats.nested import type_at
 from tidegate.formats.schemas import Payload
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model.columns import parse_type
-from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.keys import DeduplicateColumns, Sequence
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.row_expectations import with_column_types
+from tidegate.model.sources import union_of
 from tidegate.model.stage import Stage
 from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import SinkModel
@@ -74,14 +75,14 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         emit=stage.emit.with_envelope(_envelope(pipeline, stage)),
         window=stage.entry_window,
         where=stage.condition,
-        deduplicate=_position(pipeline) if stage.reads_source else "none",
+        deduplicate=_position(pipeline, stage),
         bound=stage.emit.bound,
         on_error=stage.on_error,
         on_late=stage.on_late,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
         unchanged=stage.unchanged,
-        by_time=pipeline.source.sequence is not None and stage.reads_source,
+        by_time=_sequence(pipeline) is not None and stage.reads_source,
         ttl=stage.ttl,
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
@@ -149,8 +150,8 @@ def deduplication_stage(pipeline: Pipeline) -> kernel.Stage | None:
     None if the pipeline does not deduplicate by columns. The step uses stream time, also if the stages use
     the run's clock: by the clock it would forget values before a backlog repeats them.
     """
-    rule = pipeline.source.deduplicate
-    if not isinstance(rule, DeduplicateColumns):
+    rule = deduplication_rule(pipeline)
+    if rule is None:
         return None
     return kernel.Stage(kernel.Latest(), kernel.Once(rule.keep_ms), deduplicate="offset")
 
@@ -160,7 +161,7 @@ def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
 
     None without a `sequence`. The step ignores positions in the log, and forgets deletions by stream time.
     """
-    rule = pipeline.source.sequence
+    rule = _sequence(pipeline)
     if rule is None:
         return None
     return kernel.Stage(kernel.Latest(), kernel.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
@@ -176,8 +177,25 @@ def keeps_time(pipeline: Pipeline) -> bool:
     )
 
 
-def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
-    rule = pipeline.source.deduplicate
+def deduplication_rule(pipeline: Pipeline) -> DeduplicateColumns | None:
+    """Return the rule by which repeated values of columns are dropped; None without one.
+
+    Only the single source of a pipeline has such a rule.
+    """
+    rules = [source.deduplicate for source in pipeline.sources.values()]
+    return next((rule for rule in rules if isinstance(rule, DeduplicateColumns)), None)
+
+
+def _sequence(pipeline: Pipeline) -> Sequence | None:
+    """Return the order of changes, which only the single source of a pipeline has."""
+    return next((source.sequence for source in pipeline.sources.values() if source.sequence), None)
+
+
+def _position(pipeline: Pipeline, stage: Stage) -> Literal["none", "offset", "root"]:
+    """Return how a stage recognizes repetitions by position: like its sources, which agree."""
+    if not stage.reads_source:
+        return "none"
+    rule = pipeline.sources_of(stage)[0].deduplicate
     return "offset" if isinstance(rule, DeduplicateColumns) else rule
 
 
@@ -190,7 +208,7 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:
         return None
     # With a key of its own, a later stage's columns are no longer the source's, and their kinds unknown.
     regrouped = any(before.key for before in pipeline.path_to(stage))
-    columns = () if regrouped else pipeline.source.row_columns
+    columns = () if regrouped else union_of(pipeline.sources_of(stage))
     # `decimal(10,2)` counts as `decimal`.
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
     key = tuple(kernel.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
@@ -245,7 +263,7 @@ def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
 def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     earlier = pipeline.input_of(stage)
     if earlier is None:
-        types = {column.name: _arrow(column.type) for column in pipeline.source.row_columns}
+        types = {column.name: _arrow(column.type) for column in union_of(pipeline.sources_of(stage))}
     elif stage.key is None:
         return _keys(pipeline, earlier)
     else:
@@ -254,7 +272,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
         if earlier.window:
             types |= dict.fromkeys(WINDOW_COLUMNS, _arrow("timestamp"))
     types |= {name: type_at(pa.schema(list(types.items())), path) for name, path in stage.nested.items()}
-    return {name: types.get(name, pa.null()) for name in stage.key or pipeline.key_columns}
+    return {name: types.get(name, pa.null()) for name in pipeline.key_of(stage)}
 
 
 def _arrow(text: str | None) -> pa.DataType:

@@ -70,7 +70,7 @@ def key_fault(name: str, type_: Type) -> Fault | None:
 
 
 def _check_identity_column(name: str, info: Info) -> str:
-    return check_identity(name, scope_of(info).columns)
+    return check_identity(name, scope_of(info).source.columns)
 
 
 class DeduplicateColumns(Model):
@@ -115,7 +115,7 @@ def _check_type(name: str, type_: Type | None) -> None:
 
 
 def _check_column(name: str, info: Info) -> str:
-    columns = scope_of(info).columns
+    columns = scope_of(info).source.columns
     if columns is not None:
         _check_type(name, type_at(name, columns))
     return name
@@ -207,7 +207,7 @@ def read_key_columns(written: Any, info: Info) -> Any:
 
     Raises a mistake if the columns are missing, cannot be parsed, or the keys are text.
     """
-    scope, format_ = scope_of(info), info.data.get("key_format")
+    scope, format_ = scope_of(info).source, info.data.get("key_format")
     if format_ == "text" and written is None:
         return ()
     value_columns, scope.columns = scope.columns, None
@@ -236,9 +236,9 @@ def note_key_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, .
 
     Raises a mistake for a column that the value has, too.
     """
-    value_columns = scope_of(info).columns
+    value_columns = scope_of(info).source.columns
     if columns and value_columns is not None:
-        scope_of(info).columns = {
+        scope_of(info).source.columns = {
             **value_columns,
             **{column.name: parse_type(column.type) for column in columns},
         }

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
-from tidegate.expressions.types import group
+from tidegate.expressions.types import ColumnTypes, group
 from tidegate.model import names
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
@@ -41,26 +41,33 @@ def _check_table(table: str, info: Info) -> str:
 
 
 def _check_on(name: str, info: Info) -> str:
-    columns = scope_of(info).columns
-    if columns is None:
-        return name
+    for source, scope in scope_of(info).sources.items():
+        if scope.columns is not None:
+            _check_on_records(name, source, scope.columns)
+    return name
+
+
+def _check_on_records(name: str, source: str, columns: ColumnTypes) -> None:
+    """Raise a mistake if a column cannot be looked up by in the records of a source."""
     if name == KEY:
         if KEY in columns:
             fix = "Use another column of the record."
             raise mistake("`key` is a column of the source, but means the record's key here", fix)
-        return name
+        return
     if name not in columns:
-        raise mistake(f"the column `{name}` does not exist", suggest_column(name, [KEY, *columns]))
+        owner = "" if source == names.SOURCE else f" in `{source}`"
+        fix = suggest_column(name, [KEY, *columns])
+        raise mistake(f"the column `{name}` does not exist{owner}", fix)
     type_ = columns[name]
     if type_ is not None and group(type_) == "nested":
         raise mistake(f"`{name}` is {type_.text}, and not a single value", "Look up by single values.")
-    return name
 
 
 def _note_column(name: str, info: Info) -> str:
     scope = scope_of(info)
     # Spark does not distinguish column names by case.
-    taken = {column.lower(): column for column in (*(scope.columns or ()), *scope.lookups)}
+    own = [column for source in scope.sources.values() for column in source.columns or ()]
+    taken = {column.lower(): column for column in (*own, *scope.lookups)}
     if name.lower() in taken:
         taken_name = taken[name.lower()]
         owner = "another lookup's" if taken_name in scope.lookups else "the source's"

@@ -96,7 +96,7 @@ def _note_headers(headers: dict[str, HeaderColumn], info: Info) -> dict[str, Hea
 
 def _note_columns(types: dict[str, Type], info: Info, renamed: Callable[[str], str]) -> None:
     """Add columns to the scope. Raises a mistake for a name that another column has; case does not count."""
-    scope = scope_of(info)
+    scope = scope_of(info).source
     if (twice := names.repeated_name(types)) is not None:
         raise mistake(f"`{twice}` appears twice", "Names have to differ in more than case.")
     if scope.columns is None:

@@ -22,9 +22,6 @@ RESERVED = {
 SOURCE = "source"
 """The name of the source as the input of a stage (`from`); no stage can have it."""
 
-JOINED = "join"
-"""What `from` of a stage is that joins two inputs."""
-
 STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
 

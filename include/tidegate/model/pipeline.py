@@ -11,8 +11,17 @@ from datetime import datetime, timezone, tzinfo
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticKnownError
 
 from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
@@ -27,6 +36,7 @@ from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, Quarantin
 from tidegate.model.schedule import AssetSchedule, Schedule
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source import Source
+from tidegate.model.sources import Sources, check_name, note_names
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.registry import Sink
@@ -159,7 +169,17 @@ class Scheduling(Model):
 class Written(Scheduling):
     """The fields of a pipeline file."""
 
-    source: Source = Field(description="Which records are read, and how they are decoded.")
+    named_sources: Annotated[
+        dict[Annotated[str, AfterValidator(check_name)], Source],
+        BeforeValidator(note_names),
+    ] = Field(
+        alias="sources",
+        default={},
+        description="In place of `source`, several sources side by side: name: source.",
+    )
+    single_source: Source | None = Field(
+        alias="source", default=None, description="Which records are read, and how they are decoded."
+    )
     lookup: tuple[Lookup, ...] = Field(
         default=(), description="Columns that are added to each record from other tables."
     )
@@ -182,11 +202,39 @@ class Written(Scheduling):
         description="How many records of a batch may be late, and dropped, before tidegate alerts, or stops.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _begin(cls, written: Any) -> Any:
+        # pydantic would name a default's mistake after the attribute, and not after the field of the file
+        return {"source": None, **written} if isinstance(written, dict) else written
+
+    @field_validator("single_source")
+    @classmethod
+    def _check_sources(cls, source: Source | None, info: Info) -> Source | None:
+        if "named_sources" not in info.data:
+            return source  # they have mistakes, which are reported already
+        sources = info.data["named_sources"]
+        if sources and source is not None:
+            raise mistake("there is `source` beside `sources`", "Move it into `sources`, under a name.")
+        if not sources and source is None:
+            raise PydanticKnownError("missing")
+        return source
+
+    @field_validator("stages")
+    @classmethod
+    def _check_readers(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
+        read = {name for stage in stages for name in stage.sources}
+        unread = [name for name in info.data.get("named_sources") or () if name not in read]
+        if unread:
+            fix = "Name it in a stage's `from`, or leave it out."
+            raise mistake(f"no stage reads the source `{unread[0]}`", fix)
+        return stages
+
     @field_validator("stages")
     @classmethod
     def _check_unchanged(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
-        source = info.data.get("source")
-        repeats = source is not None and source.deduplicate == "root"
+        sources = [info.data.get("single_source"), *(info.data.get("named_sources") or {}).values()]
+        repeats = any(source is not None and source.deduplicate == "root" for source in sources)
         if repeats and any(stage.unchanged is not None for stage in stages):
             fix = "Leave `unchanged` out, or use another `deduplicate`."
             raise mistake(
@@ -235,17 +283,24 @@ class Pipeline(Written):
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
 
     @property
-    def key_columns(self) -> tuple[str, ...]:
-        """The columns of the key; empty if the record's own key is used."""
-        return self.source.key or ()
+    def sources(self) -> Sources:
+        """The sources by name: those of `sources`, or `source` alone."""
+        single = self.single_source
+        return Sources(self.named_sources if single is None else {names.SOURCE: single})
+
+    def with_sources(self, sources: Sources) -> Pipeline:
+        """Return the pipeline with what a plan fixes about its sources beside the file."""
+        if self.single_source is None:
+            return self.model_copy(update={"named_sources": dict(sources)})
+        return self.model_copy(update={"single_source": sources[names.SOURCE]})
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The connections that must be set to run the pipeline, each once; the source's is the first."""
+        """The connections that must be set to run the pipeline, each once; that of the sources is first."""
         of_sinks = [connection for sink in self.outputs for connection in sink.connections]
-        registries = [registry.cluster for registry in self.source.registries]
+        registries = [registry.cluster for registry in self.sources.registries]
         # `dict.fromkeys` removes repetitions and keeps the order.
-        return tuple(dict.fromkeys([self.source.cluster, *registries, *of_sinks]))
+        return tuple(dict.fromkeys([self.sources.cluster, *registries, *of_sinks]))
 
     @property
     def checks(self) -> tuple[QualityCheck, ...]:
@@ -312,24 +367,29 @@ class Pipeline(Written):
         return any(rule.timestamp == RECORDED for rule in rules)
 
     def input_of(self, stage: Stage) -> Stage | None:
-        """Return the stage whose emissions a stage reads; the left one if it joins two; None if it reads the
-        source.
+        """Return the stage whose emissions a stage reads, the left one if it joins two; None if it reads
+        records of sources.
         """
         return next(iter(self.inputs_of(stage)), None)
 
     def inputs_of(self, stage: Stage) -> tuple[Stage, ...]:
-        """Return the stages whose emissions a stage reads; none if it reads the source."""
+        """Return the stages whose emissions a stage reads; none if it reads records of sources."""
         return tuple(before for name in stage.inputs for before in self.stages if before.name == name)
 
     def path_to(self, stage: Stage) -> tuple[Stage, ...]:
-        """Return the stages on the way from the source to a stage, and the stage itself."""
+        """Return the stages on the way from the sources to a stage, and the stage itself."""
         names = {before.name for input_ in self.inputs_of(stage) for before in self.path_to(input_)}
         return (*(before for before in self.stages if before.name in names), stage)
 
     @property
     def source_stages(self) -> tuple[Stage, ...]:
-        """The stages that read the source's records."""
+        """The stages that read records of sources."""
         return tuple(stage for stage in self.stages if stage.reads_source)
+
+    def sources_of(self, stage: Stage) -> tuple[Source, ...]:
+        """Return the sources whose records reach a stage, maybe through other stages."""
+        named = dict.fromkeys(name for before in self.path_to(stage) for name in before.sources)
+        return tuple(self.sources[name] for name in named)
 
     def key_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the columns of a stage's key: its own ones, or those of the nearest stage on the way from
@@ -338,7 +398,8 @@ class Pipeline(Written):
         Example: `("storeId",)` for a stage with `key: [storeId]`, and for those after it without a key.
         """
         keys = [before.key for before in self.path_to(stage) if before.key is not None]
-        return keys[-1] if keys else self.key_columns
+        # the union of sources has one key, which the grammar has checked
+        return keys[-1] if keys else self.sources_of(stage)[0].key or ()
 
     def is_retracted(self, stage: Stage) -> bool:
         """Return whether a stage that reads this one takes back what its emissions replace."""

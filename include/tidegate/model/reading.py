@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tidegate.expressions import Expression
-from tidegate.model.kernel_stages import kernel_stage
-from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.kernel_stages import deduplication_stage, kernel_stage, sequence_stage
 from tidegate.model.mistakes import listed
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
@@ -107,7 +106,7 @@ def _obstacle(pipeline: Pipeline) -> str:
     """Return what Spark has to do before the stages that read the source; empty if there is nothing."""
     if pipeline.lookup:
         return "lookups come before them"
-    if isinstance(pipeline.source.deduplicate, DeduplicateColumns) or pipeline.source.sequence is not None:
+    if deduplication_stage(pipeline) is not None or sequence_stage(pipeline) is not None:
         return "a filter of the source comes before them"
     return next((obstacle for stage in pipeline.source_stages if (obstacle := _stage_obstacle(stage))), "")
 

@@ -98,7 +98,7 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
     path = schema_path(name, format_, language.endings, scope_of(info).folder)
     require_schema_file(name, path)
     try:
-        scope_of(info).reader = language.read(path)
+        scope_of(info).source.reader = language.read(path)
     except SchemaFault as fault:
         raise mistake(f"{name}: {fault}", "Correct the schema; tidegate guesses nothing.") from None
     return name
@@ -134,7 +134,7 @@ def check_message(name: str | None, info: Info) -> str | None:
 
     Raises a mistake if there is none.
     """
-    format_, reader = info.data.get("format"), scope_of(info).reader
+    format_, reader = info.data.get("format"), scope_of(info).source.reader
     if format_ is None or "schema_file" not in info.data:
         return name
     language = formats()[format_].language
@@ -191,7 +191,7 @@ def check_registry(registry: Registry | None, info: Info) -> Registry | None:
 
 
 def _check_record(registry: Registry, info: Info) -> None:
-    if record_name(info.data["format"], scope_of(info).reader, info.data.get("message")) is None:
+    if record_name(info.data["format"], scope_of(info).source.reader, info.data.get("message")) is None:
         raise mistake(
             f"`strategy: {registry.strategy}` needs the record's name",
             "Write the reader's `schema:` beside it, of Protobuf `message:`, or name the `subjects`.",
@@ -222,7 +222,7 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
 
     Raises a mistake if the schema does not have a column, or if a field of it cannot be a column.
     """
-    format_, reader = info.data["format"], scope_of(info).reader
+    format_, reader = info.data["format"], scope_of(info).source.reader
     if reader is None:
         if written is None and info.data.get("registry") is not None:
             raise mistake(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic import ValidationInfo as Info
@@ -22,7 +22,37 @@ from tidegate.formats.schemas import PinnedSchema, SinkSchema
 from tidegate.model import names
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 
+if TYPE_CHECKING:
+    from tidegate.model.topics import TopicPattern
+
 Value = TypeVar("Value")
+
+
+@dataclass
+class SourceScope:
+    """The facts about a source. A fact is None if it is unknown because its field has mistakes.
+
+    Args:
+        connection: Its connection.
+        selection: Its topics.
+        reads: Whether it reads a topic.
+        reader: Its schema file.
+        columns: Its columns. After `explode` the array has the type of its elements.
+        key: The columns of its key; empty for the record's own key.
+        nested: Column of its key -> the path of the field that it is.
+        drops: Its field that drops records before the stages, such as `sequence`; empty without.
+        repeats: What drops its repetitions by position, `offset` or `root`.
+    """
+
+    connection: str | None = None
+    selection: tuple[str, ...] | TopicPattern = ()
+    reads: Callable[[str], bool] = lambda topic: False
+    reader: PinnedSchema | None = None
+    columns: ColumnTypes | None = None
+    key: tuple[str, ...] | None = None
+    nested: dict[str, str] = field(default_factory=dict)
+    drops: str = ""
+    repeats: str | None = None
 
 
 @dataclass
@@ -30,14 +60,16 @@ class StageScope:
     """The facts about a stage. A fact is None if it is unknown because its field has mistakes.
 
     Args:
-        input: The stage whose emissions it reads; None if it reads the source.
-        reads: The names of its inputs, among them `source`.
+        input: The stage whose emissions it reads; None if it reads records of sources.
+        sources: The names of the sources whose records it reads.
+        reads: The names of its inputs: stages, or sources.
         joins: Whether the file says that it joins two inputs.
         given: The fields that the file has.
         columns: The columns that its expressions may name.
         keys: The columns of its key; empty for the record's own key.
         emitted: The columns of its value.
         nested: Column of its key -> the path of the field that it is.
+        fields: The columns of its input that are fields of other columns, as parts of a source's key.
         drops_window: Whether it inherits the keys of an earlier stage without that stage's window.
         retracts: Whether the file says that it takes back what the emissions before it replace.
         replaces: Whether an emission replaces the one before it of its key; False for events, and for
@@ -51,10 +83,12 @@ class StageScope:
     reads: tuple[str, ...] = ()
     joins: bool = False
     given: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
     columns: ColumnTypes | None = None
     keys: ColumnTypes | None = None
     windowed: bool | None = None
     nested: dict[str, str] = field(default_factory=dict)
+    fields: set[str] = field(default_factory=set)
     drops_window: bool = False
     collects: bool | None = None
     aggregates: bool = False
@@ -79,13 +113,8 @@ class Scope:
     Args:
         in_case: Whether the pipeline is part of a case file.
         folder: The folder of the file.
-        connection: The source's connection.
-        reads: Whether the source reads a topic.
-        reader: The source's schema file.
-        columns: The source's columns. After `explode` the array has the type of its elements.
-        key: The columns of the source's key.
-        nested: Column of the source's key -> the path of the field that it is.
-        drops: The source's field that drops records before the stages, such as `sequence`; empty without.
+        sources: The sources up to the present one, by name.
+        named: The names of the entries of `sources`; empty if the file has `source`.
         lookups: The columns that lookups add.
         compared: The columns that the present `emit` compares.
         stages: The stages up to the present one.
@@ -96,18 +125,18 @@ class Scope:
     in_case: bool = False
     folder: Path | None = None
     pipeline: str | None = None
-    connection: str | None = None
-    reads: Callable[[str], bool] = lambda topic: False
-    reader: PinnedSchema | None = None
-    columns: ColumnTypes | None = None
-    key: tuple[str, ...] | None = None
-    nested: dict[str, str] = field(default_factory=dict)
-    drops: str = ""
+    sources: dict[str, SourceScope] = field(default_factory=dict)
+    named: tuple[str, ...] = ()
     lookups: dict[str, None] = field(default_factory=dict)
     compared: ColumnTypes | None = None
     stages: list[StageScope] = field(default_factory=list)
     sinks: list[str] = field(default_factory=list)
     sink_schema: SinkSchema | None = None
+
+    @property
+    def source(self) -> SourceScope:
+        """The source that is being read, or was read last."""
+        return next(reversed(self.sources.values()), SourceScope())
 
     @property
     def stage(self) -> StageScope:
@@ -121,8 +150,12 @@ class Scope:
 
     @property
     def before(self) -> StageScope | None:
-        """The stage whose emissions the present one reads; None if it reads the source."""
+        """The stage whose emissions the present one reads; None if it reads records of sources."""
         return self.stage.input
+
+    def reads(self, topic: str) -> bool:
+        """Return whether a source reads a topic."""
+        return any(source.reads(topic) for source in self.sources.values())
 
 
 def scope_of(info: Info) -> Scope:

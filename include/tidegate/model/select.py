@@ -35,7 +35,7 @@ def _read_select(written: Any, info: Info) -> Any:
     elif written is None:
         columns = stage.columns if scope.before is None else scope.before.emitted
         # a field that is a column by the key is in its struct already
-        fields = {*scope.nested, *(stage.nested if scope.before is None else ())}
+        fields = {*stage.fields, *(stage.nested if scope.before is None else ())}
         written = {name: names.quote(name) for name in columns or () if name not in fields}
         if reserved := [name for name in written if name.lower() in names.RESERVED]:
             fix = f"Write `select:` and give it another name: `event_{reserved[0]}: {reserved[0]}`."
@@ -104,8 +104,9 @@ def _possible_keys(scope: Scope) -> ColumnTypes | None:
     """Return the key's columns; if they have mistakes, all columns that they could be."""
     if scope.stage.keys is not None:
         return scope.stage.keys
-    if scope.stage.columns is None and scope.before is None and scope.key is not None:
-        return dict.fromkeys(scope.key)
+    key = next((scope.sources[name].key for name in scope.stage.sources if name in scope.sources), None)
+    if scope.stage.columns is None and scope.before is None and key is not None:
+        return dict.fromkeys(key)
     return scope.stage.columns
 
 

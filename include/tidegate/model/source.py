@@ -36,6 +36,7 @@ from tidegate.model.condition import OFFER, compiled_expression, parse_condition
 from tidegate.model.connection import Connection
 from tidegate.model.keys import (
     Deduplicate,
+    DeduplicateColumns,
     Sequence,
     check_key,
     check_key_registry,
@@ -57,6 +58,7 @@ from tidegate.model.schemas import (
 )
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source_columns import Columns
+from tidegate.model.sources import check_connection, check_topics, only_alone, open_source
 from tidegate.model.start import Start
 from tidegate.model.timestamps import Timestamp, TimestampColumn
 from tidegate.model.topics import TopicPattern, Topics, reads
@@ -77,11 +79,11 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
         with_aliases = listed(names_of_formats(lambda format_: format_.is_json))
         fix = format_.renaming or f"Leave it out: records have older names in {with_aliases}."
         raise mistake(f"`aliases` does not go with `format: {format_.name}`", fix)
-    return check_aliases(aliases, scope_of(info).columns)
+    return check_aliases(aliases, scope_of(info).source.columns)
 
 
 def _check_key(name: str, info: Info) -> str:
-    return check_key(name, scope_of(info).columns)
+    return check_key(name, scope_of(info).source.columns)
 
 
 def _is_array(name: str | None, info: Info) -> str | None:
@@ -89,7 +91,7 @@ def _is_array(name: str | None, info: Info) -> str | None:
 
     Later fields see the column with the type of its elements.
     """
-    columns = scope_of(info).columns
+    columns = scope_of(info).source.columns
     if name is None or columns is None:
         return name
     format_ = formats().get(info.data.get("format", ""))
@@ -103,13 +105,13 @@ def _is_array(name: str | None, info: Info) -> str | None:
         arrays = [column for column, kind in columns.items() if kind and kind.kind == "array"]
         fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
         raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
-    scope_of(info).columns = with_type_at(name, columns, type_.parts[0])
+    scope_of(info).source.columns = with_type_at(name, columns, type_.parts[0])
     return name
 
 
 def _check_filter(text: str, info: Info) -> str:
     """Check the condition that is tested where a record is decoded, before its key and its time are."""
-    columns = scope_of(info).columns
+    columns = scope_of(info).source.columns
     _, faults = parse_condition(text, columns)
     if faults:
         raise as_mistake([replace(fault, fix=_IN_SPARK) if fault.fix == OFFER else fault for fault in faults])
@@ -118,13 +120,21 @@ def _check_filter(text: str, info: Info) -> str:
     return text
 
 
-def _note_connection(name: str | None, info: Info) -> str | None:
-    scope_of(info).connection = name
-    return name
+def _check_deduplicate(rule: str | DeduplicateColumns, info: Info) -> str | DeduplicateColumns:
+    """Note how the source recognizes repetitions. Columns may do that only in the single source."""
+    if isinstance(rule, DeduplicateColumns):
+        return only_alone(rule, "`deduplicate` by columns", info)
+    scope_of(info).source.repeats = rule
+    return rule
+
+
+def _check_sequence(sequence: Sequence | None, info: Info) -> Sequence | None:
+    checked = check_sequence(sequence, info)
+    return checked if checked is None else only_alone(checked, "`sequence`", info)
 
 
 def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
-    scope = scope_of(info)
+    scope = scope_of(info).source
     named = named_columns(key or (), scope.columns)
     scope.nested = {name: path for name, path in named.items() if name != path}
     if scope.columns is not None:
@@ -161,9 +171,9 @@ class Source(Model):
     """
 
     connection: Annotated[
-        Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
+        Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(check_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
-    selection: Topics = Field(
+    selection: Annotated[Topics, AfterValidator(check_topics)] = Field(
         alias="topics",
         description="The topics that are read: their names, or `{pattern: …}` for all whose names match.",
     )
@@ -240,11 +250,11 @@ class Source(Model):
         description="The time of a record: `record`, Kafka's timestamp, a column with epoch ms or a "
         "timestamp, or a column and how its times are written.",
     )
-    deduplicate: Deduplicate = Field(
+    deduplicate: Annotated[Deduplicate, AfterValidator(_check_deduplicate)] = Field(
         default="offset",
         description="How a repeated record is recognized: by its offset, its root position, or columns.",
     )
-    sequence: Annotated[Sequence | None, AfterValidator(check_sequence)] = Field(
+    sequence: Annotated[Sequence | None, AfterValidator(_check_sequence)] = Field(
         default=None,
         description="The columns that order the changes of a key. Null: the order of the log.",
     )
@@ -262,14 +272,20 @@ class Source(Model):
     _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
     _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _open(cls, written: Any, info: Info) -> Any:
+        open_source(scope_of(info))
+        return written
+
     @model_validator(mode="after")
     def _keep_schema(self, info: Info) -> Source:
         if not isinstance(self.deduplicate, str) or self.sequence is not None:
-            scope_of(info).drops = "deduplicate" if self.sequence is None else "sequence"
+            scope_of(info).source.drops = "deduplicate" if self.sequence is None else "sequence"
         if self.filter is not None:
-            self._condition = compiled_expression(self.filter, scope_of(info).columns)
-        self._nested = scope_of(info).nested
-        self._schemas = SourceSchemas(scope_of(info).reader)
+            self._condition = compiled_expression(self.filter, scope_of(info).source.columns)
+        self._nested = scope_of(info).source.nested
+        self._schemas = SourceSchemas(scope_of(info).source.reader)
         return self
 
     @property

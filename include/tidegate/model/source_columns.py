@@ -44,12 +44,14 @@ def _has_schema(info: Info) -> bool:
     """Return whether the source has a schema, or would have one without a mistake in its field."""
     fields = info.data
     return (
-        scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
+        scope_of(info).source.reader is not None
+        or fields.get("registry") is not None
+        or "schema_file" not in fields
     )
 
 
 def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
-    scope_of(info).columns = {column.name: parse_type(column.type) for column in columns} or None
+    scope_of(info).source.columns = {column.name: parse_type(column.type) for column in columns} or None
     return columns
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     PrivateAttr,
     StrictBool,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -37,7 +38,7 @@ from tidegate.model.condition import (
     read_condition,
 )
 from tidegate.model.emit import Emit
-from tidegate.model.inputs import note_input, note_key, open_stage, unkeyed
+from tidegate.model.inputs import INPUTS, note_input, note_key, open_stage, read_input, unkeyed
 from tidegate.model.join import EXCLUDED, Join, check_fields
 from tidegate.model.late import check_late, note_late
 from tidegate.model.late_name import late_name
@@ -71,9 +72,9 @@ def _note_name(name: str, info: Info) -> str:
             f"`{name}` is a folder that each pipeline has in the lake, and a stage needs a folder of its name"
         )
         raise mistake(what, f"Use another name, such as `{name}_stage`.")
-    if name == names.SOURCE:
-        what = "`source` is no name for a stage: in `from` it means the source"
-        raise mistake(what, "Use another name, such as `source_stage`.")
+    if name == names.SOURCE or name in scope.sources:
+        what = f"`{name}` is no name for a stage: in `from` it means the source"
+        raise mistake(what, f"Use another name, such as `{name}_stage`.")
     scope.stage.name = name
     return name
 
@@ -91,11 +92,13 @@ class Stage(Model):
         description="The two stages whose records it pairs, and how far apart the records of a pair may be. "
         "Null: it reads one input.",
     )
-    input: Annotated[str | None, AfterValidator(note_input)] = Field(
+    inputs: Annotated[
+        tuple[str, ...], BeforeValidator(read_input), AfterValidator(note_input), WithJsonSchema(INPUTS)
+    ] = Field(
         alias="from",
-        default=None,
-        description="The stage above it whose emissions it reads, or `source`. Null: the stage before it; "
-        "the first one reads the source.",
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="The stage above it whose emissions it reads, `source`, the name of a source, or a list "
+        "of sources, whose union it reads. Null: the stage before it; the first one reads all sources.",
     )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(check_key_column)], ...] | None,
@@ -156,6 +159,7 @@ class Stage(Model):
         description="What a record does all of whose windows are over: be dropped, go into quarantine, or go "
         "to sinks with `stage: NAME.late`.",
     )
+    _reads_source: bool = PrivateAttr(default=True)
     _nested: dict[str, str] = PrivateAttr(default={})
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
@@ -169,12 +173,14 @@ class Stage(Model):
     def _begin(cls, written: Any, info: Info) -> Any:
         open_stage(scope_of(info))
         # Before the fields: what the aggregates store depends on it, and the fields that a stage can have.
-        if isinstance(written, dict):
-            stage = scope_of(info).stage
-            stage.retracts = written.get("retract") is True
-            stage.given = frozenset(name for name, value in written.items() if value is not None)
-            stage.joins = written.get("join") is not None
-        return written
+        if not isinstance(written, dict):
+            return written
+        stage = scope_of(info).stage
+        stage.retracts = written.get("retract") is True
+        stage.given = frozenset(name for name, value in written.items() if value is not None)
+        stage.joins = written.get("join") is not None
+        # pydantic would name a default's mistake after the attribute, and not after the field of the file
+        return {"from": None, **written}
 
     @field_validator(*(EXCLUDED.keys() - {"reduce", "emit"}), mode="before")
     @classmethod
@@ -252,6 +258,7 @@ class Stage(Model):
         self._nested = stage.nested
         begins_anew = self.emit.empties and self.window is None and not self.reduce.newest_only
         stage.replaces = not (self.reduce.lists_events or begins_anew or stage.joins)
+        self._reads_source = stage.input is None
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         types |= {part.name: argument_type(part, stage.columns) for part in self.reduce.by_name.values()}
@@ -302,8 +309,13 @@ class Stage(Model):
 
     @property
     def reads_source(self) -> bool:
-        """Whether it reads the source's records, and not the emissions of a stage."""
-        return self.input in (None, names.SOURCE)  # None: the stage was created without a file
+        """Whether it reads records of sources, and not the emissions of a stage."""
+        return self._reads_source
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources whose records it reads; empty if it reads the emissions of a stage."""
+        return self.inputs if self._reads_source else ()
 
     def _forgets(self) -> str | None:
         if self.emit.marks:
@@ -380,11 +392,6 @@ class Stage(Model):
     def entry_window(self) -> kernel.Window | None:
         """The window by which state is kept: the stage's own, or that of its strategy."""
         return self.emit.window if self.window is None else self.window
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of its inputs: those that it joins, or the one that it reads, which can be `source`."""
-        return self.emit.inputs or (self.input or names.SOURCE,)
 
     @property
     def longest_hold_ms(self) -> int:

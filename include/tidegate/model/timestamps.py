@@ -32,7 +32,7 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 def _check_plain(name: str, info: Info) -> str:
     """Return `record`, or a column whose type can be a time. Raises a mistake otherwise."""
-    types = scope_of(info).columns
+    types = scope_of(info).source.columns
     if name == "record" or types is None:
         return name
     type_ = type_at(name, types, alternatives=("record",))
@@ -46,7 +46,7 @@ def _check_plain(name: str, info: Info) -> str:
 
 
 def _check_column(name: str, info: Info) -> str:
-    types = scope_of(info).columns
+    types = scope_of(info).source.columns
     if types is None:
         return name
     type_ = type_at(name, types)
@@ -77,7 +77,7 @@ def _check_format(text: str | None, info: Info) -> str | None:
 
 
 def _type_of(info: Info) -> Type | None:
-    columns, name = scope_of(info).columns, info.data.get("column")
+    columns, name = scope_of(info).source.columns, info.data.get("column")
     return None if columns is None or name is None else type_at(name, columns)
 
 
@@ -138,7 +138,7 @@ class TimestampColumn(Model):
 
 def _check_readable(timestamp: str | TimestampColumn, info: Info) -> str | TimestampColumn:
     """Refuse a rule for instants that are no texts in records, or that the format has read already."""
-    columns, format_ = scope_of(info).columns, formats().get(info.data.get("format", ""))
+    columns, format_ = scope_of(info).source.columns, formats().get(info.data.get("format", ""))
     if isinstance(timestamp, str) or columns is None or format_ is None:
         return timestamp
     type_ = type_at(timestamp.column, columns)

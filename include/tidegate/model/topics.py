@@ -54,7 +54,8 @@ def reads(selection: tuple[str, ...] | TopicPattern, topic: str) -> bool:
 
 
 def _note_topics(selection: tuple[str, ...] | TopicPattern, info: Info) -> tuple[str, ...] | TopicPattern:
-    scope_of(info).reads = lambda topic: reads(selection, topic)
+    source = scope_of(info).source
+    source.selection, source.reads = selection, lambda topic: reads(selection, topic)
     return selection
 
 

@@ -216,7 +216,9 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
     fields = [pa.field(name, types.get(name, pa.int64())) for name in names]
     if is_state:
         return pa.schema([*fields, pa.field(EMITTED, values)])
-    source_types = {column.name: column.type for column in pipeline.source.row_columns}
+    from tidegate.model.sources import union_of
+
+    source_types = {column.name: column.type for column in union_of(pipeline.sources_of(stage))}
     keys = pa.struct(
         [pa.field(name, _declared_type(source_types.get(name))) for name in pipeline.key_of(stage)]
     )

@@ -74,21 +74,18 @@ class BatchCounts:
         return records / self.came_in if self.came_in else 0.0
 
 
-def batch_counts(
-    counts: Mapping[str, Mapping[str, float]], first: str, stage: str, explodes: bool
-) -> BatchCounts:
+def batch_counts(counts: Mapping[str, Mapping[str, float]], stage: str, explodes: bool) -> BatchCounts:
     """Build the counts of a batch from those in the ledger.
 
     Args:
         counts: stage -> metric -> number; the stage "" stands for the batch.
-        first: The stage that receives the source's records.
         stage: The stage whose emissions are counted.
         explodes: Whether the source has `explode`.
     """
-    whole, used, emitted = (counts.get(name, {}) for name in ("", first, stage))
+    whole, emitted = (counts.get(name, {}) for name in ("", stage))
     return BatchCounts(
         came_in=int(whole.get("read", 0) + whole.get("exploded", 0)),
-        used=int(used.get("used", 0)),
+        used=int(whole.get("used", 0)),
         quarantined=int(whole.get("quarantined", 0)),
         deduplicated=int(whole.get("deduplicated", 0)),
         late=int(whole.get("expired-window-record-drop", 0)),

@@ -16,7 +16,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION, Reason
 from tidegate.kernel.unusable import CONDITION_FAILED, FUNCTION_FAILED, LATE, RECORD_FAILED
 from tidegate.ledger import Head, LeasedLedger, Plan, Resolution
-from tidegate.model.keys import DeduplicateColumns
+from tidegate.model.kernel_stages import deduplication_stage, sequence_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
 from tidegate.storage.quarantine_files import reason_codes
@@ -64,13 +64,22 @@ def _unfit(pipeline: Pipeline, rows: pa.Table) -> pa.ChunkedArray:
     reasons = reason_codes(rows["reason"])
     is_emission = pc.fill_null(pc.equal(rows["part"], EMISSION), False)
     mask = pc.or_(is_emission, pc.is_in(reasons, value_set=pa.array(_EMISSIONS)))
-    source = pipeline.source
     # These rules accepted the record before a stage failed on it; they would drop it as a repetition now.
-    is_repetition = isinstance(source.deduplicate, DeduplicateColumns) or source.sequence is not None
-    # Where several stages read the source, the others have used the record on which one failed.
-    if is_repetition or len(pipeline.source_stages) > 1:
-        mask = pc.or_(mask, pc.is_in(reasons, value_set=pa.array(_BY_STAGES)))
-    return mask
+    is_repetition = deduplication_stage(pipeline) is not None or sequence_stage(pipeline) is not None
+    # Where several stages read a source, the others have used the record on which one failed.
+    shared = [
+        name for name, source in pipeline.sources.items() if is_repetition or _readers(pipeline, name) > 1
+    ]
+    topics = [
+        topic for topic in pc.unique(rows["topic"]).to_pylist() if pipeline.sources.name_of(topic) in shared
+    ]
+    of_shared = pc.is_in(rows["topic"], value_set=pa.array(topics, pa.string()))
+    return pc.or_(mask, pc.and_(of_shared, pc.is_in(reasons, value_set=pa.array(_BY_STAGES))))
+
+
+def _readers(pipeline: Pipeline, source: str) -> int:
+    """Return the number of stages that read a source."""
+    return sum(source in stage.sources for stage in pipeline.source_stages)
 
 
 def _require_read(head: Head, rows: pa.Table) -> None:

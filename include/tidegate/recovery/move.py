@@ -201,9 +201,9 @@ def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> p
 def _moved_topics(situation: Situation, head: Head) -> list[MovedTopic]:
     """Return the topics of the source that have another id now, with the place in each partition."""
     pipeline = _pipeline(situation)
-    with situation.app.log(pipeline.source.connection) as log:
+    with situation.app.log(pipeline.sources.connection) as log:
         # A topic that was never read has no offset to translate; it begins as the file says.
-        views = [log.view(topic) for topic in topics_of(head) if pipeline.source.reads(topic)]
+        views = [log.view(topic) for topic in topics_of(head) if pipeline.sources.reads(topic)]
         # Kafka gives each topic an id of its own, also a copy with the same name.
         replaced = [view for view in views if view.topic_id != head.topic_ids[view.topic]]
         return [_moved_topic(situation, head, log, view) for view in replaced]

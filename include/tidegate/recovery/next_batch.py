@@ -79,7 +79,7 @@ def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRan
     source_plan = plan or situation.ledger.plan(situation.stream, head.seq)
     if source_plan is None:
         return []  # nothing was planned yet, so the stream lacks no record
-    with situation.app.log(planned_pipeline(source_plan).source.connection) as log:
+    with situation.app.log(planned_pipeline(source_plan).sources.connection) as log:
         views = [log.view(topic) for topic in sorted({topic for topic, _ in next_offsets})]
     return [
         OffsetRange(view.topic, partition, first, start)

@@ -53,7 +53,8 @@ def not_a_source(topic: str, info: Info) -> str:
     Two connections can be the same cluster. The ids of the topics show that when a batch is planned.
     """
     scope = scope_of(info)
-    if scope.reads(topic) and info.data.get("connection", scope.connection) == scope.connection:
+    connection = scope.source.connection
+    if scope.reads(topic) and info.data.get("connection", connection) == connection:
         fix = "Use another topic, or a pattern that does not match it."
         raise mistake(f"`{topic}` is also a source: the pipeline would read itself", fix)
     return topic

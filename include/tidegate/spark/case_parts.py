@@ -19,7 +19,7 @@ from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.repeats import Repeats
-from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
 from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before, value_column
 from tidegate.spark.state import to_kernel, to_stored
@@ -81,18 +81,19 @@ class CaseInput:
         spans = tuple((start, end) for start, (end, _) in zip(starts, ends, strict=False))
         return Cut(spans, tuple(clock for _, clock in ends))
 
-    def decoded(self, source: Source, keeps_input: bool) -> pa.RecordBatch:
-        """Return rows of `FrameDecoder`, in the order of the records.
+    def decoded(self, sources: Sources, name: str, keeps_input: bool) -> pa.RecordBatch:
+        """Return rows of `FrameDecoder` of the records of a source, in their order.
 
         `__turn` is a record's number: the order in a case is the order in the partition, whatever the offsets
         are.
         """
-        layout = record_layout(source)
+        layout = record_layout(sources[name])
         # `concat_batches` refuses an empty list, and a case may have no records.
         pieces = [pa.RecordBatch.from_pylist([], FrameDecoder(layout, None, keeps_input).schema)]
         for (believed_until_ms, topic, partition), numbers in self._numbers_by_origin().items():
-            decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
-            pieces += decoder.decode(self._numbered(topic, partition, numbers))
+            if sources.name_of(topic) == name:
+                decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
+                pieces += decoder.decode(self._numbered(topic, partition, numbers))
         return pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
 
     def _numbers_by_origin(self) -> dict[tuple[int, str, int], list[int]]:

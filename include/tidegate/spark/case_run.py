@@ -27,6 +27,7 @@ from tidegate.model.late_name import late_name
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
+from tidegate.model.sources import Sources
 from tidegate.spark.case_parts import (
     CaseInput,
     Cut,
@@ -37,7 +38,7 @@ from tidegate.spark.case_parts import (
     emitted_of,
     without_repeats,
 )
-from tidegate.spark.computation import Before, Computation
+from tidegate.spark.computation import Before, Computation, Frames
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.frames import emission_frame
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
@@ -46,15 +47,14 @@ from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
 from tidegate.spark.shuffle import REPORT, TO, Times, value_column
 from tidegate.spark.source import spark_types
+from tidegate.spark.source_passes import readers_of_source
 from tidegate.spark.source_rows import RecordRows, Shape, for_passes
 from tidegate.spark.steps import (
     KernelPass,
     KeyTypes,
     Port,
     keeps_input,
-    record_layout,
     require_usable_key,
-    source_keys,
     unpacked,
 )
 from tidegate.storage.layout import Lake
@@ -122,11 +122,15 @@ class CaseRun(Computation):
         self._trace = trace
         self._stages = stages
         self._runs: list[_Run] = []
-        self._records = _Records.decode(self.input, pipeline, keeps_input(self._passes), self._keeps_time)
-        # The inputs of a pass -> their emissions in all runs, as frame; the input "" is the source.
+        whole, sources = keeps_input(self._passes), pipeline.sources
+        self._records = {
+            name: _Records.decode(self.input, sources, name, whole, self._keeps_time) for name in sources
+        }
+        self._source_frames: Frames = {}
+        # The inputs of a pass -> their emissions in all runs, as frame.
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._schemas: dict[str, pa.Schema] = {}
-        self._keys: dict[str, KeyTypes] = {"": source_keys(pipeline)}
+        self._keys: dict[str, KeyTypes] = {}
 
     def run_all(self, cuts: Sequence[Sequence[int]] = ((),)) -> list[Outcome]:
         """Return for each of `cuts` the outcome if a batch ends before each record number in it; ticks always
@@ -145,7 +149,9 @@ class CaseRun(Computation):
             for run, cut in enumerate(map(self.input.cut, cuts))
         ]
         if not self._reading.selects:
-            self._frames[("",)] = self._decoded_frame()
+            self._source_frames = {
+                name: self._decoded_frame(*records) for name, records in self._records.items()
+            }
         for pass_ in self._passes:
             self._run_pass(pass_)
         return [run.outcome for run in self._runs]
@@ -157,9 +163,8 @@ class CaseRun(Computation):
         """The turn of the first record in each run."""
         return [run * len(self.input.records) for run in range(len(self._runs))]
 
-    def _decoded_frame(self) -> DataFrame:
-        """Return the decoded records, once for each run, with the columns of lookups."""
-        decoded, time = self._records.decoded, self._records.time
+    def _decoded_frame(self, decoded: pa.RecordBatch, time: pa.Int64Array | None) -> DataFrame:
+        """Return the decoded records of a source, once for each run, with the columns of lookups."""
         if time is not None:
             decoded = decoded.append_column("__time", time)
         filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
@@ -170,10 +175,18 @@ class CaseRun(Computation):
 
     def _source_rows(self, pass_: KernelPass) -> pa.RecordBatch:
         """Return the rows of a stage that are made where records are read, once for each run."""
-        stage = self._rows_of_stage(pass_, record_layout(self._pipeline.source))
-        *_, decoded = for_passes(1 if pass_ is self._passes[0] else 2, *self._records)
-        rows = RecordRows((stage,)).of_stage(0, stage.of_records(*decoded))
-        return pa.concat_batches([_later(rows, "turn", by) for by in self._firsts])
+        stage = self._rows_of_stage(pass_)
+        rows = [
+            RecordRows((stage,)).of_stage(0, stage.of_records(*self._records_for(pass_, name)))
+            for name in pass_.sources
+        ]
+        return pa.concat_batches([_later(piece, "turn", by) for by in self._firsts for piece in rows])
+
+    def _records_for(self, pass_: KernelPass, source: str) -> _Records:
+        """Return the decoded records of a source that a pass gets."""
+        level = self._levels[0]
+        decoded = for_passes(readers_of_source(source, level), *self._records[source])
+        return next(_Records(*rows) for number, rows in decoded if level[number] is pass_)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         """Return rows as a frame: no row is a report, and all go to pass 0, the only one of its level."""
@@ -213,14 +226,12 @@ class CaseRun(Computation):
 
     def _run_pass(self, pass_: KernelPass) -> None:
         """Apply a pass for all runs."""
-        reads_source = pass_.reads_source
-        if reads_source and self._reading.selects:
+        if pass_.reads_source and self._reading.selects:
             records = self._source_rows(pass_)
-            frame, keys = self._frame(pa.Table.from_batches([records])), source_keys(self._pipeline)
-            rows, (types,) = self._rows([pass_], frame, [keys])
+            frames = {"": self._frame(pa.Table.from_batches([records]))}
+            rows, (types,) = self._rows([pass_], frames, [])
         else:
-            frame, keys = self._input_frame(pass_)
-            rows, (types,) = self._rows([pass_], frame, [keys])
+            rows, (types,) = self._rows([pass_], *self._input_frames(pass_))
             records = _one_batch(rows.toArrow())
         (task,) = self._tasks([pass_], [Port(0, 0)], rows, [types], "")
         columns = [name for name in ("turn", "part") if name in records.schema.names]
@@ -228,7 +239,7 @@ class CaseRun(Computation):
         self._keys[pass_.name] = types
         self._schemas[pass_.name] = task.output.forwarding.schema
         for run in self._runs:
-            emitted = self._decided_batches(task, records, run, None if reads_source else pass_.inputs)
+            emitted = self._decided_batches(pass_, task, records, run)
             run.emissions[pass_.name] = emitted
             if pass_ is self._passes[-1]:
                 run.outcome.emissions = emitted_of(emitted)
@@ -252,39 +263,45 @@ class CaseRun(Computation):
             self._frames[inputs] = unpacked(emissions) if is_filter else emissions
         return self._frames[inputs]
 
-    def _input_frame(self, pass_: KernelPass) -> tuple[DataFrame, KeyTypes]:
-        """Return the frame of a pass, in the order of the partitions, and the columns of its key."""
+    def _input_frames(self, pass_: KernelPass) -> tuple[Frames, list[KeyTypes]]:
+        """Return the frames of a pass, in the order of the partitions, and the columns of its key."""
+        if "" in pass_.inputs:
+            return {name: self._usable_by(pass_, name) for name in pass_.sources}, []
+        frame = self._emissions_frame(pass_.inputs)
         if pass_.reads_source:
-            frame = self._frames[("",)] if pass_.inputs == ("",) else self._emissions_frame(pass_.inputs)
             # Only the first pass gets records that cannot be used.
-            is_first = pass_ is self._passes[0]
-            return frame if is_first else frame.where(F.col("__reason").isNull()), self._keys[pass_.inputs[0]]
+            return dict.fromkeys(pass_.sources, frame.where(F.col("__reason").isNull())), []
         keys = [self._keys[name] for name in pass_.inputs]
         ports = [Port(0, side, side) for side in range(len(pass_.inputs))]
-        frame = self._emissions_frame(pass_.inputs)
         frame, (types,) = emission_frame(frame, keys, [pass_], ports, F.col(_NUMBER))
         require_usable_key(self._pipeline.pipeline, pass_.name, types)
-        return changes(frame, retracting([pass_])), types
+        return {"": changes(frame, retracting([pass_]))}, [types]
+
+    def _usable_by(self, pass_: KernelPass, source: str) -> DataFrame:
+        """Return the records of a source that a pass gets: others than its first reader no unusable ones."""
+        frame, level = self._source_frames[source], self._levels[0]
+        is_first = level[readers_of_source(source, level)[0]] is pass_
+        return frame if is_first else frame.where(F.col("__reason").isNull())
 
     def _decided_batches(
-        self, task: KernelTask, records: pa.RecordBatch, run: _Run, inputs: tuple[str, ...] | None
+        self, pass_: KernelPass, task: KernelTask, records: pa.RecordBatch, run: _Run
     ) -> list[pa.Table]:
         """Apply a pass for one run, batch after batch, and return the emissions of each, up to a batch that
         fails.
 
         Args:
-            task: the task of the pass.
+            pass_: the pass.
+            task: its task.
             records: its rows of all runs.
             run: the run.
-            inputs: the passes whose emissions it reads; None: it reads the source.
         """
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
         stage, times = StageRun(task), StreamTimes()
         # Records that an earlier pass has dropped advance stream time, too.
-        arrivals = self._records.arrivals(self._firsts) if inputs is None else None
-        spans = run.spans if inputs is None else run.emitted[inputs]
+        arrivals = self._arrivals(pass_.sources) if pass_.reads_source else None
+        spans = run.spans if pass_.reads_source else run.emitted[pass_.inputs]
         try:
             for span, clock in zip(spans, run.cut.clocks, strict=True):
                 batch = _within(records, span)
@@ -300,6 +317,11 @@ class CaseRun(Computation):
         if late_name(task.name) in self._stages:
             run.outcome.stages[late_name(task.name)] = emitted_of(stage.late, "value")
         return emitted
+
+    def _arrivals(self, sources: Sequence[str]) -> pa.RecordBatch:
+        """Return the rows of sources that advance time, in the order of their turns."""
+        arrivals = pa.concat_batches([self._records[name].arrivals(self._firsts) for name in sources])
+        return arrivals.sort_by("turn")
 
     def _next_batch(
         self, stage: StageRun, rows: pa.RecordBatch, times: Times, clock: int | None
@@ -325,10 +347,10 @@ class _Records(NamedTuple):
 
     @classmethod
     def decode(
-        cls, case_input: CaseInput, pipeline: Pipeline, keeps_input: bool, keeps_time: bool
+        cls, case_input: CaseInput, sources: Sources, source: str, keeps_input: bool, keeps_time: bool
     ) -> _Records:
-        """Decode the records of a case."""
-        decoded = case_input.decoded(pipeline.source, keeps_input)
+        """Decode the records of a source in a case."""
+        decoded = case_input.decoded(sources, source, keeps_input)
         return cls(decoded, StreamTimes().advance(_arrivals(decoded)) if keeps_time else None)
 
     def arrivals(self, firsts: Sequence[int]) -> pa.RecordBatch:

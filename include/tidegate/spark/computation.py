@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
@@ -14,12 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import RecordFailed
-from tidegate.formats import RecordLayout
 from tidegate.ledger.records import Plan
 from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
-from tidegate.spark.accounting import account_for, stage_counts
+from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated
 from tidegate.spark.frames import REPORTS_ONLY, emission_frame, forwarded_schema, source_frame
@@ -43,7 +42,8 @@ from tidegate.spark.shuffle import (
     from_text,
     value_column,
 )
-from tidegate.spark.source import RecordSource, frame_of
+from tidegate.spark.source import RecordSource, frame_of, spark_types
+from tidegate.spark.source_passes import readers_of_source, source_keys, union_schema
 from tidegate.spark.source_rows import RecordRows, Shape, SourceRows
 from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
@@ -62,7 +62,6 @@ from tidegate.spark.steps import (
     repeated_columns,
     require_same_key_types,
     require_usable_key,
-    source_keys,
     stage_rows,
     typed,
     unpacked,
@@ -73,6 +72,8 @@ from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 
 T = TypeVar("T")
+Frames = dict[str, DataFrame]
+"""Source -> its decoded records; or "" -> all rows of a level in one frame."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,11 @@ class Computation:
 
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
         """Return all passes as a frame of reports."""
-        frame = self._source(records)
-        keys = [source_keys(self._pipeline)]
+        frames: Frames = self._source(records)
+        keys: list[KeyTypes] = []
         for depth in range(len(self._levels)):
-            frame, keys = self._apply_level(depth, frame, keys, attempt)
+            frames, keys = self._apply_level(depth, frames, keys, attempt)
+        (frame,) = frames.values()
         return frame.select(REPORT)
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
@@ -193,7 +195,7 @@ class Computation:
         if self._keeps_time:
             for pass_ in self._passes:
                 start = self._before.times.get(pass_.name, {})
-                times[pass_.name] = end_times(pass_.name, pass_.reads_source, start, reports)
+                times[pass_.name] = end_times(pass_.name, pass_.sources, start, reports)
         aliases = {pass_.name: pass_.aliases.text for pass_ in self._passes}
         files = [
             replace(file, key_types=self._key_types.get(file.stage), aliases=aliases.get(file.stage))
@@ -204,103 +206,129 @@ class Computation:
             for file in report.files
         ]
         source_stages = {stage: kernel.Counts(counts) for stage, counts in source_counts(reports).items()}
-        whole = {**totals, "": batch_counts, **source_stages}
+        whole = {**totals, "": batch_counts, **counts_of_sources(reports), **source_stages}
         return Computed(whole, times, manifest_of(attempt, self._plan.seq, files))
 
     # the source
 
-    def _source(self, records: RecordSource) -> DataFrame:
-        """Return the records of the planned ranges, decoded, exploded and enriched, for each pass that reads
-        them; or already as the rows of these passes, if they are made where the records are read.
+    def _source(self, records: RecordSource) -> Frames:
+        """Return the records of the planned ranges, decoded, exploded and enriched, source by source, for
+        each pass that reads them; or in one frame already as the rows of these passes, if they are made where
+        the records are read.
         """
-        plan, source, level = self._plan, self._pipeline.source, self._levels[0]
-        columns = repeated_columns(self._pipeline)
-        layout = record_layout(source)
-        decoding = Decoding(layout, plan.believed_until_ms, keeps_input(self._passes), columns)
-        rows = self._rows_of_source(layout)
-        schema = rows.schema if rows else source_schema(decoding.decoder().schema, self._keeps_time)
-        starts = self._before.times.get(level[0].name, {})
-        cores = cores_of(self._spark)
-        readers = [
-            SliceReader(
-                slice_,
-                decoding,
-                starts.get((slice_.range.topic, slice_.range.partition), -1) if self._keeps_time else None,
-                self._slots.number,
-                len(level),
-                rows,
-                self._shows_removed,
-            )
-            for slice_ in records.slices(self._keeps_time, cores)
-        ]
-        frame = frame_of(self._spark, schema, readers_of_tasks(readers, cores))
+        cores, rows = cores_of(self._spark), self._rows_of_sources()
+        readers = self._slice_readers(records, rows)
         if rows is not None:
-            return frame
-        # `__empty` is null in reports, and a filter drops rows whose condition is null.
-        present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
-        return enrich(present, self._pipeline, self._spark, self._before.lookups)
+            everything = [reader for of_source in readers.values() for reader in of_source]
+            return {"": frame_of(self._spark, rows.schema, readers_of_tasks(everything, cores))}
+        frames = {}
+        for name, of_source in readers.items():
+            schema = source_schema(self._decoding(name).decoder().schema, self._keeps_time)
+            frame = frame_of(self._spark, schema, readers_of_tasks(of_source, cores))
+            # `__empty` is null in reports, and a filter drops rows whose condition is null.
+            present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
+            frames[name] = enrich(present, self._pipeline, self._spark, self._before.lookups)
+        return frames
 
-    def _rows_of_source(self, layout: RecordLayout) -> RecordRows | None:
+    def _decoding(self, source: str) -> Decoding:
+        columns, believed_until_ms = repeated_columns(self._pipeline), self._plan.believed_until_ms
+        layout = record_layout(self._pipeline.sources[source])
+        return Decoding(source, layout, believed_until_ms, keeps_input(self._passes), columns)
+
+    def _slice_readers(self, records: RecordSource, rows: RecordRows | None) -> dict[str, list[SliceReader]]:
+        """Return source -> what reads its slices, for the sources that a pass reads."""
+        level, sources = self._levels[0], self._pipeline.sources
+        numbers = {name: readers_of_source(name, level) for name in sources}
+        decodings = {name: self._decoding(name) for name in sources if numbers[name]}
+        readers: dict[str, list[SliceReader]] = {name: [] for name in decodings}
+        for slice_ in records.slices(self._keeps_time, cores_of(self._spark)):
+            name = sources.name_of(slice_.range.topic)
+            if name not in decodings:
+                continue  # a stage is explained that does not read this source
+            times = self._before.times.get(level[numbers[name][0]].name, {})
+            place = (slice_.range.topic, slice_.range.partition)
+            start = times.get(place, -1) if self._keeps_time else None
+            tasks = self._slots.number * len(level)
+            readers[name].append(
+                SliceReader(slice_, decodings[name], start, tasks, numbers[name], rows, self._shows_removed)
+            )
+        return readers
+
+    def _rows_of_sources(self) -> RecordRows | None:
         """Return what makes rows where records are read; None if Spark does."""
         if not self._reading.selects:
             return None
-        return RecordRows(tuple(self._rows_of_stage(pass_, layout) for pass_ in self._levels[0]))
+        return RecordRows(tuple(map(self._rows_of_stage, self._levels[0])))
 
-    def _rows_of_stage(self, pass_: KernelPass, layout: RecordLayout) -> SourceRows:
+    def _rows_of_stage(self, pass_: KernelPass) -> SourceRows:
         reading, shape = self._reading.stages[pass_.name], self._shape([pass_])
-        return stage_rows(pass_.name, pass_.logic, reading, layout, shape, self._shows_removed)
+        columns = union_schema(self._pipeline, pass_)
+        return stage_rows(pass_.name, pass_.logic, reading, columns, shape, self._shows_removed)
 
     def _apply_level(
-        self, depth: int, frame: DataFrame, keys: Sequence[KeyTypes], attempt: str
-    ) -> tuple[DataFrame, list[KeyTypes]]:
-        """Apply the passes of a level; return the frame of the next level, or of the reports of the last
-        one's tasks.
+        self, depth: int, frames: Frames, keys: Sequence[KeyTypes], attempt: str
+    ) -> tuple[Frames, list[KeyTypes]]:
+        """Apply the passes of a level; return the frames of the next level, or that of the reports of the
+        last one's tasks.
 
-        `keys` are the columns of the keys of the passes; those of the source for the first level.
+        `keys` are the columns of the keys of the passes that read emissions.
         """
         level = self._levels[depth]
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
-        rows, keys = self._rows(level, frame, keys)
+        rows, keys = self._rows(level, frames, keys)
         ports = ports_of(following, level)
         tasks = self._tasks(level, ports, rows, keys, attempt)
         decided = decided_frame(rows, tasks, self._slots, len(following))
         if not following:
-            return decided, keys
+            return {"": decided}, keys
         if level[0].is_filter:
-            return unpacked(decided), keys
-        return self._following_frame(decided, keys, following, ports)
+            return dict.fromkeys(self._pipeline.sources, unpacked(decided)), keys
+        frame, keys = self._following_frame(decided, keys, following, ports)
+        return {"": frame}, keys
 
     def _rows(
-        self, level: Sequence[KernelPass], frame: DataFrame, keys: Sequence[KeyTypes]
+        self, level: Sequence[KernelPass], frames: Frames, keys: Sequence[KeyTypes]
     ) -> tuple[DataFrame, list[KeyTypes]]:
         """Return the kernel's rows for the passes of a level, and the columns of their keys."""
-        pipeline = self._pipeline
-        if level[0].reads_source:
-            if self._reading.selects:
-                return frame, [keys[0]] * len(level)
-            if level[0].is_filter:
-                frame = packed(frame, level[0], pipeline)
-            keys = [self._source_key(pass_, frame, keys[0]) for pass_ in level]
-            frame = source_frame(frame, level)
-        guards = guards_of(self._failure, level)
-        return record_rows(frame, level, self._shape(level), pipeline.pipeline, guards), list(keys)
+        if not level[0].reads_source:
+            (frame,) = frames.values()
+            return self._kernel_rows(frame, level, dict(enumerate(level))), list(keys)
+        if self._reading.selects:
+            return frames[""], [self._source_key(pass_, frames) for pass_ in level]
+        if level[0].is_filter:
+            frames = {name: packed(frame, level[0], self._pipeline) for name, frame in frames.items()}
+        unions = {n: spark_types(union_schema(self._pipeline, pass_)) for n, pass_ in enumerate(level)}
+        rows = []
+        for name, frame in frames.items():
+            readers = {number: level[number] for number in readers_of_source(name, level)}
+            rows.append(self._kernel_rows(source_frame(frame, readers, unions), level, readers))
+        # A source has no values for the passes that do not read it.
+        union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
+        return union, [self._source_key(pass_, frames) for pass_ in level]
 
-    def _source_key(self, pass_: KernelPass, frame: DataFrame, keys: KeyTypes) -> KeyTypes:
-        """Return the columns of the key of a pass that reads the source."""
+    def _kernel_rows(
+        self, frame: DataFrame, level: Sequence[KernelPass], readers: Mapping[int, KernelPass]
+    ) -> DataFrame:
+        guards = guards_of(self._failure, level)
+        return record_rows(frame, readers, self._shape(level), self._pipeline.pipeline, guards)
+
+    def _source_key(self, pass_: KernelPass, frames: Frames) -> KeyTypes:
+        """Return the columns of the key of a pass that reads records: all of its sources have the same."""
+        name = pass_.sources[0]
         if pass_.key is None:
-            return keys
-        keyed = frame.select(*[column_at(path).alias(name) for name, path in pass_.key.items()])
+            return source_keys(self._pipeline.sources[name])
+        keyed = frames[name].select(*[column_at(path).alias(name) for name, path in pass_.key.items()])
         types = {field.name: field.dataType for field in keyed.schema}
         require_usable_key(self._pipeline.pipeline, pass_.name, types)
         return types
 
     def _shape(self, level: Sequence[KernelPass]) -> Shape:
-        reads_source = level[0].reads_source
-        exploded = reads_source and self._pipeline.source.explode is not None
+        reads_source, tested = level[0].reads_source, any(pass_.where for pass_ in level)
+        exploded = reads_source and self._pipeline.sources.explodes
         exploded |= any(pass_.retracts for pass_ in level)
         # before the stages, a record travels whole
         recorded = self._pipeline.sends_recorded and not level[0].is_filter
-        return Shape(self._keeps_time, exploded, not reads_source, recorded)
+        return Shape(self._keeps_time, exploded, not reads_source, recorded, tested)
 
     def _tasks(
         self,
@@ -340,7 +368,7 @@ class Computation:
             forwarding.number,
             pass_.logic,
             self._batch(pass_),
-            pass_.reads_source,
+            pass_.sources,
             rows,
             self._slots,
             StateFiles(self._lake.store, files, stored, rows, bounded, pass_.aliases),

@@ -56,11 +56,13 @@ class Decoding:
     """The parameters by which records become rows: see `FrameDecoder`.
 
     Args:
-        layout: the layout of the source's records.
+        source: the name of the source.
+        layout: the layout of its records.
         believed_until_ms: a record with a later timestamp goes to quarantine, epoch ms.
         keeps_input: whether a later pass can quarantine a record, so that it travels whole.
     """
 
+    source: str
     layout: RecordLayout
     believed_until_ms: int
     keeps_input: bool
@@ -80,8 +82,8 @@ class SliceReader:
         slice: the records.
         decoding: how records become rows.
         start_time: the partition's stream time before the slice, epoch ms; None: time is not kept.
-        slots: the number of tasks of each pass that reads the source.
-        passes: the number of these passes.
+        tasks: the number of tasks of the first level, each of which gets the report.
+        readers: the numbers of the passes of that level that read the slice's source.
         rows: makes the rows of these passes; None: Spark does, of the decoded records.
         shows_removed: records that the source's filter removes stay, as a trace needs them; otherwise they
             are only counted.
@@ -90,8 +92,8 @@ class SliceReader:
     slice: RecordSlice
     decoding: Decoding
     start_time: int | None
-    slots: int
-    passes: int = 1
+    tasks: int
+    readers: tuple[int, ...] = (0,)
     rows: RecordRows | None = None
     shows_removed: bool = False
 
@@ -104,13 +106,13 @@ class SliceReader:
             if self.rows is None:
                 schema = source_schema(decoder.schema, self.start_time is not None)
                 for batch in decoded:
-                    for number, (rows, before) in enumerate(for_passes(self.passes, *batch)):
+                    for number, (rows, before) in for_passes(self.readers, *batch):
                         yield _as(schema, number, rows, before)
             else:
                 schema = self.rows.schema
-                yield from self.rows.of_slice(decoded, tally.dropped)
+                yield from self.rows.of_slice(decoded, self.readers, tally.dropped)
             # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
-            yield from rows_of([tally.report(self.slice.range)], schema, self.slots * self.passes)
+            yield from rows_of([tally.report(self.decoding.source, self.slice.range)], schema, self.tasks)
 
     def _decoded(
         self, decoder: FrameDecoder, tally: _Tally
@@ -160,7 +162,7 @@ def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesR
 
 
 def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
-    """Return the columns of the source's frame."""
+    """Return the columns of a source's frame."""
     time = [pa.field("__time", pa.int64())] if timed else []
     return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(TO, pa.int32())])
 
@@ -202,9 +204,10 @@ class _Tally:
             before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
             self.before = pa.array(before)
 
-    def report(self, slice_: Slice) -> SliceReport:
-        """Return the counts and the time so far as the slice's report."""
+    def report(self, source: str, slice_: Slice) -> SliceReport:
+        """Return the counts and the time so far as the report of a slice of a source."""
         return SliceReport(
+            source,
             slice_.topic,
             slice_.partition,
             slice_.start,
@@ -287,17 +290,16 @@ class FieldCounter:
 
 
 def source_counts(reports: Iterable[Report]) -> dict[str, Counter[str]]:
-    """Return the counts of all slices together, as the two stages that `ledger.report` reads.
+    """Return the counts of the slices of each source together, as the two stages that `ledger.report` reads.
 
-    Empty if no record was usable.
+    A source without a usable record has none.
     """
-    columns, fields = Counter[str](), Counter[str]()
-    usable = 0
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for report in reports:
-        if isinstance(report, SliceReport):
-            usable += report.usable
+        if isinstance(report, SliceReport) and report.usable:
+            columns, fields = (counts[f"{report.source}:{what}"] for what in ("columns", "fields"))
             for name, number in report.filled.items():
                 columns[name] += number
             fields.update(report.undeclared)
             fields[""] += report.sampled
-    return {"source:columns": columns, "source:fields": fields} if usable else {}
+    return dict(counts)

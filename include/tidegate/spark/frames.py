@@ -7,7 +7,7 @@ row goes to one of the passes, whose number is in `__to`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -49,18 +49,31 @@ REPORTS_ONLY = pa.schema(_REPORTS)
 """The output of tasks that forward no emissions."""
 
 
-def source_frame(frame: DataFrame, level: Sequence[KernelPass]) -> DataFrame:
-    """Return decoded records as the frame of the passes that read them: their columns become the fields of
-    `__columns0` for the first pass, and so on, beside internal columns.
+def source_frame(
+    frame: DataFrame, level: Mapping[int, KernelPass], unions: Mapping[int, StructType]
+) -> DataFrame:
+    """Return the decoded records of a source as the frame of the passes that read them: their columns become
+    the fields of `__columns0` for the pass number 0, and so on, beside internal columns.
+
+    Args:
+        frame: the records.
+        level: the passes that read them, by their number in the level.
+        unions: the columns of the records of all sources of each pass; those that this source lacks are null.
     """
     names = [name for name in frame.columns if not name.startswith("__")]
-    for number, pass_ in enumerate(level):
+    for number, pass_ in level.items():
         if pass_.key is not None:
             frame = _regrouped(frame, number, pass_)
     scopes = []
-    for number, pass_ in enumerate(level):
+    for number, pass_ in level.items():
         fields = [column_at(path).alias(name) for name, path in (pass_.key or {}).items() if name != path]
-        scopes.append(F.struct(*[F.col(f"`{name}`") for name in names], *fields).alias(f"__columns{number}"))
+        lacking = [
+            F.lit(None).cast(field.dataType).alias(field.name)
+            for field in unions[number]
+            if field.name not in names
+        ]
+        own = [F.col(f"`{name}`") for name in names]
+        scopes.append(F.struct(*own, *lacking, *fields).alias(f"__columns{number}"))
     return frame.select(*internals_of(frame), *scopes)
 
 
@@ -151,21 +164,21 @@ def emission_frame(
         for number, port in enumerate(ports)
     ]
     values = [F.col(value_column(port.input)) for port in ports]
-    unkeyed = by_pass([input_.unkeyed for input_ in inputs]) & ~is_report
-    record = by_pass([to_json(value) for value in values])
+    unkeyed = by_pass(_numbered(input_.unkeyed for input_ in inputs)) & ~is_report
+    record = by_pass(_numbered(to_json(value) for value in values))
     by_reader = [
         [input_ for port, input_ in zip(ports, inputs, strict=True) if port.reader == reader]
         for reader in range(len(following))
     ]
-    to = by_pass([F.lit(port.reader) for port in ports])
+    to = by_pass(_numbered(F.lit(port.reader) for port in ports))
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in _PLACED if name in emissions.columns],
         (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
         F.lit(None).cast("long").alias("__time"),
         _rank().alias("__rank"),
-        by_pass([F.lit(port.side) for port in ports]).alias(SIDE),
-        by_pass([input_.key for input_ in inputs]).alias("__key"),
-        by_pass([value.isNull() for value in values]).alias("__tombstone"),
+        by_pass(_numbered(F.lit(port.side) for port in ports)).alias(SIDE),
+        by_pass(_numbered(input_.key for input_ in inputs)).alias("__key"),
+        by_pass(_numbered(value.isNull() for value in values)).alias("__tombstone"),
         F.col("source").alias("__chain"),
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
         F.when(unkeyed, _unusable(record, F.col("key"))).alias("__input"),
@@ -174,6 +187,10 @@ def emission_frame(
         *[_columns_of(sides).alias(f"__columns{reader}") for reader, sides in enumerate(by_reader)],
         *[before for input_ in inputs for before in input_.before],
     ), [_key_types(sides, pass_) for sides, pass_ in zip(by_reader, following, strict=True)]
+
+
+def _numbered(columns: Iterable[Column]) -> dict[int, Column]:
+    return dict(enumerate(columns))
 
 
 def _columns_of(sides: Sequence[_Input]) -> Column:

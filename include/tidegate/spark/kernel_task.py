@@ -109,7 +109,7 @@ class KernelTask:
         number: the number of its pass in the level.
         logic: its rules.
         batch: the kernel's parameters without the stream times, which reports bring.
-        reads_source: whether its rows are records, whose time slices report.
+        sources: the sources of its rows, whose time slices report; empty if it reads emissions.
         rows: the schema of the kernel's input.
         slots: the ranges of hashes of all tasks.
         state: the files of its state before the batch.
@@ -120,7 +120,7 @@ class KernelTask:
     number: int
     logic: kernel.Stage
     batch: kernel.Batch
-    reads_source: bool
+    sources: tuple[str, ...]
     rows: pa.Schema
     slots: Slots
     state: StateFiles
@@ -129,7 +129,7 @@ class KernelTask:
     def run(self, slot: int, reports: Sequence[Report], rows: Iterable[pa.RecordBatch]) -> Output:
         """Decide the rows of a slot."""
         # No row can be decided before all slices have reported how far time is: so reports come first.
-        batch = replace(self.batch, times=end_times(self.name, self.reads_source, self.batch.times, reports))
+        batch = replace(self.batch, times=end_times(self.name, self.sources, self.batch.times, reports))
         with ExitStack() as open_:
             with failpoint("compute.kernel"):
                 hashes, due = self.slots.range(slot), due_rows(self.logic, batch)

@@ -20,7 +20,7 @@ from tidegate.failpoints import failpoint
 from tidegate.kernel.ordering import whole_groups
 from tidegate.kernel.rows import RECORDED, fill
 from tidegate.ledger.records import Plan, Times
-from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
+from tidegate.ledger.report import is_of_source
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import reading_of
 from tidegate.spark.computation import Before, Computation, Computed
@@ -49,8 +49,6 @@ from tidegate.storage.schema import (
 from tidegate.storage.store import Store
 
 _EMISSION = (HASH, KEY, ORDINAL, REASON, VALUE, *WINDOW, TIMESTAMP, AT, TURN, PART, SOURCE)
-_OF_SOURCE = ("", SOURCE_COLUMNS, SOURCE_FIELDS)
-"""The names of counts that are of no stage."""
 _HOPS = r"^(?:(?P<source>.*);)?(?P<topic>[^;/]*)/(?P<partition>\d+)/(?P<offset>\d+)$"
 """The chain of an emission in the outbox: the chain of its record, and the record's position."""
 
@@ -211,7 +209,9 @@ class ReusingComputation(Computation):
             refused = {metric: counted[metric] for metric in COUNTED.values() if counted[metric]}
             counts[name] = _counts({**stored.counts.get(name, {}), **refused})
         # The fates of records, and the counts of columns: the other generation has read the records.
-        of_source = {name: _counts(part) for name, part in stored.counts.items() if name in _OF_SOURCE}
+        of_source = {
+            name: _counts(part) for name, part in stored.counts.items() if (not name or is_of_source(name))
+        }
         stored_times = {name: stored.times[name] for name in self._reused if name in stored.times}
         return replace(computed, counts={**counts, **of_source}, times={**computed.times, **stored_times})
 
@@ -237,7 +237,7 @@ class ReusingComputation(Computation):
         if pass_.name not in self._reused:
             return task
         assert isinstance(task.output, WrittenOutput), "this computation writes"
-        fields = (task.name, task.number, task.logic, task.batch, task.reads_source, task.rows, task.slots)
+        fields = (task.name, task.number, task.logic, task.batch, task.sources, task.rows, task.slots)
         return StoredTask(*fields, task.state, task.output, self._rows_of(pass_.name))
 
     def _to_computed(self, pass_: KernelPass, forwarding: Forwarding) -> Forwarding:

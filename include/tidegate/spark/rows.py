@@ -29,17 +29,17 @@ have been tested if there is a guard.
 """
 
 
-def by_pass(columns: Sequence[Column]) -> Column:
+def by_pass(columns: Mapping[int, Column]) -> Column:
     """Return the column of the pass that a row goes to; `columns` are those of the passes, by number."""
-    chosen = columns[0]
-    for number, column in enumerate(columns[1:], start=1):
+    (_, chosen), *later = columns.items()
+    for number, column in later:
         chosen = F.when(F.col(TO) == number, column).otherwise(chosen)
     return chosen
 
 
 def record_rows(
     frame: DataFrame,
-    level: Sequence[KernelPass],
+    level: Mapping[int, KernelPass],
     shape: Shape,
     pipeline: str,
     guards: Mapping[str, Guard],
@@ -53,7 +53,7 @@ def record_rows(
 
     Args:
         frame: a `source_frame` or `emission_frame`.
-        level: the passes that read it.
+        level: the passes that read it, by their number in the level.
         shape: the optional columns.
         pipeline: the name of the pipeline.
         guards: pass -> its guard; empty unless an expression has failed in the batch.
@@ -64,10 +64,12 @@ def record_rows(
         guard = guards.get(pass_.name)
         return rows if guard is None else guard.quarantine_failing(rows, expressions, on)
 
+    # a record of a source without `explode` is a single part
+    part = F.col("__part") if "__part" in frame.columns else F.lit(None)
     ranked, bypasses = "__rank" in frame.columns, "__bypasses" in frame.columns
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
     frame = frame.withColumns({REMOVED: is_removed(frame), "__passes": F.lit(True)})
-    for number, pass_ in enumerate(level):
+    for number, pass_ in level.items():
         frame = _with_values(frame, number, pass_, partial(tested, pass_))
     return frame.select(
         F.when(F.col("__reason").isNotNull(), kernel.QUARANTINED)
@@ -79,15 +81,15 @@ def record_rows(
         F.when(used, F.col("__key")).alias("key"),
         *[F.col(f"__{name}").alias(name) for name in ("topic", "partition", "offset")],
         *([F.col("__turn").cast("long").alias("turn")] if shape.ranked else []),
-        *([F.coalesce("__part", F.lit(0)).cast("int").alias("part")] if shape.exploded else []),
+        *([F.coalesce(part, F.lit(0)).cast("int").alias("part")] if shape.exploded else []),
         *([F.col("__change").alias("change")] if "__change" in frame.columns else []),
         F.col("__timestamp").alias("timestamp"),
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
         *([F.col("__recorded").alias(kernel.RECORDED)] if shape.recorded else []),
         F.col("__chain").alias("source"),
         *([F.col("__rank").alias("rank")] if ranked else []),
-        *([F.col("__passes").alias("passes")] if any(pass_.where for pass_ in level) else []),
-        *[F.col(f"__{value_column(number)}").alias(value_column(number)) for number in range(len(level))],
+        *([F.col("__passes").alias("passes")] if shape.tested else []),
+        *[F.col(f"__{value_column(number)}").alias(value_column(number)) for number in level],
         *[F.col(f"__{name}").alias(name) for name in _record_columns(level)],
         F.col("__input").alias("input"),
         *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
@@ -96,8 +98,8 @@ def record_rows(
     )
 
 
-def _record_columns(level: Sequence[KernelPass]) -> list[str]:
-    return [record_column(number) for number, pass_ in enumerate(level) if pass_.late_columns]
+def _record_columns(level: Mapping[int, KernelPass]) -> list[str]:
+    return [record_column(number) for number, pass_ in level.items() if pass_.late_columns]
 
 
 def internals_of(frame: DataFrame) -> list[str]:
@@ -176,11 +178,11 @@ def _passes(where: str, valued: Column) -> Column:
     return passes | F.col("__tombstone")
 
 
-def _hash(level: Sequence[KernelPass], internals: Sequence[str]) -> Column:
+def _hash(level: Mapping[int, KernelPass], internals: Sequence[str]) -> Column:
     """Return the hash of rows that are decided together: a key, or in a bounded stage a topic-partition."""
     position = [F.col(f"__{name}") for name in ("topic", "partition", "offset")]
     of_key = F.col("__hash") if "__hash" in internals else key_hash(F.col("__key"), *position)
-    return by_pass([place_hash() if pass_.logic.bound else of_key for pass_ in level])
+    return by_pass({number: place_hash() if pass_.logic.bound else of_key for number, pass_ in level.items()})
 
 
 def place_hash() -> Column:

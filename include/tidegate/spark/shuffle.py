@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -118,6 +118,7 @@ class SliceReport:
     """The counts of a slice of a topic-partition.
 
     Args:
+        source: the name of its source.
         records: records of Kafka.
         rows: rows after explosion.
         empty: those of the rows that had nothing to explode.
@@ -132,6 +133,7 @@ class SliceReport:
         dropped: stage -> metric -> number, of rows that were dropped where they were read.
     """
 
+    source: str
     topic: str
     partition: int
     start: int
@@ -291,15 +293,16 @@ def split_reports(
 
 
 def end_times(
-    stage: str, reads_source: bool, times: Mapping[tuple[str, int], int], reports: Iterable[Report]
+    stage: str, sources: Collection[str], times: Mapping[tuple[str, int], int], reports: Iterable[Report]
 ) -> dict[tuple[str, int], int]:
     """Return the stream time of topic-partitions after a stage's records: the time before, raised by reports.
 
-    Slices report to the passes that read the source, a `TimeReport` to the later stage that it names.
+    Slices report to the passes that read their source, a `TimeReport` to the later stage that it names.
 
     Args:
         stage: the stage.
-        reads_source: whether it reads records, or is a filter before such a stage.
+        sources: the sources whose records it reads, maybe as a filter before a stage; empty for a later
+            stage.
         times: (topic, partition) -> the time before the batch, epoch ms.
         reports: all reports that its tasks got.
     """
@@ -307,7 +310,7 @@ def end_times(
     for report in reports:
         if not isinstance(report, (SliceReport, TimeReport)):
             continue
-        is_relevant = reads_source if isinstance(report, SliceReport) else report.stage == stage
+        is_relevant = report.source in sources if isinstance(report, SliceReport) else report.stage == stage
         if is_relevant and report.time is not None:
             place = (report.topic, report.partition)
             ends[place] = max(report.time, ends.get(place, -1))

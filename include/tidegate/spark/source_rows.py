@@ -37,12 +37,14 @@ class Shape:
         exploded: whether they have the number of their element in an exploded list.
         ranked: whether they have a turn that is not their offset.
         recorded: whether they have Kafka's timestamp of their record.
+        tested: whether they have what `where` says of their value.
     """
 
     timed: bool
     exploded: bool
     ranked: bool
     recorded: bool
+    tested: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class SourceRows:
 
     Args:
         stage: the name of the stage.
-        columns: the columns of decoded records, which expressions may name.
+        columns: the columns that expressions may name; one that decoded records lack is null.
         values: column -> its expression and type.
         filter: the condition that removes records for which it is not true; None: there is none.
         where: the condition on a record's own value; None: there is none.
@@ -65,7 +67,7 @@ class SourceRows:
     """
 
     stage: str
-    columns: tuple[str, ...]
+    columns: pa.Schema
     values: Mapping[str, tuple[Expression, pa.DataType]]
     filter: Expression | None
     where: Expression | None
@@ -92,7 +94,7 @@ class SourceRows:
             *([("time", pa.int64())] if self.shape.timed else []),
             *([(kernel.RECORDED, pa.int64())] if self.shape.recorded else []),
             ("source", pa.string()),
-            *([("passes", pa.bool_())] if self.where is not None else []),
+            *([("passes", pa.bool_())] if self.shape.tested else []),
             *(("value", self.value_type), ("input", INPUT)),
         ]
         return pa.schema(fields)
@@ -106,6 +108,7 @@ class SourceRows:
             decoded: rows of `FrameDecoder`.
             time: the stream time before each of them; None: time is not kept.
         """
+        decoded = with_columns(decoded, self.columns)
         if time is not None:
             decoded = decoded.append_column("__time", time)
         empty = decoded.column("__empty")
@@ -136,6 +139,8 @@ class SourceRows:
         ):
             if f"__{name}" in decoded.schema.names:
                 columns[name] = decoded.column(f"__{name}")
+        if self.shape.exploded and "part" not in columns:
+            columns["part"] = pa.repeat(pa.scalar(0, pa.int32()), decoded.num_rows)
         columns["input"] = failures.with_reasons(decoded.column("__input"))
         return in_schema(columns, self.schema, decoded.num_rows)
 
@@ -151,7 +156,7 @@ class SourceRows:
             valued = pc.and_not(valued, removed)
         if self.filter is None:
             return removed
-        rejected, unfit = self.filter.rejected(decoded.select(list(self.columns)), valued)
+        rejected, unfit = self.filter.rejected(decoded.select(self.columns.names), valued)
         failures.add(unfit)
         return pc.or_(removed, pc.and_not(rejected, failures.mask))
 
@@ -162,7 +167,7 @@ class SourceRows:
         whole = valued.true_count == decoded.num_rows
         chosen = decoded if whole else decoded.filter(valued)
         rows = None if whole else pc.indices_nonzero(valued)
-        columns = {name: chosen.column(name) for name in self.columns}
+        columns = {name: chosen.column(name) for name in self.columns.names}
         values = _columns(self.values, columns, failures, rows)
         conditions = {"": (self.where, pa.bool_())} if self.where else {}
         conditions = _columns(conditions, columns | values, failures, rows)
@@ -277,7 +282,7 @@ class SliceRows:
 
 @dataclass(frozen=True)
 class RecordRows:
-    """Makes the rows of all stages that read the source. It can be pickled.
+    """Makes the rows of all stages that read records of sources. It can be pickled.
 
     `stages` are in the order of their passes.
     """
@@ -303,6 +308,7 @@ class RecordRows:
     def of_slice(
         self,
         decoded: Iterable[tuple[pa.RecordBatch, pa.Int64Array | None]],
+        readers: Sequence[int],
         dropped: Mapping[str, kernel.Counts],
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice's decoded records, without repeated ones.
@@ -311,28 +317,40 @@ class RecordRows:
 
         Args:
             decoded: rows of `FrameDecoder` in order, and the stream time before each of them.
+            readers: the numbers of the stages that read the slice's source.
             dropped: stage -> counts that get what became of the dropped records.
         """
-        makers = [SliceRows(stage, dropped[stage.stage]) for stage in self.stages]
+        stages = {number: self.stages[number] for number in readers}
+        makers = {number: SliceRows(stage, dropped[stage.stage]) for number, stage in stages.items()}
         for batch in decoded:
-            for number, (rows, time) in enumerate(for_passes(len(makers), *batch)):
+            for number, (rows, time) in for_passes(readers, *batch):
                 for made in makers[number].add(rows, time):
                     yield self.of_stage(number, made)
-        for number, maker in enumerate(makers):
+        for number, maker in makers.items():
             for made in maker.rest():
                 yield self.of_stage(number, made)
 
 
 def for_passes(
-    number: int, decoded: pa.RecordBatch, time: pa.Int64Array | None
-) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array | None]]:
-    """Yield decoded records for each of `number` passes that read the source, and their times.
+    readers: Sequence[int], decoded: pa.RecordBatch, time: pa.Int64Array | None
+) -> Iterator[tuple[int, tuple[pa.RecordBatch, pa.Int64Array | None]]]:
+    """Yield the number of each pass that reads decoded records, with the records and their times.
 
-    Only the first pass gets records that cannot be used, so that quarantine gets them once.
+    Only the first of these passes gets records that cannot be used, so that quarantine gets them once.
     """
-    yield decoded, time
-    if number > 1:
+    if not readers:  # a pass of another source is explained
+        return
+    yield readers[0], (decoded, time)
+    if len(readers) > 1:
         usable = decoded.column("__reason").is_null()
         if usable.false_count:
             decoded, time = decoded.filter(usable), None if time is None else time.filter(usable)
-        yield from [(decoded, time)] * (number - 1)
+        yield from [(number, (decoded, time)) for number in readers[1:]]
+
+
+def with_columns(decoded: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return decoded records with all of these columns: those that they lack are null."""
+    lacking = [field for field in columns if field.name not in decoded.schema.names]
+    for field in lacking:
+        decoded = decoded.append_column(field, pa.nulls(decoded.num_rows, field.type))
+    return decoded

@@ -30,6 +30,7 @@ from tidegate.model.columns import parse_type
 from tidegate.model.kernel_stages import (
     DEDUPLICATION,
     SEQUENCE,
+    deduplication_rule,
     deduplication_stage,
     kernel_stage,
     sequence_stage,
@@ -45,7 +46,6 @@ from tidegate.spark.shuffle import (
     TO,
     value_column,
 )
-from tidegate.spark.source import spark_types
 from tidegate.spark.source_rows import Shape, SourceRows
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
@@ -71,11 +71,12 @@ class KernelPass:
 
     Args:
         values: column -> the expression of its value, in Spark SQL.
-        inputs: the names of the passes whose emissions it reads; the empty name is that of the source.
+        inputs: the names of the passes whose emissions it reads; the empty name is that of the sources.
         filter: a condition in Spark SQL on a record; others do not reach the state. None: all records do.
         where: a condition in Spark SQL on a value that is the record's own; None: all records.
         key: column -> the path of what regroups its input; None: it keeps the key.
         stage: the stage of the pipeline; None for a filter before the stages.
+        sources: the names of the sources whose records it reads, maybe through filters before the stages.
         takes_deletions: whether deletions of the pass before reach it, see `Pipeline.takes_deletions`.
     """
 
@@ -87,6 +88,7 @@ class KernelPass:
     where: str | None = None
     key: Mapping[str, str] | None = None
     stage: Stage | None = None
+    sources: tuple[str, ...] = ()
     takes_deletions: bool = True
 
     @property
@@ -116,8 +118,8 @@ class KernelPass:
 
     @property
     def reads_source(self) -> bool:
-        """Whether it reads records of the source, maybe through the filters before the stages."""
-        return self.stage is None or self.stage.reads_source
+        """Whether it reads records of sources, maybe through the filters before the stages."""
+        return bool(self.sources)
 
     @property
     def is_filter(self) -> bool:
@@ -132,11 +134,11 @@ class KernelPass:
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
     """Return the passes: a filter if the source asks for one, then each stage, in the order of the file."""
-    filters = []
+    filters, all_sources = [], tuple(pipeline.sources)
     if (once := deduplication_stage(pipeline)) is not None:
-        filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}))
+        filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}, sources=all_sources))
     if (in_sequence := sequence_stage(pipeline)) is not None:
-        filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES))
+        filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES, sources=all_sources))
     source = filters[-1].name if filters else ""
     return filters + [
         KernelPass(
@@ -148,6 +150,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
             stage.where_of_record,
             None if stage.key is None else {name: stage.nested.get(name, name) for name in stage.key},
             stage,
+            stage.sources,
             pipeline.takes_deletions(stage),
         )
         for stage in pipeline.stages
@@ -221,14 +224,8 @@ def keeps_input(passes: Sequence[KernelPass]) -> bool:
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the columns whose repeated values are dropped; none without such a pass."""
-    deduplicate = pipeline.source.deduplicate
-    return () if isinstance(deduplicate, str) else deduplicate.columns
-
-
-def source_keys(pipeline: Pipeline) -> KeyTypes:
-    """Return the columns of the source's key."""
-    columns = spark_types(record_layout(pipeline.source).row_columns)
-    return {name: columns[name].dataType for name in pipeline.source.key or ()}
+    rule = deduplication_rule(pipeline)
+    return () if rule is None else rule.columns
 
 
 def is_removed(frame: DataFrame) -> Column:
@@ -309,14 +306,14 @@ def stage_rows(
     stage: str,
     logic: kernel.Stage,
     reading: StageReading,
-    layout: RecordLayout,
+    columns: pa.Schema,
     shape: Shape,
     shows_removed: bool,
 ) -> SourceRows:
-    """Return what makes the rows of a stage, whose work is `reading`."""
+    """Return what makes the rows of a stage, whose work is `reading`, of records with these columns."""
     values = {name: (value, arrow_type(parse_type(value.type))) for name, value in reading.values.items()}
     return SourceRows(
-        *(stage, tuple(layout.row_columns.names), values, reading.filter, reading.where, reading.compared),
+        *(stage, columns, values, reading.filter, reading.where, reading.compared),
         *(shape, logic.bound is not None, shows_removed, logic.on_error == "quarantine"),
     )
 

@@ -34,6 +34,7 @@ from tidegate.model.nested import type_at, with_type_at
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import python_functions
 from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 from tidegate.model.stage import Stage
 
 
@@ -69,7 +70,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
 
     Example: `[Change("source.key", '["id"]', '["storeId", "id"]', "state is found by the key")]`
     """
-    changes = [*_in_source(before.source, after.source)]
+    changes = [*_in_sources(before.sources, after.sources)]
     names = [stage.name for stage in before.stages], [stage.name for stage in after.stages]
     # Stages cannot be compared in pairs then.
     if names[0] != names[1]:
@@ -77,12 +78,17 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
             *changes,
             _change("stages", *names, "each stage has its own state, made of all records so far"),
         ]
-    # Stages that read the emissions of a stage have its renamed columns.
-    renamed = {SOURCE: _renamed_columns(before.source, after.source)}
+    # Stages that read the emissions of a stage, or records of a source, have its renamed columns.
+    renamed = {
+        name: _renamed_columns(source, after.sources[name])
+        for name, source in before.sources.items()
+        if name in after.sources
+    }
     for old, new in zip(before.stages, after.stages, strict=True):
         why = "its state is made of other records"
-        changes += _if_changed(f"stages.{new.name}.from", old.input, new.input, why)
-        changes += [*_in_stage(old, new), *_column_changes(old, new, renamed.get(new.inputs[0], {}))]
+        changes += _if_changed(f"stages.{new.name}.from", old.inputs, new.inputs, why)
+        of_inputs = {old: new for name in new.inputs for old, new in renamed.get(name, {}).items()}
+        changes += [*_in_stage(old, new), *_column_changes(old, new, of_inputs)]
         renamed[new.name] = _renamed_columns(old, new)
         if (kernel_stage(before, old).bound is None) != (kernel_stage(after, new).bound is None):
             why = "a buffer with a bound keeps its state per partition"
@@ -102,7 +108,7 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
     functions = python_functions(before), python_functions(after)
     stages = {stage.name: stage for stage in before.stages}
     return [
-        *_elsewhere(before.source, after.source),
+        *_elsewhere(before.sources, after.sources),
         *(
             note
             for stage in after.stages
@@ -124,7 +130,7 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
     ]
 
 
-def _elsewhere(before: Source, after: Source) -> Iterator[str]:
+def _elsewhere(before: Sources, after: Sources) -> Iterator[str]:
     if before.connection != after.connection:
         yield (
             f"The source is read by the connection {after.connection or 'without a name'} from now on: "
@@ -132,23 +138,32 @@ def _elsewhere(before: Source, after: Source) -> Iterator[str]:
         )
 
 
-def _in_source(before: Source, after: Source) -> Iterator[Change]:
+def _in_sources(before: Sources, after: Sources) -> Iterator[Change]:
+    for name, source in before.items():
+        if name in after:
+            yield from _in_source("source" if name == SOURCE else f"sources.{name}", source, after[name])
+    if not before.keys() <= after.keys():
+        why = "records of the source stay in the state, and its stream time would stand still"
+        yield _change("sources", list(before), list(after), why)
+
+
+def _in_source(place: str, before: Source, after: Source) -> Iterator[Change]:
     if not all(map(after.reads, before.topics)):
         why = "records of the topic stay in the state, and its stream time would stand still"
-        yield _change("source.topics", before.topics, after.selection, why)
+        yield _change(f"{place}.topics", before.topics, after.selection, why)
     why = "records that are not read yet were written in the other one"
-    yield from _if_changed("source.format", before.format, after.format, why)
-    yield from _if_changed("source.key_format", before.key_format, after.key_format, why)
+    yield from _if_changed(f"{place}.format", before.format, after.format, why)
+    yield from _if_changed(f"{place}.key_format", before.key_format, after.key_format, why)
     # With another format the dialect is another one anyway, and one message is enough.
     if before.format == after.format:
-        yield from _if_changed("source.csv", before.csv, after.csv, why)
-    yield from _if_changed("source.key", before.key_paths, after.key_paths, "state is found by the key")
-    yield from _if_changed("source.explode", before.explode, after.explode, "it makes other records")
+        yield from _if_changed(f"{place}.csv", before.csv, after.csv, why)
+    yield from _if_changed(f"{place}.key", before.key_paths, after.key_paths, "state is found by the key")
+    yield from _if_changed(f"{place}.explode", before.explode, after.explode, "it makes other records")
     why = "windows, timers and lateness depend on it"
-    yield from _if_changed("source.timestamp", before.timestamp, after.timestamp, why)
+    yield from _if_changed(f"{place}.timestamp", before.timestamp, after.timestamp, why)
     why = "the records so far were remembered in another way"
-    yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
-    yield from _if_changed("source.sequence", before.sequence, after.sequence, why)
+    yield from _if_changed(f"{place}.deduplicate", before.deduplicate, after.deduplicate, why)
+    yield from _if_changed(f"{place}.sequence", before.sequence, after.sequence, why)
     types = _column_types(before), _column_types(after)
     # Only columns of both: another key is reported already.
     for name in sorted({*_identities(before)} & {*_identities(after)}):
@@ -156,9 +171,9 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
         # Integers of all widths have the same text, so a key stays the same if its column gets wider.
         if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
-            yield _change(f"source.columns.{name}", old.text, new.text, why)
+            yield _change(f"{place}.columns.{name}", old.text, new.text, why)
         yield from _if_changed(
-            f"source.columns.{name}", _origin(before, name), _origin(after, name), "it has another content"
+            f"{place}.columns.{name}", _origin(before, name), _origin(after, name), "it has another content"
         )
 
 

@@ -24,11 +24,12 @@ from tidegate.errors import PipelineInvalid, Problem
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import SchemaFault
 from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
-from tidegate.model.names import repeated_name
+from tidegate.model.names import SOURCE, repeated_name
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
 from tidegate.model.scope import Model
 from tidegate.model.source import Source
+from tidegate.model.sources import Sources
 from tidegate.model.topics import TopicPattern
 from tidegate.yaml.grammar import Grammar, as_problems
 from tidegate.yaml.load import load_pipeline, parse_tree
@@ -427,10 +428,12 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
 def _input(
     tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
 ) -> tuple[CaseRecord | Tick, ...]:
-    """Return the records and ticks. Records without a topic get the first one that the source lists; records
-    without an offset get the next one of their partition.
+    """Return the records and ticks. Records without a topic get the first one that the first source lists;
+    records without an offset get the next one of their partition.
     """
-    _check_schemas(tree, pipeline.source)
+    sources = pipeline.sources
+    for name, source in sources.items():
+        _check_schemas(tree, _place(name), source)
     result: list[CaseRecord | Tick] = []
     problems: list[Problem] = []
     # A record without an offset follows the record before it in its topic-partition.
@@ -439,15 +442,16 @@ def _input(
         if isinstance(step, WrittenTick):
             result.append(Tick(step.tick))
             continue
-        topic = step.topic or _first_topic(pipeline.source)
-        if (fault := _topic_fault(topic, pipeline.source)) is not None:
+        topic = step.topic or _first_topic(sources)
+        if (fault := _topic_fault(topic, sources)) is not None:
             problems.append(tree.problem(("input", at, "topic"), *fault))
+            continue
         place = (topic, step.partition)
         offset = following.get(place, 0) if step.offset is None else step.offset
         # An explicit offset moves the partition forward, as a gap in a real log does.
         following[place] = offset + 1
         try:
-            payload = _payload(step, pipeline.source)
+            payload = _payload(step, sources.of_topic(topic))
         except (TypeError, SchemaFault) as error:
             fix = "Write the bytes of the record: `base64: AnMxAgo=`."
             if isinstance(error, TypeError):
@@ -460,32 +464,41 @@ def _input(
     return tuple(result)
 
 
-def _first_topic(source: Source) -> str:
+def _first_topic(sources: Sources) -> str:
     """Return the first topic of a list; empty for a pattern, which has none before a batch is planned."""
-    return "" if isinstance(source.selection, TopicPattern) else source.selection[0]
+    (selection, *_) = [source.selection for source in sources.values()]
+    return "" if isinstance(selection, TopicPattern) else selection[0]
 
 
-def _topic_fault(topic: str, source: Source) -> tuple[str, str] | None:
-    """Return what is wrong with the topic of a record, and the fix; None if the source reads it."""
-    if source.reads(topic):
+def _topic_fault(topic: str, sources: Sources) -> tuple[str, str] | None:
+    """Return what is wrong with the topic of a record, and the fix; None if a source reads it."""
+    if sources.reads(topic):
         return None
-    if not isinstance(source.selection, TopicPattern):
-        return f"`{topic}` is not a source topic", f"Write one of {', '.join(source.selection)}."
-    fix = f"Write one that matches the pattern `{source.selection.pattern}`."
+    selections = [source.selection for source in sources.values()]
+    topics = [name for names in selections if not isinstance(names, TopicPattern) for name in names]
+    patterns = [f"`{names.pattern}`" for names in selections if isinstance(names, TopicPattern)]
+    if not patterns:
+        return f"`{topic}` is not a source topic", f"Write one of {', '.join(topics)}."
+    fix = f"Write {', '.join([*topics, ''])}one that matches the pattern {' or '.join(patterns)}."
     return (f"`{topic}` does not match the pattern" if topic else "the record needs its topic"), fix
 
 
-def _check_schemas(tree: Tree, source: Source) -> None:
+def _place(source: str) -> Route:
+    """Return where a source is in the pipeline of a case."""
+    return ("pipeline", "source") if source == SOURCE else ("pipeline", "sources", source)
+
+
+def _check_schemas(tree: Tree, place: Route, source: Source) -> None:
     """Raise PipelineInvalid if the source needs a schema registry: a case runs without one."""
     if source.key_registry is not None:
         fix = "Write `key_format: json` in the case, and keys as JSON texts."
         message = "a case runs without a schema registry, so it has no schemas of keys"
-        raise PipelineInvalid([tree.problem(("pipeline", "source", "key_registry"), message, fix)])
+        raise PipelineInvalid([tree.problem((*place, "key_registry"), message, fix)])
     # With a reader's schema in a file, values are encoded by that.
     if source.registry is not None and source.schemas.reader is None:
         fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
         message = "a case runs without a schema registry"
-        raise PipelineInvalid([tree.problem(("pipeline", "source", "registry"), message, fix)])
+        raise PipelineInvalid([tree.problem((*place, "registry"), message, fix)])
 
 
 def _payload(record: WrittenRecord, source: Source) -> bytes | None:

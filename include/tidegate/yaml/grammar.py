@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ EXAMPLES = {
     "deadline": "deadline: 30m",
     "tasks": "tasks: one",
     "source": "source: {topics: [stock], format: json, columns: …}",
+    "sources": "sources: {orders: {topics: [orders], …}, payments: {topics: [payments], …}}",
+    "sources.*": "orders: {topics: [orders], format: json, columns: …}",
     "source.connection": "connection: shop",
     "source.topics": "topics: [stock]",
     "source.topics.pattern": 'pattern: "orders-.*"',
@@ -192,6 +194,17 @@ EXAMPLES = {
 }
 """Generic path -> an example, for every field of the grammar."""
 
+
+def _of_sources(paths: Iterable[str]) -> dict[str, str]:
+    """Return path -> the same path in an entry of `sources`, for the paths of `source`."""
+    inner = (path for path in paths if path.startswith("source."))
+    return {path: path.replace("source.", "sources.*.", 1) for path in inner}
+
+
+EXAMPLES |= {path: EXAMPLES[single] for single, path in _of_sources(EXAMPLES).items()}
+
+_SOURCE_CHOICES = ("source.topics", "source.deduplicate", "source.timestamp")
+
 # Each callback can be a function or a notifier with fields of its own.
 _CALLBACKS = tuple(path for path in EXAMPLES if re.fullmatch(r"airflow\.on_\w+", path))
 for _path in _CALLBACKS:
@@ -260,9 +273,8 @@ PIPELINE = Grammar(
     examples=EXAMPLES,
     choices={
         "schedule": (),
-        "source.topics": (),
-        "source.deduplicate": (),
-        "source.timestamp": (),
+        **dict.fromkeys(_SOURCE_CHOICES, ()),
+        **dict.fromkeys(_of_sources(_SOURCE_CHOICES).values(), ()),
         "stages.*.unchanged": (),
         "stages.*.ttl": (),
         "stages.*.window": tuple(options_of(window)[0].written for window in WINDOWS),
@@ -278,7 +290,8 @@ PIPELINE = Grammar(
         "quality.*": ("checkpoint",),
     },
     free=(
-        *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
+        *("source.aliases", "sources", "sources.*.aliases"),
+        *("stages.*.select", "stages.*.reduce", "stages.*.aliases"),
         *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within", "airflow.spark.conf"),
         *(f"{path}.with" for path in _CALLBACKS),
     ),

@@ -44,7 +44,7 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
         }
         for range_ in next_plan.ranges
     ]
-    topics = new_topics(loaded.source, head, next_plan.ranges)
+    topics = new_topics(loaded.sources, head, next_plan.ranges)
     states = estimate_state(app, loaded, next_plan) if estimate else []
     # a batch that is planned is computed as it was planned, whatever the file says now
     reading = reading_of(planned_pipeline(waiting) if waiting else loaded).described
