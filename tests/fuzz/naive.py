@@ -19,6 +19,7 @@ from tidegate.kernel.aggregates.formula import Formula
 from tidegate.kernel.json_text import encoder
 from tidegate.model.kernel_stages import value_schema
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.sources import union_of
 from tidegate.spark.case_parts import CaseInput
 from tidegate.yaml.cases import CaseRecord, Tick
 from tidegate.yaml.tree import read_exactly
@@ -59,9 +60,9 @@ class Modelled:
 
 def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[CaseRecord | Tick]) -> Modelled:
     """Return what the model makes of the uncut input. `written` is the pipeline file. Raises NotCovered."""
-    source = pipeline.sources["source"]
-    _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
-    _require(source.filter is None, "a filter")
+    for source in pipeline.sources.values():
+        _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
+        _require(source.filter is None, "a filter")
     # Only what the last stage emits is compared.
     path = [pipeline.stages.index(stage) for stage in pipeline.path_to(pipeline.stages[-1])]
     stages = [_Stage(pipeline, number, written["stages"][number]) for number in path]
@@ -222,9 +223,12 @@ def _equal(written: Any) -> Any:
 def _batches(pipeline: Pipeline, inputs: Sequence[CaseRecord | Tick]) -> list[Batch]:
     """Return the records that can be used, by batch."""
     given = CaseInput(inputs)
-    rows = given.decoded(pipeline.sources["source"], False).to_pylist()
+    # The last stage's path begins at these sources; in their union, a column that one lacks is null.
+    sources = pipeline.path_to(pipeline.stages[-1])[0].sources
+    decoded = [given.decoded(pipeline.sources, name, False).to_pylist() for name in sources]
+    rows = sorted((row for part in decoded for row in part), key=lambda row: (row["__turn"], row["__part"]))
     _require(not any(row["__empty"] for row in rows), "a record without an element")
-    names = [column.name for column in pipeline.sources["source"].row_columns]
+    names = [column.name for column in union_of(pipeline.sources_of(pipeline.stages[-1]))]
     batches, cut = [], given.cut(())
     for (start, end), clock in zip(cut.spans, cut.clocks, strict=True):
         usable = [row for row in rows if start <= row["__turn"] < end and row["__reason"] is None]
@@ -233,7 +237,7 @@ def _batches(pipeline: Pipeline, inputs: Sequence[CaseRecord | Tick]) -> list[Ba
 
 
 def _record(row: Mapping[str, Any], names: Sequence[str]) -> Record:
-    value = None if row["__tombstone"] else {name: row[name] for name in names}
+    value = None if row["__tombstone"] else {name: row.get(name) for name in names}
     place = row["__topic"], row["__partition"], row["__offset"]
     return Record(row["__key"], value, *place, row["__timestamp"], None, row["__part"])
 

@@ -51,7 +51,11 @@ def test_naive_model_covers_some_drawn_pipelines(tmp_path: Path) -> None:
     for seed in range(40):
         dice = random.Random(seed)
         drawn = drawn_pipeline(dice, tmp_path)
-        if drawn is not None and drawn[0].source.format in COMPUTED and not drawn[0].source.registries:
+        if (
+            drawn is not None
+            and drawn[0].sources["source"].format in COMPUTED
+            and not drawn[0].sources.registries
+        ):
             inputs = RecordDrawing(dice, drawn[0], tmp_path).inputs()
             covered += model_of(*drawn, inputs) is not None
     assert covered > 3

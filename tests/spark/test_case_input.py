@@ -6,11 +6,11 @@ from tests.model.files import made
 from tidegate.spark.case_parts import CaseInput
 from tidegate.yaml.cases import CaseRecord, Tick
 
-SOURCE = made({"emit": {"on": "update"}}).source
+SOURCES = made({"emit": {"on": "update"}}).sources
 
 
 def reasons(*inputs: CaseRecord | Tick) -> list[str | None]:
-    return CaseInput(inputs).decoded(SOURCE, False).column("__reason").to_pylist()
+    return CaseInput(inputs).decoded(SOURCES, "source", False).column("__reason").to_pylist()
 
 
 def record(timestamp: int) -> CaseRecord:
