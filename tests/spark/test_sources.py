@@ -140,7 +140,7 @@ def reports(of_union: int, of_orders: int) -> list[Report]:
     ]
 
 
-def test_counts_of_the_batch_are_those_of_the_union() -> None:
+def test_batch_has_the_counts_of_the_union() -> None:
     passes = passes_of(parse_case_pipeline(PIPELINE, "case"))
     batch_reports = reports(12, 7)
     counts = account_for(passes, stage_counts(batch_reports, passes), batch_reports)
