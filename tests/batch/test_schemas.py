@@ -84,7 +84,7 @@ def test_plan_holds_all_versions_and_asks_for_new(
         "GET subjects/stock-value/versions",
         "GET subjects/stock-value/versions/2",
     ]
-    writers = two.source.schemas.writers
+    writers = two.sources["source"].schemas.writers
     assert writers is not None
     assert [len(pinned_avro(writer.schema).fields) for writer in writers] == [1, 2]
 
@@ -96,10 +96,10 @@ def test_plan_holds_the_schemas_of_keys(registered: Registered) -> None:
         registered.planned(format_=f"avro, {KEYS}")
     schema_id = registered.register(json.dumps(of_keys), subject="stock-key")
     planned = registered.planned(format_=f"avro, {KEYS}")
-    (writer,) = planned.source.key_schemas.writers or ()
+    (writer,) = planned.sources["source"].key_schemas.writers or ()
     assert (writer.id, pinned_avro(writer.schema).name, ids(planned)) == (schema_id, "Key", [1])
     before = plan_of(planned)
-    assert registered.planned(before, reads=False, format_=f"avro, {KEYS}").source == planned.source
+    assert registered.planned(before, reads=False, format_=f"avro, {KEYS}").sources == planned.sources
     assert registered.server.asked == []
 
 
@@ -115,7 +115,7 @@ def test_a_batch_that_reads_nothing_does_not_ask(registered: Registered) -> None
 
 def test_protobuf_schema_is_compiled_with_its_imports(registered: Registered) -> None:
     registered.register(PROTO, "PROTOBUF", b_proto=IMPORTED)
-    (writer,) = registered.planned(format_="protobuf").source.schemas.writers or ()
+    (writer,) = registered.planned(format_="protobuf").sources["source"].schemas.writers or ()
     assert {"A", "B"} <= pinned_protobuf(writer.schema).messages.keys()
 
 
@@ -139,5 +139,5 @@ def test_referencing_schema_includes_the_referenced_one(registered: Registered) 
     place = '{"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}'
     text = '{"type": "record", "name": "Stock", "fields": [{"name": "place", "type": "Place"}]}'
     registered.register(text, Place=place)
-    (writer,) = registered.planned().source.schemas.writers or ()
+    (writer,) = registered.planned().sources["source"].schemas.writers or ()
     assert pinned_avro(writer.schema).fields[0].type.fields[0].name == "city"

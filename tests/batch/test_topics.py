@@ -67,7 +67,7 @@ def test_new_topic_is_read_from_beginning_and_named(
     matched.create("asia", 1)
     again = matched.plan().plan
     assert again == outcome.plan
-    assert planned_pipeline(again).source.topics == (first, second)
+    assert planned_pipeline(again).sources.topics == (first, second)
 
 
 def test_start_counts_only_for_the_first_batch(matched: Matched) -> None:

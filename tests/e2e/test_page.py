@@ -131,7 +131,7 @@ def seed(seeded: Seeded) -> list[str]:
     broken = seeded.home / "pipelines" / "typo.yaml"
     sample = pipelines["availability"].text.replace("pipeline: availability", "pipeline: typo")
     broken.write_text(sample.replace("reduce: latest", "reduce: lastest"))
-    return [pipelines[name].source.topics[0] for name in pipelines if name != "screw_fastening"]
+    return [pipelines[name].sources.topics[0] for name in pipelines if name != "screw_fastening"]
 
 
 UNUSABLE = (b'{"storeId": "s1", "id": 17, "quanti', b"<script>alert('x')</script>", b"\x00\xff\xfe" * 100)

@@ -130,7 +130,7 @@ def test_events_are_facts_that_nothing_takes_back(tmp_path: Path) -> None:
         collecting = "reduce: collect, emit: {on: threshold, count: 2}}"
         generation.file.write_text(text.replace("reduce: latest, emit: {on: change}}", collecting))
     beside.fill()
-    with pytest.raises(SettingsInvalid, match="are facts"):
+    with pytest.raises(SettingsInvalid, match="nothing takes back"):
         beside.promote(beside.new, is_net=True)
     assert beside.in_charge == 1
 

@@ -113,7 +113,7 @@ def test_sides_need_the_same_input() -> None:
     ((field, message, fix),) = refused(LEFT, RIGHT, {"from": "s0"}, joined(join={**JOIN, "left": "s2"}))
     assert (field, fix) == (
         "stages.3.join",
-        "Let both read the source, or the same stage: `from: source`.",
+        "Let both read sources, or the same stage.",
     )
     assert message.startswith("`s2` reads `s0`, and `s1` reads `source`")
 

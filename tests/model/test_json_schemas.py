@@ -45,8 +45,8 @@ def test_plan_keeps_the_schema_without_its_file(tmp_path: Path) -> None:
     planned = compile_pipeline(parse_pipeline(pipeline_text, str(tmp_path / "p.yaml")))
     file.unlink()
     loaded = read_compiled(planned, pipeline_text, "batch 1")
-    assert loaded.source.schemas.reader is not None
-    assert pinned_json_schema(loaded.source.schemas.reader).validator().is_valid({"id": 1})
+    assert loaded.sources["source"].schemas.reader is not None
+    assert pinned_json_schema(loaded.sources["source"].schemas.reader).validator().is_valid({"id": 1})
 
 
 def test_what_is_wrong_is_reported() -> None:

@@ -92,8 +92,8 @@ def test_where_the_databases_url_stands_is_reported() -> None:
 def test_events_are_appended_and_never_replaced() -> None:
     upsert = {"kind": "sql", "table": "events", "mode": "upsert"}
     ((field, message, fix),) = refused(COLLECT, sinks=[upsert])
-    assert (field, "`reduce: collect`" in message) == ("sinks.0.mode", True)
-    assert "mode: append" in fix
+    assert (field, "would overwrite events" in message) == ("sinks.0.mode", True)
+    assert "Use `mode: append`: what `reduce: collect` gathers" in fix
     assert refused(COLLECT, sinks=[{**upsert, "mode": "append"}]) == []
 
 

@@ -64,6 +64,7 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
         "batch": report.plan.seq,
         "came_in": report.came_in,
         "fates": report.fates,
+        "sources": report.sources,
         "quarantine_reasons": report.reasons,
         "columns": report.columns,
         "undeclared_fields": {"sampled": report.sampled, "records": report.fields},
@@ -129,6 +130,7 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     if counts.get("emitted-refused-timestamp"):
         names["quarantined for a timestamp that the topic refuses"] = counts["emitted-refused-timestamp"]
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
+    rows += [{"": f"read from {name}", "value": str(fates["read"])} for name, fates in report.sources.items()]
     rows += _source_rows(report)
     if len(report.stages) > 1:
         emitted = {stage: counts.get("emitted", 0) for stage, counts in report.stages.items()}

@@ -51,9 +51,11 @@ def note_join(join: kernel.Join | None, info: Info) -> kernel.Join | None:
     if left is None or right is None:
         return join  # created without a file
     _require_same_keys(join, left, right)
-    if left.reads and right.reads and left.reads != right.reads:
+    # each topic-partition has a time of its own, whichever source it belongs to
+    read_sources = left.sources and right.sources
+    if left.reads and right.reads and left.reads != right.reads and not read_sources:
         what = f"`{join.left}` reads {listed(left.reads)}, and `{join.right}` reads {listed(right.reads)}"
-        fix = "Let both read the source, or the same stage: `from: source`."
+        fix = "Let both read sources, or the same stage."
         raise mistake(f"{what}: both sides need one input, whose time orders their records", fix)
     stage = scope.stage
     stage.input, stage.keys, stage.reads = left, left.keys, join.inputs

@@ -1,6 +1,6 @@
 """Which stages of a pipeline file decide exactly what they decided in earlier batches.
 
-Two pipelines are compared in their compiled form. A stage is unchanged if it, the stages and the source
+Two pipelines are compared in their compiled form. A stage is unchanged if it, the stages and the sources
 before it, and what sinks and checks make it keep are the same: then it has the same state and emissions of
 the same records. An edit that state survives (`storage.compatibility`) is still a change here.
 """
@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidegate.model import names
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.kernel_stages import keeps_time, kernel_stage
 from tidegate.model.pipeline import Pipeline
@@ -28,9 +29,11 @@ def changed_stages(before: Pipeline, after: Pipeline) -> dict[str, str]:
     Example: `{"totals": "it is new"}`
     """
     documents = _document(before), _document(after)
-    of_source = next(_source_changes(before, after, *documents), None)
+    of_batch = next(_batch_changes(before, after, *documents), None)
+    of_sources = _source_changes(*documents)
     changed: dict[str, str] = {}
     for stage in after.stages:
+        of_source = of_batch or next((of_sources[name] for name in stage.sources if name in of_sources), None)
         if of_source is not None:
             changed[stage.name] = of_source
         elif edited := [name for name in stage.inputs if name in changed]:
@@ -75,13 +78,8 @@ def _document(pipeline: Pipeline) -> Document:
     return document
 
 
-def _source_changes(before: Pipeline, after: Pipeline, old: Document, new: Document) -> Iterator[str]:
-    """Yield why records may come to the stages otherwise."""
-    yield from (
-        f"`source.{name.strip('_')}` is changed"
-        for name, value in _source(new).items()
-        if _source(old).get(name) != value
-    )
+def _batch_changes(before: Pipeline, after: Pipeline, old: Document, new: Document) -> Iterator[str]:
+    """Yield why records of any source may come to the stages otherwise."""
     if old["lookup"] != new["lookup"]:
         yield "`lookup` is changed"
     if not keeps_time(before) and keeps_time(after):
@@ -92,10 +90,30 @@ def _source_changes(before: Pipeline, after: Pipeline, old: Document, new: Docum
         yield "the batches so far noted stream time, which the edited file does not need"
 
 
-def _source(document: Document) -> dict[str, Any]:
-    source = {name: part for name, part in document["source"]["of"].items() if name not in _WHICH_RECORDS}
+def _source_changes(old: Document, new: Document) -> dict[str, str]:
+    """Return the sources whose records may come to the stages otherwise, each with the reason."""
+    before, after = _sources(old), _sources(new)
+    changed = {}
+    for name, source in after.items():
+        path = names.SOURCE if name == names.SOURCE else f"sources.{name}"
+        if name not in before:
+            changed[name] = f"`{path}` is new"
+        elif fields := [field for field, value in source.items() if before[name].get(field) != value]:
+            changed[name] = f"`{path}.{fields[0].strip('_')}` is changed"
+    return changed
+
+
+def _sources(document: Document) -> dict[str, dict[str, Any]]:
+    """Return the parts of each source that decide what its records are."""
+    single = document["single_source"]
+    sources = {names.SOURCE: single} if single else document["named_sources"]["of"]
+    return {name: _decoding(source["of"]) for name, source in sources.items()}
+
+
+def _decoding(source: Document) -> dict[str, Any]:
+    decoding = {name: part for name, part in source.items() if name not in _WHICH_RECORDS}
     # The schemas of writers are found by their ids in records: more of them change nothing.
-    return source | {name: source[name]["of"]["reader"] for name in _SCHEMAS}
+    return decoding | {name: source[name]["of"]["reader"] for name in _SCHEMAS}
 
 
 def _stage_change(
