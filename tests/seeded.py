@@ -92,6 +92,8 @@ class Seeded:
         manifest = self.app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
         whole = {"read": plan.span, "quarantined": len(quarantine)}
         stages = {stage.name: dict(counts) for stage in pipeline.stages}
+        # as in a batch: the first stage accounts for the records that could not be used
+        stages[pipeline.stages[0].name].setdefault("quarantined", len(quarantine))
         times = {pipeline.stages[0].name: {(plan.ranges[0].topic, 0): plan.clock_ms - 5_000}}
         return Attempt(plan.stream, plan.seq, manifest, {"": whole, **stages}, True, times)
 

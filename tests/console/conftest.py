@@ -9,18 +9,15 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.console.pages import served, set_environment
 from tests.seeded import Seeded, emission, unusable
-from tidegate.console.local import ADDRESS, application
 
 
 @pytest.fixture
 def recent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
     """Three batches of the last half hour; s<1> is emitted by the second and third, and in quarantine."""
     made = Seeded(tmp_path, now=time.time() - 1_800)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
-        monkeypatch.delenv(name, raising=False)
+    set_environment(monkeypatch, made.environment)
     pipeline = made.add_sample("availability")
     counts = {"used": 999.0, "emitted": 100.0, "state-rows": 40.0}
     made.batch(pipeline, 1, counts, outbox=[emission("s2", 1)])
@@ -35,5 +32,5 @@ def recent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
 @pytest.fixture
 def pages(recent: Seeded) -> Iterator[TestClient]:
     """The pages of these batches."""
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         yield client

@@ -1,9 +1,31 @@
-"""What a person reads on a page."""
+"""The pages of what a test has made, and what a person reads on them."""
 
 from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tidegate.console.local import ADDRESS, application
+
+
+def set_environment(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
+    """Set the variables that the pages read, without the broker and the lake of the machine."""
+    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def served() -> Iterator[TestClient]:
+    """Give a browser on the pages of `tidegate ui`."""
+    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+        yield client
 
 
 def visible_text(page: str) -> str:

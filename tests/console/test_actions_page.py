@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
-from tests.console.pages import visible_text
+from tests.console.pages import served, set_environment, visible_text
 from tests.generations.two_generations import Beside
 from tidegate.cli import cli
-from tidegate.console.local import ADDRESS, LocalHost, application
+from tidegate.console.local import LocalHost
 
 SQL_ONLY = "  - {kind: sql, table: seconds}"
 
@@ -25,14 +25,13 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
     made = Beside(tmp_path, SQL_ONLY)
     made.fill()
     made.promote(made.new)
-    for name, value in made.old.environment.items():
-        monkeypatch.setenv(name, value)
+    set_environment(monkeypatch, made.old.environment)
     return made
 
 
 @pytest.fixture
 def client(beside: Beside) -> Iterator[TestClient]:
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         yield client
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.console.pages import visible_text
+from tests.console.pages import served, set_environment, visible_text
 from tests.generations.two_generations import Beside
-from tidegate.console.local import ADDRESS, application
 from tidegate.generations import standing
 from tidegate.generations.standing import generation_standings, preview_promotion
 
@@ -22,14 +21,13 @@ SQL_ONLY = "  - {kind: sql, table: seconds}"
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
     made = Beside(tmp_path, SQL_ONLY)
     made.fill()
-    for name, value in made.old.environment.items():
-        monkeypatch.setenv(name, value)
+    set_environment(monkeypatch, made.old.environment)
     return made
 
 
 @pytest.fixture
 def client(beside: Beside) -> Iterator[TestClient]:
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         yield client
 
 

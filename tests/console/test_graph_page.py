@@ -8,12 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from fastapi.testclient import TestClient
 
-from tests.console.pages import visible_text
+from tests.console.pages import served, set_environment, visible_text
 from tests.seeded import Seeded
 from tidegate.console.drawing import HEIGHT, WIDTH, draw
-from tidegate.console.local import ADDRESS, application
 from tidegate.inspect import Graph, Node, NodeKind, catalog_entries, pipeline_graph
 
 READER = """
@@ -29,10 +27,7 @@ sinks: [{kind: kafka, topic: fastenings, connection: other}]
 def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
     """Three batches of a pipeline with two stages, and a pipeline that reads what they write."""
     made = Seeded(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
-        monkeypatch.delenv(name, raising=False)
+    set_environment(monkeypatch, made.environment)
     pipeline = made.add_sample("screw_fastening")
     for seq in (1, 2, 3):
         made.batch(pipeline, seq, {"used": 1000, "emitted": 30})
@@ -47,7 +42,7 @@ def graph(seeded: Seeded, name: str = "screw_fastening") -> Graph:
 
 
 def page(name: str = "screw_fastening") -> str:
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         answer = client.get(f"/pipelines/{name}/graph")
     assert answer.status_code == 200
     return answer.text

@@ -14,8 +14,9 @@ import pytest
 import requests
 from fastapi.testclient import TestClient
 
+from tests.console.pages import served, set_environment
 from tests.seeded import Seeded, emission, unusable
-from tidegate.console.local import ADDRESS, application, listen
+from tidegate.console.local import listen
 from tidegate.errors import SetupFailed
 
 PAGE = "/pipelines/availability"
@@ -25,10 +26,7 @@ PAGE = "/pipelines/availability"
 def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
     """Three batches of one pipeline, the last with a record in quarantine."""
     made = Seeded(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
-        monkeypatch.delenv(name, raising=False)
+    set_environment(monkeypatch, made.environment)
     pipeline = made.add_sample("availability")
     made.day(pipeline, 2)
     made.batch(
@@ -39,7 +37,7 @@ def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
 
 @pytest.fixture
 def client(seeded: Seeded) -> Iterator[TestClient]:
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         yield client
 
 

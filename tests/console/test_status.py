@@ -10,19 +10,15 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.console.pages import visible_text
+from tests.console.pages import served, set_environment, visible_text
 from tests.seeded import Seeded
-from tidegate.console.local import ADDRESS, application
 from tidegate.errors import QualityFailed
 
 
 @pytest.fixture
 def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
     made = Seeded(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
-        monkeypatch.delenv(name, raising=False)
+    set_environment(monkeypatch, made.environment)
     for name in ("availability", "rate_limited"):
         made.day(made.add_sample(name), 1)
     return made
@@ -30,7 +26,7 @@ def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
 
 @pytest.fixture
 def client(seeded: Seeded) -> Iterator[TestClient]:
-    with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
+    with served() as client:
         yield client
 
 

@@ -142,6 +142,33 @@ class Contents(Protocol):
         ...
 
 
+class RowValues:
+    """Values of which each is a row's own: an accumulator is the number of a row, and never changes."""
+
+    null: Sequence[bool]
+    """Per row, whether its value is null."""
+
+    def fold(self, accumulator: Any, row: int) -> Any:
+        """Return the row's own value."""
+        return None if self.null[row] else row
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """Return the later value."""
+        return older if newer is None else newer
+
+    def copy(self, accumulator: Any) -> Any:
+        """Return the reference."""
+        return accumulator
+
+    def mark(self, accumulator: Any) -> Any:
+        """Return the reference."""
+        return accumulator
+
+    def undo(self, mark: Any) -> Any:
+        """Return the reference."""
+        return mark
+
+
 class Reduce:
     """A way to fold records into a value: settings, from which `bind` makes `Values` for each Arrow batch."""
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder, text_bytes
-from tidegate.kernel.reduce import Reduce
+from tidegate.kernel.reduce import Reduce, RowValues
 from tidegate.kernel.rows import STATE, Ints
 
 
@@ -47,7 +47,7 @@ class Latest(Reduce):
         return Newest(keys)
 
 
-class LatestValues:
+class LatestValues(RowValues):
     """Values in a pool: row i's value, of a record or of a state row, is at i; the emission that a state row
     has is at i + the number of rows.
     """
@@ -63,29 +63,9 @@ class LatestValues:
         self._columns: dict[str, list[Any]] = {}
         self._text = encoder(self.pool.type)
 
-    def fold(self, accumulator: Any, row: int) -> Any:
-        """Return the row's own value."""
-        return None if self.null[row] else row
-
     def output(self, accumulator: Any) -> Any:
         """Return the accumulator, which is the output."""
         return accumulator
-
-    def merge(self, older: Any, newer: Any) -> Any:
-        """Return the later session's value."""
-        return older if newer is None else newer
-
-    def copy(self, accumulator: Any) -> Any:
-        """Return the reference, which is never changed."""
-        return accumulator
-
-    def mark(self, accumulator: Any) -> Any:
-        """Return the reference, which is never changed."""
-        return accumulator
-
-    def undo(self, mark: Any) -> Any:
-        """Return the reference."""
-        return mark
 
     def restore(self, row: int) -> tuple[Any, Any]:
         """Return the places of the state row's value, and of its last emission."""

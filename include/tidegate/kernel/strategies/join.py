@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.options import BadOption, Delay, Duration, Form, option
-from tidegate.kernel.reduce import Reduce
+from tidegate.kernel.reduce import Reduce, RowValues
 from tidegate.kernel.rows import STATE
 from tidegate.kernel.state import Entry
 from tidegate.kernel.strategy import CLOCK, Clock, Emit, StateChange
@@ -208,7 +208,7 @@ is no match.
 """
 
 
-class JoinedValues:
+class JoinedValues(RowValues):
     """Values in a pool: row i's value, of a record or of a state row, is at i. An output is two places."""
 
     pool = None  # the reference of an output is no place
@@ -226,29 +226,9 @@ class JoinedValues:
         """Return whether a row's record is of the left side."""
         return bool(self._is_left[row])
 
-    def fold(self, accumulator: Any, row: int) -> Any:
-        """Return the row's own value."""
-        return None if self.null[row] else row
-
     def output(self, accumulator: Any) -> Any:
         """Return the output of a record without a match."""
         return None if accumulator is None else (accumulator, None)
-
-    def merge(self, older: Any, newer: Any) -> Any:
-        """Return the later record: entries of single records are never merged."""
-        return older if newer is None else newer
-
-    def copy(self, accumulator: Any) -> Any:
-        """Return the reference, which is never changed."""
-        return accumulator
-
-    def mark(self, accumulator: Any) -> Any:
-        """Return the reference, which is never changed."""
-        return accumulator
-
-    def undo(self, mark: Any) -> Any:
-        """Return the reference."""
-        return mark
 
     def restore(self, row: int) -> tuple[Any, Any]:
         """Return the place of the state row's record. No emission of an entry replaces another one."""
