@@ -19,7 +19,7 @@ from tidegate.model.compiled import compile_pipeline
 from tidegate.yaml.load import load_pipeline
 
 COUNTS = {
-    "": {"read": 90, "exploded": 10, "quarantined": 3, "expired-window-record-drop": 7},
+    "": {"read": 90, "exploded": 10, "used": 90, "quarantined": 3, "expired-window-record-drop": 7},
     "first": {"used": 90},
 }
 REPLAY = ManifestRef("resolution", 1, "digest", 3, 1)
@@ -178,7 +178,7 @@ def test_misspelt_column_warns_with_column_and_field(
     monkeypatch.setattr(f"{__name__}.COUNTS", COUNTS | typo)
     with caplog.at_level(logging.WARNING):
         apply(world, "{stop: {count: 9}}", name="late")
-    assert "no record has a value of the declared columns: quantty. Fields" in caplog.text
+    assert "no record of `source` has a value of the declared columns: quantty. Fields" in caplog.text
     assert "not declared, in 9 sampled records: quantity" in caplog.text
     caplog.clear()
     rare = {"source:columns": {"id": 9, "note": 0}, "source:fields": {"": 9}}

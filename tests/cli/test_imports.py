@@ -72,6 +72,7 @@ LIGHT = {
     "click",
     "tidegate",
     "tidegate.sinks",
+    "tidegate.cli.new_generation",
     "tidegate.cli.options",
     "tidegate.cli.output",
     "tidegate.errors",

@@ -56,7 +56,11 @@ TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
     "ledger.batches",
     "ledger.failing_streams",
+    "ledger.metric_groups",
+    "ledger.metric_values",
+    "ledger.newest_commits",
     "ledger.note_failure",
+    "ledger.planned_versions",
     "ledger.published_after",
     "ledger.remove_failure",
     "ledger.removable_batches",
@@ -80,8 +84,9 @@ OF_GENERATIONS = {
     "ledger.promote",
     "ledger.promote.noted",
     "promote.write",
+    "reused.read",
 }
-"""A history has one generation: `tests/generations/test_promotion.py` meets these, and the simulator."""
+"""A history has one generation: `test_promotion.py`, `test_recompute.py` and the simulator meet these."""
 
 OF_RETENTION = {"ledger.expire_quarantine"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""

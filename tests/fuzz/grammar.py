@@ -79,7 +79,8 @@ class Drawing:
 
     def _value(self, part: Mapping[str, Any], path: str) -> Any:
         choices = [choice for choice in self._choices(part) if choice.get("type") != "null"]
-        if path == "stages.*.reduce.*":  # no class of a user is trusted here
+        # no class of a user is trusted here, and there is one source
+        if path in ("stages.*.reduce.*", "stages.*.from"):
             choices = [choice for choice in choices if choice.get("type") == "string"]
         choice = self.dice.choice(choices)
         if "const" in choice:

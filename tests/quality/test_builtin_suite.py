@@ -43,7 +43,7 @@ class Promised(Committed):
         self.commit(seq, {"second": rows})
         lost = sum(whole.get(name, 0) for name in ("quarantined", "expired-window-record-drop"))
         used = whole.pop("used", 200 - lost)
-        counts = {"read": whole.pop("read", 200), **whole}
+        counts = {"read": whole.pop("read", 200), "used": used, **whole}
         emitted = whole.get("emitted", len(rows))
         stages = {"first": {"used": used, "emitted": 1}, "second": {"emitted": emitted}}
         with self.app.ledger._engine.begin() as connection:

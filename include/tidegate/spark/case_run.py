@@ -148,6 +148,8 @@ class CaseRun(Computation):
             _Run(cut, [(run * number + start, run * number + end) for start, end in cut.spans])
             for run, cut in enumerate(map(self.input.cut, cuts))
         ]
+        # `_guarded` runs again with other expressions
+        self._frames = {}
         if not self._reading.selects:
             self._source_frames = {
                 name: self._decoded_frame(*records) for name, records in self._records.items()
