@@ -292,7 +292,7 @@ class SimOutbox(Outbox):
         if rows:
             yield Batch(rows, columns)
 
-    def outside(self, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
+    def outside(self, column: str, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
         return self.world.effect("outbox.timestamps", lambda: None)
 
 
