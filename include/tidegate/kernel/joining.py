@@ -63,8 +63,8 @@ class Joining(Folding):
         ]
         return (min(fates, default="held" if own.pending else "unpaired", key=_FATES.index),)
 
-    def quarantine_late(self, row: int, timestamp: int, now: int) -> None:
-        """Quarantine a record that has just come too late to match any other one."""
+    def keep_late(self, row: int, timestamp: int, now: int) -> None:
+        """Quarantine a record that has just come too late to match any other one: a join emits none."""
         closed = self._time.close((timestamp, 0 if self._pairs.is_left(row) else 1))
         reason = (
             f"{LATE}: {now - timestamp} ms behind its partition; it could match others up to {closed - 1}"
