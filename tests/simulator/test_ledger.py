@@ -342,6 +342,10 @@ def _run_all(sequences: list[Both]) -> None:
 FOR_PAGES_AND_EVENTS = {
     "batches",
     "failing_streams",
+    "metric_groups",
+    "metric_values",
+    "newest_commits",
+    "planned_versions",
     "is_stored",
     "now",
     "published_after",
