@@ -43,6 +43,8 @@ def emissions(*rows: tuple[str, Any, Any]) -> pa.RecordBatch:
         "offset": pa.array(range(number), pa.int64()),
         "timestamp": pa.array([5] * number, pa.int64()),
         "at": pa.array([6] * number, pa.int64()),
+        "turn": pa.array(range(number), pa.int64()),
+        "part": pa.array([0] * number, pa.int32()),
         "source": pa.nulls(number, pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)

@@ -294,12 +294,14 @@ def source_counts(reports: Iterable[Report]) -> dict[str, Counter[str]]:
 
     A source without a usable record has none.
     """
+    slices = [report for report in reports if isinstance(report, SliceReport)]
+    usable = {slice_.source for slice_ in slices if slice_.usable}
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for report in reports:
-        if isinstance(report, SliceReport) and report.usable:
-            columns, fields = (counts[f"{report.source}:{what}"] for what in ("columns", "fields"))
-            for name, number in report.filled.items():
+    for slice_ in slices:
+        if slice_.source in usable:
+            columns, fields = (counts[f"{slice_.source}:{what}"] for what in ("columns", "fields"))
+            for name, number in slice_.filled.items():
                 columns[name] += number
-            fields.update(report.undeclared)
-            fields[""] += report.sampled
+            fields.update(slice_.undeclared)
+            fields[""] += slice_.sampled
     return dict(counts)
