@@ -126,8 +126,10 @@ class Drawing:
             return {"json": 0.3}.get(self.texts.format, 1.0) if self.texts.format in KINDS else 0.03
         if path == "source.columns" and self.texts.schema:
             return 0.3
-        if path in ("source", "sources"):
-            return 1.0 if path == "source" else 0.0
+        if path == "source":
+            return 1.0
+        if path == "sources":  # which excludes `source`
+            return 0.0
         if path in ("source.columns", "stages"):
             return 0.95
         if _RARE.match(path):

@@ -1,13 +1,15 @@
-"""The parameters that pages share: the pipeline and the generation that an address names."""
+"""The parameters that pages share: the pipeline, the generation and the batch that an address names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from fastapi import HTTPException, Query
+from fastapi import HTTPException, Query, Request
 
 from tidegate import inspect
 from tidegate.app import App
+from tidegate.console.host import host_of
 from tidegate.inspect import CatalogEntry
 from tidegate.ledger import Stream
 
@@ -16,14 +18,26 @@ MOST_NUMBER = 2**62
 LONGEST_KEY = 10_000
 """The longest key that is searched, in characters."""
 Generation = Annotated[int | None, Query(ge=0, le=MOST_NUMBER)]
+Batch = Annotated[int | None, Query(ge=1, le=MOST_NUMBER)]
 
 
 def entry_of(app: App, dag_id: str) -> CatalogEntry:
     """Return the pipeline of a DAG. Raises HTTPException (404) if there is none."""
-    for entry in inspect.catalog_entries(app):
+    return entry_in(inspect.catalog_entries(app), dag_id)
+
+
+def entry_in(entries: Iterable[CatalogEntry], dag_id: str) -> CatalogEntry:
+    """Return the entry of a DAG. Raises HTTPException (404) if there is none."""
+    for entry in entries:
         if entry.dag_id == dag_id:
             return entry
     raise HTTPException(404, f"{dag_id} is no pipeline of tidegate.")
+
+
+def readable_entries(request: Request, entries: Sequence[CatalogEntry]) -> list[CatalogEntry]:
+    """Return the entries whose DAGs the user may read."""
+    readable = host_of(request).readable_dags(request, [entry.dag_id for entry in entries])
+    return [entry for entry in entries if entry.dag_id in readable]
 
 
 def stream_of_entry(entry: CatalogEntry, generation: int | None) -> Stream:

@@ -13,7 +13,15 @@ from tidegate.app import App
 from tidegate.console.host import Host, host_of
 from tidegate.console.pages import actions, charts, generations, graph, keys
 from tidegate.console.pages.charts import overview_plot
-from tidegate.console.parameters import LONGEST_KEY, MOST_NUMBER, Generation, entry_of, stream_of_entry
+from tidegate.console.parameters import (
+    LONGEST_KEY,
+    MOST_NUMBER,
+    Batch,
+    Generation,
+    entry_of,
+    readable_entries,
+    stream_of_entry,
+)
 from tidegate.console.render import docs_page, links_of, render
 from tidegate.console.rows import (
     IndexRow,
@@ -49,7 +57,8 @@ def index(
 ) -> Response:
     """The pipelines that the user may read, a page at a time."""
     app = host_of(request).open_app()
-    entries = _readable(request, app)
+    # Filtered before anything is counted, so that totals reveal no pipeline that the user may not see.
+    entries = readable_entries(request, inspect.catalog_entries(app))
     # of all streams, without Kafka: the count of failing pipelines is on each page
     troubled = inspect.troubled_streams(app)
     failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
@@ -91,7 +100,7 @@ def pipeline(
     request: Request,
     dag_id: str,
     generation: Generation = None,
-    before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
+    before: Batch = None,
 ) -> Response:
     """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
     app = host_of(request).open_app()
@@ -170,7 +179,7 @@ def emissions(
     generation: Generation = None,
     stage: Annotated[str, Query(max_length=200)] = "",
     key: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
-    before: Annotated[int | None, Query(ge=1, le=MOST_NUMBER)] = None,
+    before: Batch = None,
     only: Annotated[str, Query(pattern="^(sent|withheld)?$")] = "",
 ) -> Response:
     """The newest emissions of a stage, apart those that go out and those that are withheld; or those of a
@@ -266,13 +275,6 @@ def run(request: Request, dag_id: str, run_id: str) -> Response:
             return RedirectResponse(links_of(request).batch(dag_id, stream, outcome.seq), 303)
         return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=outcome.note)
     return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
-
-
-def _readable(request: Request, app: App) -> list[CatalogEntry]:
-    entries = inspect.catalog_entries(app)
-    # Filtered before anything is counted, so that totals reveal no pipeline that the user may not see.
-    readable = host_of(request).readable_dags(request, [entry.dag_id for entry in entries])
-    return [entry for entry in entries if entry.dag_id in readable]
 
 
 def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], inspect.Lags]:

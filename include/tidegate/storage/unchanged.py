@@ -57,10 +57,10 @@ def inherited_outputs(before: Pipeline, after: Pipeline, stages: Collection[str]
     same = same_outputs(before, after)
     # Dead letters are of all stages.
     of_all = {stage.name for stage in after.stages} <= set(stages)
-    names = [sink.name for sink in after.sinks if after.stage_of(sink).name in stages]
-    names += [after.dead_letters.name] if after.dead_letters is not None and of_all else []
+    outputs = [sink.name for sink in after.sinks if after.stage_of(sink).name in stages]
+    outputs += [after.dead_letters.name] if after.dead_letters is not None and of_all else []
     per_generation = {sink.name for sink in after.outputs if sink.is_per_generation}
-    return tuple(name for name in names if name in same and name not in per_generation)
+    return tuple(name for name in outputs if name in same and name not in per_generation)
 
 
 def _outputs(pipeline: Pipeline) -> dict[str, tuple[str, Any]]:

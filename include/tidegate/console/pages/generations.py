@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
 from tidegate import inspect
 from tidegate.app import App
 from tidegate.console.host import host_of
-from tidegate.console.parameters import MOST_NUMBER, entry_of
+from tidegate.console.parameters import Generation, entry_in, readable_entries
 from tidegate.console.render import render
 from tidegate.errors import Halted
 from tidegate.generations import (
@@ -23,6 +22,7 @@ from tidegate.generations import (
     generation_standings,
     preview_promotion,
 )
+from tidegate.inspect import CatalogEntry
 from tidegate.ledger import Stream
 
 router = APIRouter()
@@ -45,16 +45,15 @@ class Comparison:
 
 
 @router.get("/generations")
-def generations(
-    request: Request, dag_id: str, compare: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None
-) -> Response:
+def generations(request: Request, dag_id: str, compare: Generation = None) -> Response:
     """The generations of a pipeline; with `compare`, what a promotion of that generation would change."""
     app = host_of(request).open_app()
-    entry = entry_of(app, dag_id)
+    entries = inspect.catalog_entries(app)
+    entry = entry_in(entries, dag_id)
     if not entry.streams:
         raise HTTPException(404, f"{entry.name} names no generation.")
     pipeline = entry.streams[0].pipeline
-    dags = dict(_readable_generations(request, app, pipeline))
+    dags = dict(_readable_generations(request, entries, pipeline))
     standings = generation_standings(app, sorted(dags, key=lambda stream: stream.generation))
     return render(
         request,
@@ -71,21 +70,17 @@ def generations(
     )
 
 
-def _readable_generations(request: Request, app: App, pipeline: str) -> Iterator[tuple[Stream, str]]:
+def _readable_generations(
+    request: Request, entries: Sequence[CatalogEntry], pipeline: str
+) -> Iterator[tuple[Stream, str]]:
     """Yield the generations whose records the user may read, each with the id of its DAG.
 
     A generation with a file of its own has a DAG of its own, and the right to another DAG does not cover it.
     """
-    host = host_of(request)
-    entries = [
-        entry
-        for entry in inspect.catalog_entries(app)
-        if any(stream.pipeline == pipeline for stream in entry.streams)
-    ]
-    readable = host.readable_dags(request, [entry.dag_id for entry in entries])
+    own = [entry for entry in entries if any(stream.pipeline == pipeline for stream in entry.streams)]
     # A generation without a file is in the entries of all other generations: any of them shows it.
-    for entry in entries:
-        if entry.dag_id in readable and host.reads_logs(request, entry.dag_id):
+    for entry in readable_entries(request, own):
+        if host_of(request).reads_logs(request, entry.dag_id):
             for stream in entry.streams:
                 yield stream, entry.dag_id
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from tidegate import inspect
 from tidegate.console.drawing import HEIGHT, WIDTH, draw
 from tidegate.console.host import host_of
-from tidegate.console.parameters import Generation, entry_of, stream_of_entry
+from tidegate.console.parameters import Generation, entry_in, readable_entries, stream_of_entry
 from tidegate.console.render import render
 from tidegate.ledger import PlannedVersion
 
@@ -53,13 +53,10 @@ class FileChange:
 def graph(request: Request, dag_id: str, generation: Generation = None) -> Response:
     """The graph of a pipeline: topics, stages, sinks and the pipelines around it; and its file."""
     app = host_of(request).open_app()
-    entry = entry_of(app, dag_id)
-    stream = stream_of_entry(entry, generation)
     entries = inspect.catalog_entries(app)
-    readable = host_of(request).readable_dags(request, [other.dag_id for other in entries])
-    shown = inspect.pipeline_graph(
-        app, stream, entry, [other for other in entries if other.dag_id in readable]
-    )
+    entry = entry_in(entries, dag_id)
+    stream = stream_of_entry(entry, generation)
+    shown = inspect.pipeline_graph(app, stream, entry, readable_entries(request, entries))
     versions = app.ledger.planned_versions(stream, MOST_VERSIONS + 1)
     is_own_file = entry.pipeline is not None and entry.streams[0] == stream
     return render(

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from tidegate.console.host import host_of
-from tidegate.console.parameters import LONGEST_KEY, MOST_NUMBER, Generation, entry_of, stream_of_entry
+from tidegate.console.parameters import LONGEST_KEY, Batch, Generation, entry_of, stream_of_entry
 from tidegate.console.render import render
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tidegate.spark.explain import TraceEvent
 
 router = APIRouter()
-Batch = Annotated[int | None, Query(ge=1, le=MOST_NUMBER)]
 
 
 @router.get("/keys")

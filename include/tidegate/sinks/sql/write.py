@@ -88,20 +88,17 @@ class _RowWriter:
         self._table = layout.table
 
     def insert(self, rows: Sequence[Row]) -> int:
-        return self._execute(insert(self._table), rows)
+        return _changed(self._connection, insert(self._table), rows)
 
     def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int:
         statement = _INSERT[self._connection.dialect.name](self._table)
-        return self._execute(_replacing(statement, self._table, key), rows)
+        return _changed(self._connection, _replacing(statement, self._table, key), rows)
 
     def delete(self, keys: Sequence[Row]) -> int:
         # not `c0`, which would be taken for the column itself
         parameters = [{f"of_{column}": value for column, value in row.items()} for row in keys]
         conditions = (self._table.c[column] == bindparam(f"of_{column}") for column in keys[0])
-        return self._execute(delete(self._table).where(and_(*conditions)), parameters)
-
-    def _execute(self, statement: Any, rows: Sequence[Row]) -> int:
-        return _changed(self._connection, statement, rows)
+        return _changed(self._connection, delete(self._table).where(and_(*conditions)), parameters)
 
 
 class _StagedWriter:
@@ -117,20 +114,17 @@ class _StagedWriter:
 
     def insert(self, rows: Sequence[Row]) -> int:
         with self._staged(rows) as staged:
-            return self._execute(insert(self._table).from_select([*rows[0]], select(*staged.c)))
+            return _changed(self._connection, insert(self._table).from_select([*rows[0]], select(*staged.c)))
 
     def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int:
         with self._staged(rows) as staged:
             statement = postgresql.insert(self._table).from_select([*rows[0]], select(*staged.c))
-            return self._execute(_replacing(statement, self._table, key))
+            return _changed(self._connection, _replacing(statement, self._table, key))
 
     def delete(self, keys: Sequence[Row]) -> int:
         with self._staged(keys) as staged:
             conditions = (self._table.c[column] == staged.c[column] for column in keys[0])
-            return self._execute(delete(self._table).where(and_(*conditions)))
-
-    def _execute(self, statement: Any) -> int:
-        return _changed(self._connection, statement)
+            return _changed(self._connection, delete(self._table).where(and_(*conditions)))
 
     @contextmanager
     def _staged(self, rows: Sequence[Row]) -> Iterator[Table]:
