@@ -16,7 +16,18 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
-    {"arrow", "errors", "failpoints", "frozen", "garbage", "postgres", "redaction", "signals", "spark_token"},
+    {
+        "arrow",
+        "errors",
+        "failpoints",
+        "frozen",
+        "garbage",
+        "postgres",
+        "redaction",
+        "signals",
+        "spark_token",
+        "stage_names",
+    },
     {"extras"},
     {"expressions"},
     {"kernel"},

@@ -9,7 +9,7 @@ from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Head, OffsetRange, Offsets, Plan, Stream
 from tidegate.model.compiled import stage_names
-from tidegate.model.late_name import late_name
+from tidegate.stage_names import late_name
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 """The steps of a batch, in their order."""

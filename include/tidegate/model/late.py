@@ -6,10 +6,10 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.types import BIGINT
 from tidegate.kernel.late import LATENESS
-from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import StageScope, scope_of
 from tidegate.model.windows import WINDOW_TIMES
+from tidegate.stage_names import late_name
 
 
 def check_late(on_late: str, info: Info) -> str:

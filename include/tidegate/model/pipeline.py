@@ -27,7 +27,6 @@ from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
-from tidegate.model.late_name import late_name
 from tidegate.model.lookup import Lookup
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
@@ -40,6 +39,7 @@ from tidegate.model.sources import Sources, check_name, note_names
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.registry import Sink
+from tidegate.stage_names import late_name
 
 UTC = "UTC"
 _DAY_OR_INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?")

@@ -41,7 +41,6 @@ from tidegate.model.emit import Emit
 from tidegate.model.inputs import INPUTS, note_input, note_key, open_stage, read_input, unkeyed
 from tidegate.model.join import EXCLUDED, Join, check_fields
 from tidegate.model.late import check_late, note_late
-from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import mistake
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
@@ -61,6 +60,7 @@ from tidegate.model.windows import (
     check_strategy,
     note_window,
 )
+from tidegate.stage_names import late_name
 
 
 def _note_name(name: str, info: Info) -> str:

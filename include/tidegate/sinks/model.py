@@ -16,9 +16,9 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.formats.schemas import Payload
 from tidegate.model.connection import Connection
-from tidegate.model.late_name import late_name
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.scope import Model, StageScope, scope_of
+from tidegate.stage_names import late_name
 
 
 def stage_of(info: Info) -> StageScope:

@@ -23,7 +23,6 @@ from tidegate import kernel
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import OffsetRange, Plan, Stream
-from tidegate.model.late_name import late_name
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
@@ -57,6 +56,7 @@ from tidegate.spark.steps import (
     require_usable_key,
     unpacked,
 )
+from tidegate.stage_names import late_name
 from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseRecord, Tick
 

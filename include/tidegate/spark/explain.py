@@ -17,7 +17,6 @@ from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.ledger.records import Plan
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
-from tidegate.model.late_name import late_name
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.computation import Before, Computation
 from tidegate.spark.errors import translated
@@ -25,6 +24,7 @@ from tidegate.spark.kernel_task import Forwarding, StageOutput
 from tidegate.spark.shuffle import Report, TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes, path_to
+from tidegate.stage_names import late_name
 from tidegate.storage.layout import Lake
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}

@@ -16,11 +16,11 @@ from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
 from tidegate.kernel.counts import count_emissions
-from tidegate.model.late_name import late_name
 from tidegate.spark.kernel_task import Forwarding, quarantine_rows
 from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.spark.shuffle import Report, TaskReport
 from tidegate.spark.state import to_stored
+from tidegate.stage_names import late_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind

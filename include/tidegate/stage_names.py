@@ -1,4 +1,7 @@
-"""The name of a stage's late records. Reports use it without the model, whose import takes long."""
+"""Names that follow from the name of a stage.
+
+Spark's workers and reports use them. They do without the model: its import takes long.
+"""
 
 from __future__ import annotations
 
