@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.case_files import cases_in
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark import case_run
 from tidegate.spark.cases import differences
-from tidegate.yaml.cases import load_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,10 +28,10 @@ FILES = [
     *sorted(STAGES.glob("*.yaml")),
     *sorted(KAFKA_STREAMS.glob("*.json")),
 ]
-CASES = [(path, number) for path in FILES for number in range(len(load_cases(path)))]
+CASES = [(path, number) for path in FILES for number in range(len(cases_in(path)))]
 
 
-READ = [(path, number) for path, number in CASES if reading_of(load_cases(path)[number].pipeline).selects]
+READ = [(path, number) for path, number in CASES if reading_of(cases_in(path)[number].pipeline).selects]
 """The cases whose first stage is computed where records are read."""
 
 
@@ -44,7 +44,7 @@ IDS = {place: f"{place[0].parent.name}/{place[0].stem}-{place[1]}" for place in 
 
 @pytest.mark.parametrize(("path", "number"), CASES, ids=IDS.values())
 def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
-    assert differences(spark, load_cases(path)[number], cuts=2, seed=1) == []
+    assert differences(spark, cases_in(path)[number], cuts=2, seed=1) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_expressions_in_spark_give_the_same(
 ) -> None:
     path, number = place
     monkeypatch.setattr(case_run, "reading_of", lambda _: Reading(obstacle="a test asks for Spark"))
-    assert differences(spark, load_cases(path)[number], cuts=0, seed=1) == []
+    assert differences(spark, cases_in(path)[number], cuts=0, seed=1) == []
 
 
 def test_most_cases_need_no_spark_expressions() -> None:

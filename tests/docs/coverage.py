@@ -15,10 +15,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, find, settings
 
+from tests.case_files import cases_in
 from tests.kernel.model import strategies
 from tidegate.errors import PipelineInvalid
 from tidegate.model.stage import Stage
-from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import parse_case_pipeline
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -91,10 +91,10 @@ def cases() -> Mapping[Combination, Mapping[str, Sequence[str]]]:
 
 def _cases() -> Iterator[tuple[str, Combination, str]]:
     for path in sorted(KAFKA_STREAMS.glob("*.json")):
-        for case in load_cases(path):
+        for case in cases_in(path):
             yield "Kafka Streams", combination_of(case.pipeline.stages[0]), re.sub(r"-\d+$", "", path.stem)
     for path in sorted(SAMPLES.rglob("*.yaml")):
-        for case in load_cases(path):
+        for case in cases_in(path):
             for stage in case.pipeline.stages:
                 yield "sample", combination_of(stage), path.parent.name
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.case_files import cases_in
 from tests.model.files import COUNT, GOOD, everything, made
 from tidegate import __version__
 from tidegate.errors import PipelineInvalid, PlanUnreadable
@@ -24,7 +25,6 @@ from tidegate.model.kernel_stages import deduplication_stage, kernel_stage, sequ
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
 from tidegate.model.sources import Sources
-from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import load_pipeline, parse_case_pipeline, parse_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def test_a_sample_pipeline_survives_being_compiled(path: Path) -> None:
 
 
 def test_the_pipeline_of_every_case_survives_being_compiled() -> None:
-    pipelines = [case.pipeline for path in CASES for case in load_cases(path)]
+    pipelines = [case.pipeline for path in CASES for case in cases_in(path)]
     assert len(pipelines) > 50
     for pipeline in pipelines:
         assert_same(pipeline)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.case_files import cases_in
 from tests.conformance.test_cases import CASES
 from tests.spark.played import Played, by_place
 from tidegate.errors import TidegateError
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.cases import against_expectation
-from tidegate.yaml.cases import Case, CaseRecord, Tick, load_cases
+from tidegate.yaml.cases import Case, CaseRecord, Tick
 from tidegate.yaml.tree import read_exactly
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _in_log_order(records: Sequence[CaseRecord]) -> bool:
 
 def _cases() -> Iterator[Any]:
     for path, number in CASES:
-        case = load_cases(path)[number]
+        case = cases_in(path)[number]
         records = [step for step in case.input if isinstance(step, CaseRecord)]
         if case.pipeline.lookup or not _in_log_order(records):
             continue

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.case_files import cases_in
 from tidegate import kernel
 from tidegate.model.pipeline import Pipeline
-from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import load_pipeline, load_pipelines
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
@@ -61,19 +61,19 @@ def test_a_sample_is_the_pipeline_of_the_contract(name: str, emit: dict[str, Any
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_has_a_schedule_and_cases(name: str) -> None:
     assert sample(name).schedule is not None
-    of_it = [case for path in CASES if path.parent.name == name for case in load_cases(path)]
+    of_it = [case for path in CASES if path.parent.name == name for case in cases_in(path)]
     assert of_it
     assert {case.pipeline.pipeline for case in of_it} == {name}
 
 
 @pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
 def test_sample_case_file_has_no_mistakes(path: Path) -> None:
-    assert load_cases(path)
+    assert cases_in(path)
 
 
 def test_full_buffer_case_differs_by_its_buffer_only() -> None:
     ours = sample("rate_limited").stages[0]
-    (case,) = load_cases(PIPELINES / "cases" / "rate_limited" / "full.yaml")
+    (case,) = cases_in(PIPELINES / "cases" / "rate_limited" / "full.yaml")
     theirs = case.pipeline.stages[0]
     bound, other = asdict(ours.emit), asdict(theirs.emit)
     assert (bound.pop("buffer")["max_records"], other.pop("buffer")["max_records"]) == (1000, 2)
