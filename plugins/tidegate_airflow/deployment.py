@@ -82,14 +82,15 @@ class Deployment:
 
     def batch_callbacks(self, pipeline: Scheduling) -> dict[str, PlainCallback | None]:
         """Return the user's callbacks for verdicts that fail, and for batches that put too much into
-        quarantine.
+        quarantine, or are out too late.
 
-        The keys are arguments of the tasks that validate.
+        The keys are arguments of the tasks that validate and publish.
 
-        Example: `{"on_quality": "shop.alerts:quality", "on_quarantine": None}`
+        Example: `{"on_quality": "shop.alerts:quality", "on_quarantine": None, "on_freshness": None}`
         """
         settings = pipeline.airflow.over(self.defaults.airflow)
-        return {name: plain_callback(getattr(settings, name)) for name in ("on_quality", "on_quarantine")}
+        names = ("on_quality", "on_quarantine", "on_freshness")
+        return {name: plain_callback(getattr(settings, name)) for name in names}
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """Return the timeout of a step that computes and sends nothing; `own` is the factory's.

@@ -6,7 +6,7 @@ The maintenance DAG compacts state and removes unused files. It runs beside the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -236,6 +236,7 @@ def _wire(
         python_callable=_publish,
         op_kwargs={"submitted": submitted_arguments(spark_options)},
         outlets=outlets,
+        **callbacks,
         **batch,
     )
     # `cover` computes in its own task, so it needs spark-submit's arguments, too.
@@ -260,10 +261,17 @@ def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) ->
         return tasks.plan(pipeline_file, context)
 
 
-def _publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, Any], **context: Any) -> bool:
+def _publish(
+    pipeline: str,
+    generation: int,
+    run: str,
+    submitted: Mapping[str, Any],
+    alert: Callable[[str], object],
+    **context: Any,
+) -> bool:
     """Publish the batch. Return False if it covers the run's interval; `cover` is then skipped."""
     with event_emitted(context, pipeline, generation):
-        tasks.publish(pipeline, generation, run, submitted)
+        tasks.publish(pipeline, generation, run, submitted, alert)
     return tasks.has_more_batches(pipeline, generation, context)
 
 

@@ -10,6 +10,7 @@ This module is imported only if the provider is installed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.openlineage.extractors import OperatorLineage
@@ -17,6 +18,7 @@ from attrs import define, field
 from openlineage.client.event_v2 import InputDataset, OutputDataset
 from openlineage.client.facet_v2 import (
     DatasetFacet,
+    OutputDatasetFacet,
     data_quality_assertions_dataset,
     output_statistics_output_dataset,
     schema_dataset,
@@ -38,6 +40,15 @@ class KafkaOffsetsFacet(DatasetFacet):
     """
 
     partitions: list[dict[str, int]] = field(factory=list)
+
+
+@define
+class FreshnessFacet(OutputDatasetFacet):
+    """The seconds from an emission's timestamp to its publication: `p50`, `p95`, and the `bound` of `p95`."""
+
+    p50: float = 0.0
+    p95: float = 0.0
+    bound: float = 0.0
 
 
 def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
@@ -120,7 +131,10 @@ def _written(sink: SinkWritten, verdicts: Sequence[Verdict]) -> OutputDataset:
     if verdicts and sink.of_last_stage:
         facets["dataQualityAssertions"] = _assertions(verdicts)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=sink.records)
-    return OutputDataset(*sink.dataset, facets=facets, outputFacets={"outputStatistics": statistics})
+    output_facets: dict[str, Any] = {"outputStatistics": statistics}
+    if sink.freshness is not None:
+        output_facets["tidegate_freshness"] = FreshnessFacet(**asdict(sink.freshness))
+    return OutputDataset(*sink.dataset, facets=facets, outputFacets=output_facets)
 
 
 def _schema(dataset: TopicRead | SinkWritten) -> dict[str, Any]:

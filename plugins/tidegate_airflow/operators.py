@@ -64,12 +64,16 @@ class LineageOperator(EndingOperator):
         *,
         on_quality: PlainCallback | None = None,
         on_quarantine: PlainCallback | None = None,
+        on_freshness: PlainCallback | None = None,
         **options: Any,
     ) -> None:
-        """Take the user's callbacks for verdicts that fail, and for a batch with too much in quarantine."""
+        """Take the user's callbacks: for verdicts that fail, and for a batch with too much in quarantine, or
+        with emissions that were out too late.
+        """
         super().__init__(**options)
         self.on_quality = on_quality
         self.on_quarantine = on_quarantine
+        self.on_freshness = on_freshness
         self.verdicts: list[Verdict] = []
 
     def note_verdict(self, verdict: Verdict, context: Any) -> None:
@@ -92,6 +96,16 @@ class LineageOperator(EndingOperator):
         """
         if self.on_quarantine is not None:
             self._notify(self.on_quarantine, {**context, "cause": cause})
+
+    def note_staleness(self, cause: str, context: Any) -> None:
+        """Call the user's callback: a batch's emissions were out later than `freshness` allows.
+
+        Args:
+            cause: A sentence on how late they were.
+            context: Airflow's context of the task.
+        """
+        if self.on_freshness is not None:
+            self._notify(self.on_freshness, {**context, "cause": cause})
 
     def reports(self, context: Any) -> dict[str, Any]:
         """Return the arguments through which `tasks.validate` reports verdicts and alerts.
@@ -159,9 +173,21 @@ class StepOperator(EndingOperator, PythonOperator):  # type: ignore[misc]
 
 
 class PublishOperator(LineageOperator, ShortCircuitOperator):  # type: ignore[misc]
-    """Step 5. If this batch covers the run's interval, `cover` is skipped."""
+    """Step 5. If this batch covers the run's interval, `cover` is skipped.
+
+    Its function gets `alert`, through which it reports a batch that was out too late.
+    """
 
     lineage = "publishing"
+
+    def execute(self, context: Any) -> Any:
+        # `execute_callable` does not get the context, so the callback is bound to it here.
+        self._alert = partial(self.note_staleness, context=context)
+        return super().execute(context)
+
+    def execute_callable(self) -> Any:
+        self.op_kwargs: Any = {**self.op_kwargs, "alert": self._alert}
+        return super().execute_callable()
 
 
 class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
@@ -232,7 +258,7 @@ class BatchOperator(ComputeOperator):
         super().execute(context)
         tasks.validate(*self.batch, **self.reports(context))
         tasks.commit(*self.batch)
-        return tasks.publish(*self.batch, self.submitted)
+        return tasks.publish(*self.batch, self.submitted, alert=partial(self.note_staleness, context=context))
 
 
 def root_path() -> str:

@@ -283,18 +283,25 @@ def commit(pipeline: str, generation: int, run: str) -> str:
     return _step("commit_batch", pipeline, generation, run)
 
 
-def publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, Any]) -> str:
+def publish(
+    pipeline: str,
+    generation: int,
+    run: str,
+    submitted: Mapping[str, Any],
+    alert: Callable[[str], object] | None = None,
+) -> str:
     """Run step 5, and send the batch's metrics as gauges. Spark sends a large batch.
 
     Raises AirflowFailException and AirflowRescheduleException as `run_step`.
 
     Args:
         submitted: The arguments of spark-submit: see `submitted_arguments`.
+        alert: Gets a sentence on a batch whose emissions were out later than `freshness` allows.
     """
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect
-        from tidegate.batch import is_sent_in_shards, publish_batch
+        from tidegate.batch import is_sent_in_shards, publish_batch, stale_publication
         from tidegate.ledger.planned import lacking_sinks
 
         # The ledger has the records that each sink got: if they do not change, an earlier try has published.
@@ -310,6 +317,9 @@ def publish(pipeline: str, generation: int, run: str, submitted: Mapping[str, An
             metrics.gauge(plan.stream, inspect.condition_metric(condition))
         if published == before:
             return _not_again(plan, "published", published)
+        stale = stale_publication(app.ledger, plan)
+        if stale is not None and alert is not None:
+            alert(stale)
         return f"batch {plan.seq} is published: {published}"
 
     return _step("publish_batch", pipeline, generation, run, work)

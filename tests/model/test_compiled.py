@@ -110,7 +110,8 @@ def with_everything() -> dict[str, Pipeline]:
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
         "bounded": parse_pipeline(
-            f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\nlate: {{stop: {{share: 50%}}}}\n",
+            f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\nlate: {{stop: {{share: 50%}}}}\n"
+            "freshness: {p95: 5m}\n",
             "p.yaml",
         ),
     }

@@ -124,6 +124,14 @@ def test_publish_lineage_leads_from_topic_to_sinks(committed: Committed, tmp_pat
     assert topic["outputFacets"]["outputStatistics"]["rowCount"] == 0
 
 
+def test_cover_lineage_has_the_age_of_emissions(committed: Committed, tmp_path: Path) -> None:
+    committed.file.write_text(f"freshness: {{p95: 5m}}\n{committed.file.read_text()}")
+    committed.compute(3, {"first": [], "second": [("4", 14)]})
+    committed.lease.set_metrics(3, "", {"freshness.p50": 60.0, "freshness.p95": 240.0})
+    facet = reported(task("cover"), tmp_path)["outputs"][0]["outputFacets"]["tidegate_freshness"]
+    assert (facet["p50"], facet["p95"], facet["bound"]) == (60, 240, 300)
+
+
 def test_cover_lineage_has_offsets_of_further_batches(committed: Committed, tmp_path: Path) -> None:
     (topic,) = reported(task("cover"), tmp_path)["inputs"]
     assert offsets(topic) == [{"partition": 0, "start": 10, "end": 15}]

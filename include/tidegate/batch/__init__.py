@@ -2,6 +2,7 @@
 
 from tidegate.batch.commit import check_source, commit_batch
 from tidegate.batch.compute import check_still_there, compute_batch
+from tidegate.batch.freshness import stale_publication
 from tidegate.batch.intervals import batches_of_run, has_more_batches, noted_batches, run_of_batch
 from tidegate.batch.pipeline_files import (
     broken_stream,
@@ -45,6 +46,7 @@ __all__ = [
     "orphaned_streams",
     "plan_batch",
     "publish_batch",
+    "stale_publication",
     "published_sinks",
     "require_compatible",
     "run_batch",

@@ -7,6 +7,7 @@ withheld is sent, in order.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from tidegate import kernel
 from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
 from tidegate.app.root import App, OpenSession, missing_of_head
 from tidegate.app.tables import catch_up_tables
+from tidegate.batch.freshness import emission_ages, stale_publication
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
@@ -132,12 +134,21 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSessio
     attempt = lease.attempt(plan.stream, plan.seq)
     if attempt is None:
         raise missing_of_head(lease, plan.stream, plan.seq, "attempt")
+    pipeline = planned_pipeline(plan)
     lacking = unpublished_sinks(lease, plan)
-    for sink in app.sinks(plan.stream, planned_pipeline(plan), open_session):
+    sinks = app.sinks(plan.stream, pipeline, open_session)
+    # Before anything is sent: a file that cannot be read then fails a try that another one repeats.
+    ages = emission_ages(pipeline, sinks, plan, attempt)
+    for sink in sinks:
         if sink.name in lacking:
             records = _publish_to(lease, sink, plan, attempt)
             # Sink by sink: a try that dies here offers the batch again, and the sink's progress skips it.
             lease.add_publication(plan.seq, sink.name, records)
+    if ages is not None:
+        # The machine's clock: readers get the emissions in real time, whatever interval the batch is of.
+        lease.set_metrics(plan.seq, "", ages.metrics_at(time.time_ns() // 1_000_000))
+        if (finding := stale_publication(lease, plan)) is not None:
+            logger.warning("%s", finding)
 
 
 def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.app.root import App
+from tidegate.batch.freshness import P50, P95
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import read_offsets
+from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.port import Dataset, OpenSink, topic_dataset
 from tidegate.storage.schema import KEY_COLUMNS, VALUE
 
@@ -29,18 +31,35 @@ class TopicRead:
 
 
 @dataclass(frozen=True)
+class Freshness:
+    """The ages of the newest batch's emissions when they went out, in seconds.
+
+    Args:
+        p50: The median.
+        p95: 95 % of the emissions were not older.
+        bound: What `freshness` of the pipeline allows for `p95`.
+    """
+
+    p50: float
+    p95: float
+    bound: float
+
+
+@dataclass(frozen=True)
 class SinkWritten:
     """A sink that batches have written to.
 
     Args:
         columns: name -> type; without a type if nothing was emitted.
         records: The number of messages or rows that the sink has of the batches.
+        freshness: None without `freshness` in the pipeline file, and if the newest batch emitted nothing.
     """
 
     dataset: Dataset
     columns: Mapping[str, str | None]
     records: int
     of_last_stage: bool
+    freshness: Freshness | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,7 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
     pipeline = planned_pipeline(plans[-1])
     attempt = app.ledger.attempt(stream, plans[-1].seq)
     published = [app.ledger.publications(stream, plan.seq) for plan in plans]
+    freshness = _freshness(app, plans[-1], pipeline)
     return Lineage(
         topics=_topics(app, plans),
         sinks=[
@@ -71,10 +91,18 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
                 columns=_columns(sink, plans[-1], attempt),
                 records=sum(records.get(sink.name, 0) for records in published),
                 of_last_stage=sink.gets_emissions and sink.stage == pipeline.stages[-1],
+                freshness=freshness if sink.gets_emissions else None,
             )
             for sink in app.sinks(stream, pipeline)
         ],
     )
+
+
+def _freshness(app: App, plan: Plan, pipeline: Pipeline) -> Freshness | None:
+    metrics = app.ledger.metrics(plan.stream, plan.seq)
+    if pipeline.freshness is None or ("", P95) not in metrics:
+        return None
+    return Freshness(metrics["", P50], metrics["", P95], pipeline.freshness.p95_ms / 1000)
 
 
 def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:

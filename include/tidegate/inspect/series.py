@@ -17,7 +17,8 @@ from tidegate.ledger.report import STEPS
 MOST_POINTS = 120
 """The points of a chart: with more batches, a point stands for several."""
 LATE = "expired-window-record-drop"
-_OF_BATCH = ("lag", "age_seconds", "read", *(f"seconds.{step}" for step in STEPS))
+_FRESHNESS = ("freshness.p50", "freshness.p95")
+_OF_BATCH = ("lag", "age_seconds", "read", *_FRESHNESS, *(f"seconds.{step}" for step in STEPS))
 _OF_STAGE = ("emitted", "quarantined", LATE, "state-rows", "state-bytes")
 AGES = (50, 95)
 """The percentiles of the age."""
@@ -47,6 +48,7 @@ class Point:
         at_ms: When the last one was committed, epoch ms.
         lag: The greatest `lag`.
         ages: The percentiles AGES of `age_seconds`.
+        freshness: The greatest `freshness.p50` and `freshness.p95`, in seconds.
         records: The sum of `read`.
         emissions: The sum of `emitted` of the stages with sinks, or of the last one.
         records_per_second: Records divided by the seconds since the commit before the first batch.
@@ -63,6 +65,7 @@ class Point:
     at_ms: int
     lag: float | None
     ages: tuple[float, ...] | None
+    freshness: tuple[float | None, ...]
     records: float
     emissions: float
     records_per_second: float | None
@@ -123,6 +126,7 @@ def _point(group: MetricGroup, stages: Sequence[str], ages: Mapping[int, float])
         at_ms=group.committed_at_ms,
         lag=group.greatest.get(("", "lag")),
         ages=_percentiles(ages[seq] for seq in batches if seq in ages),
+        freshness=tuple(group.greatest.get(("", name)) for name in _FRESHNESS),
         records=records,
         emissions=emissions,
         records_per_second=records / seconds if seconds else None,

@@ -173,6 +173,10 @@ class AirflowSettings(Defaulted):
         default=None,
         description="Called for a batch that puts more into quarantine than `quarantine` allows.",
     )
+    on_freshness: Callback | None = Field(
+        default=None,
+        description="Called for a batch whose emissions were out later than `freshness` allows.",
+    )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )

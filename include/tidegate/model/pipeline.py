@@ -27,6 +27,7 @@ from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
+from tidegate.model.freshness import FreshnessRule
 from tidegate.model.lookup import Lookup
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
@@ -200,6 +201,10 @@ class Written(Scheduling):
     late: LateRule | None = Field(
         default=None,
         description="How many records of a batch may be late, and dropped, before tidegate alerts, or stops.",
+    )
+    freshness: FreshnessRule | None = Field(
+        default=None,
+        description="How soon after its event an emission must be out before tidegate alerts.",
     )
 
     @model_validator(mode="before")

@@ -55,6 +55,7 @@ def plots_of(shown: Series) -> list[Plot]:
     charts: list[tuple[str, list[Figure], Write, bool]] = [
         ("Lag, in offsets", [("lag", lambda point: point.lag)], number, False),
         ("Age of the newest record", [("p50", _age(0)), ("p95", _age(1))], duration, False),
+        ("From record to published", [("p50", _freshness(0)), ("p95", _freshness(1))], duration, False),
         (
             "Records and emissions a second",
             [
@@ -124,6 +125,10 @@ def label_of(point: Point) -> str:
 
 def _age(place: int) -> Callable[[Point], float | None]:
     return lambda point: None if point.ages is None else point.ages[place]
+
+
+def _freshness(place: int) -> Callable[[Point], float | None]:
+    return lambda point: point.freshness[place]
 
 
 def _seconds(step: str) -> Callable[[Point], float | None]:

@@ -1,4 +1,4 @@
-"""The alert on a batch that puts too many records into quarantine."""
+"""The alerts on a batch that puts too many records into quarantine, or whose emissions are out too late."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def test_quarantine_callback_gets_context_and_cause(calls: list[Any]) -> None:
     assert (function, context["run_id"], context["cause"]) == ("shop.alerts:page", "r", CAUSE)
 
 
+def test_freshness_callback_gets_context_and_cause(calls: list[Any]) -> None:
+    from tidegate_airflow.operators import PublishOperator
+
+    def publish(alert: Any) -> bool:
+        alert(CAUSE)
+        return True
+
+    task = PublishOperator(task_id="publish", python_callable=publish, on_freshness="shop.alerts:page")
+    task.execute({"run_id": "r"})
+    ((function, context),) = calls
+    assert (function, context["run_id"], context["cause"]) == ("shop.alerts:page", "r", CAUSE)
+
+
 def test_nobody_is_called_where_no_function_is_named(calls: list[Any]) -> None:
     from tidegate_airflow.operators import ValidateOperator
 
@@ -51,19 +64,25 @@ def test_a_function_that_fails_decides_nothing(monkeypatch: pytest.MonkeyPatch) 
     task.reports({})["alert"](CAUSE)
 
 
-@pytest.mark.parametrize(("tasks", "ids"), [("five", {"validate", "cover"}), ("one", {"batch"})])
-def test_every_task_that_validates_knows_whom_to_call(
-    tasks: str, ids: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("callback", "tasks", "ids"),
+    [
+        ("on_quarantine", "five", {"validate", "cover"}),
+        ("on_quarantine", "one", {"batch"}),
+        ("on_freshness", "five", {"publish", "cover"}),
+        ("on_freshness", "one", {"batch"}),
+    ],
+)
+def test_every_task_that_alerts_knows_whom_to_call(
+    callback: str, tasks: str, ids: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
-    text = GOOD.split("quality:")[0] + f"tasks: {tasks}\nairflow: {{on_quarantine: 'shop.alerts:page'}}\n"
+    text = GOOD.split("quality:")[0] + f"tasks: {tasks}\nairflow: {{{callback}: 'shop.alerts:page'}}\n"
     (tmp_path / "levels.yaml").write_text(text)
     monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     dag = pipeline_dags()["levels"]
-    task_ids = {
-        task.task_id for task in dag.tasks if getattr(task, "on_quarantine", None) == "shop.alerts:page"
-    }
+    task_ids = {task.task_id for task in dag.tasks if getattr(task, callback, None) == "shop.alerts:page"}
     assert ids <= task_ids
