@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 from zlib import crc32
@@ -79,7 +80,7 @@ class Watch:
         """A transaction was committed: of what is decided, and of nothing else."""
         for record in records:
             if record.key == producer.encode():  # a progress record
-                seq = json.loads(record.value or b"")["seq"]
+                seq = _seq_of(record.value or b"")
                 require(seq <= self.seq, f"{producer} published batch {seq}, but the head is {self.seq}")
 
     def appended(self, shard: str, seq: int) -> None:
@@ -193,6 +194,12 @@ class Watch:
 
     def _add_publication(self, seq: int, sink: str, records: int) -> None:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
+
+
+@lru_cache(maxsize=1000)
+def _seq_of(progress: bytes) -> int:
+    seq: int = json.loads(progress)["seq"]
+    return seq
 
 
 def _end_of(interval: Mapping[tuple[str, int], int], partition: OffsetRange) -> int:

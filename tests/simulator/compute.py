@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -258,10 +258,14 @@ class Batch:
 
     @property
     def columns(self) -> list[pa.Array]:
-        return [
-            pa.array([getattr(row, name) for row in self.rows], _TYPES.get(name, pa.string()))
-            for name in self.names
-        ]
+        values = dict(zip(Emission._fields, zip(*self.rows, strict=True), strict=True))
+        return [_column(name, values[name]) for name in self.names]
+
+
+# An outbox is read when it is checked, and once for each try to send it.
+@lru_cache(maxsize=1000)
+def _column(name: str, values: tuple[Any, ...]) -> pa.Array:
+    return pa.array(values, _TYPES.get(name, pa.string()))
 
 
 @dataclass(frozen=True)

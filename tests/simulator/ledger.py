@@ -61,8 +61,8 @@ class Row:
     origin: tuple[Stream, int] | None = None
 
     def head(self, stream: Stream) -> Head:
-        offsets, topic_ids = dict(self.offsets), dict(self.topic_ids)
-        return Head(stream, self.seq, offsets, topic_ids, dict(self.epochs), dict(self.clocks))
+        # No write changes these dictionaries, all replace them: so heads can share them.
+        return Head(stream, self.seq, self.offsets, self.topic_ids, self.epochs, self.clocks)
 
 
 @dataclass
@@ -470,8 +470,9 @@ class SimLeased(SimReader):
             is_current = row.epoch == self.lease.epoch
             if not is_current and store.checks.epoch_at_writes:
                 raise self._lost()
-            _went_through(store.streams[self.stream], "start")
-            result = act(store.streams[self.stream])
+            tables = store.streams[self.stream]
+            _went_through(tables, "start")
+            result = act(tables)
             if is_current:
                 row.lease_until = store.now() + LEASE_SECONDS
             store.watch(name, self.stream, self.lease.epoch, *arguments)
@@ -723,5 +724,6 @@ class SimLeased(SimReader):
 
 
 def _went_through(tables: Tables, step: str) -> None:
-    for seq in [seq for seq, failure in tables.failures.items() if failure.step == step]:
-        del tables.failures[seq]
+    if tables.failures:
+        stay = {seq: failure for seq, failure in tables.failures.items() if failure.step != step}
+        tables.failures = stay

@@ -236,7 +236,7 @@ class Scenario:
         """Runs one after the other, beside those of the other lanes."""
         self._lanes += 1
         self.world.at(self.world.now + self.dice.random() * 20, lambda: self._next(name, 1, runs))
-        self._keep_alive(20.0)
+        self.world.stay_alive(20.0)
 
     def _next(self, lane: str, number: int, runs: int) -> None:
         if number > runs:
@@ -246,7 +246,7 @@ class Scenario:
         def then(_: Run) -> None:
             delay = self.dice.choice((0.1, 5.0, 40.0))
             self.world.at(self.world.now + delay, lambda: self._next(lane, number + 1, runs))
-            self._keep_alive(delay)
+            self.world.stay_alive(delay)
 
         trigger = self._trigger(f"{lane}-{number}", lane)
         self._run(trigger, then, is_cli=lane in ("cli", "replay")).start()
@@ -263,10 +263,6 @@ class Scenario:
             whole=is_cli or (covers and self._tasks.random() < 0.5),
             covers=covers,
         )
-
-    def _keep_alive(self, seconds: float) -> None:
-        """Keep the world going until then, even if no process is left meanwhile."""
-        self.world.start("timer", lambda: None, lambda _: None, seconds)
 
     def _trigger(self, run_id: str, lane: str) -> Trigger:
         now_ms = round(self.world.now * 1000)

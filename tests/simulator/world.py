@@ -51,9 +51,9 @@ class Violation(BaseException):
     """The simulator's finding. No step may catch it."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
-    """One try of a step, in a process of its own."""
+    """One try of a step, in a process of its own. Compared by identity."""
 
     name: str
     work: Callable[[], Any]
@@ -259,10 +259,16 @@ class World:
         self.processes.append(process)
         return process
 
+    def stay_alive(self, seconds: float) -> None:
+        """Keep the world going until then, even if no process is left meanwhile."""
+        # Without a greenlet: it does nothing, so nothing can come between.
+        self.processes.append(Process("timer", lambda: None, lambda _: None, self.now + seconds))
+
     def run(self) -> None:
         """Until no process is left."""
         while self.processes:
-            ready = [process for process in self.processes if process.wakes_at <= self.now]
+            now = self.now
+            ready = [process for process in self.processes if process.wakes_at <= now]
             if not ready:
                 self.advance(self._next_instant())
                 continue
@@ -273,16 +279,16 @@ class World:
 
     def _resume(self, process: Process) -> None:
         self._current = process
-        assert process.greenlet is not None
         try:
-            process.greenlet.switch()
+            (process.greenlet.switch if process.greenlet is not None else process.run)()
         finally:
             self._current = None
         if self._violation is not None:
             raise self._violation
         if process.over:
             self.processes.remove(process)
-            self.keepers = [keeper for keeper in self.keepers if keeper.process is not process]
+            if self.keepers:
+                self.keepers = [keeper for keeper in self.keepers if keeper.process is not process]
             process.on_end(process)
 
     def _next_instant(self) -> float:
@@ -302,6 +308,9 @@ class World:
 
     def advance(self, until: float) -> None:
         """Move the clock, in steps in which a live process would renew its lease."""
+        if until < self._soonest():
+            self.now = max(self.now, until)
+            return
         me, self._current = self._current, None
         try:
             self._advance(until)
@@ -319,7 +328,8 @@ class World:
 
     def _soonest(self) -> float:
         """Return the time of the next event that happens by itself."""
-        return min(self._next_beat, self._agenda[0][0]) if self._agenda else self._next_beat
+        beat = self._next_beat
+        return self._agenda[0][0] if self._agenda and self._agenda[0][0] < beat else beat
 
     def _beat(self) -> None:
         self._next_beat = self.now + BEAT_SECONDS
