@@ -51,7 +51,8 @@ CASES: dict[str, list[str]] = {
         *("a wider integer as key", "the type of a key column", "a column's type that is emitted"),
         *("the type of a column that makes repetitions", "the type of a column that makes a sequence"),
     ],
-    "`lookup`": ["a lookup's table"],
+    "`lookup`": ["a lookup's table", "a lookup that stops to react"],
+    "`lookup`: the first `on_change: emit`": ["a lookup that reacts"],
     "stages: added, removed, renamed, in another order": [
         *("a stage more", "a stage less", "a stage renamed", "stages in another order")
     ],

@@ -166,7 +166,9 @@ def everything() -> dict[str, Any]:
             "metadata": ["topic", "offset"],
             "headers": {"trace": {"name": "x-trace", "type": "string"}},
         },
-        lookup=[{"table": "stores/current", "on": ["key", "name"], "columns": ["region"]}],
+        lookup=[
+            {"table": "stores/current", "on": ["key", "name"], "columns": ["region"], "on_change": "nothing"}
+        ],
         sinks=[{"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"}],
     )
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.model.files import COLLECT, COUNT, HOUR, LATEST, made, refused
+from tests.model.files import COLLECT, COUNT, HOUR, LATEST, made, refused, written
+from tidegate.errors import PipelineInvalid
 from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.load import parse_case_pipeline
 
 PER_NAME: dict[str, Any] = {"key": ["name"], "reduce": {"most": "max(n)"}}
 NAMED: dict[str, Any] = {"reduce": {"n": "count(*)", "name": "last(name)"}}
@@ -408,6 +410,33 @@ def test_a_mistake_in_a_lookup_is_reported(changes: dict[str, Any], field: str, 
     assert (actual_field, part in message) == (f"lookup.0.{field}", True), (actual_field, message)
     assert fix
     assert "secret" not in message + fix
+
+
+@pytest.mark.parametrize(
+    ("stage", "field"),
+    [
+        ({"reduce": {"n": "count(*)"}}, "`reduce`"),
+        ({"window": {"tumbling": "1h"}, "reduce": {"n": "count(*)"}}, "`window`"),
+        ({"emit": {"on": "quiet", "after": "1m"}}, "`emit`"),
+        ({"emit": {"on": "change", "at_most_every": "1m"}}, "`emit`"),
+        ({"ttl": "7d"}, "`ttl`"),
+        ({"on_error": "quarantine"}, "`on_error`"),
+    ],
+    ids=str,
+)
+def test_stage_that_cannot_take_records_twice_is_refused(stage: dict[str, Any], field: str) -> None:
+    ((place, message, fix),) = refused(stage, lookup=lookup(on_change="emit"))
+    assert (place, message.split(" of ")[0]) == ("stages", field)
+    assert "Let a stage with `reduce: latest`" in fix
+    assert made({}, stage, lookup=lookup(on_change="emit")), "a stage after it can"
+
+
+def test_lookup_that_reacts_needs_a_single_source() -> None:
+    document = written({"from": "a"}, {"from": "b"}, lookup=lookup(on_change="emit"))
+    document["sources"] = {name: {**document["source"], "topics": [name]} for name in "ab"}
+    del document["source"]
+    with pytest.raises(PipelineInvalid, match="`on_change: emit` needs a single source"):
+        parse_case_pipeline(document, "p.yaml")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ JOIN: Parts = {"left": "s0", "right": "s1", "within": "10m"}
 LIMIT: Parts = {"emit": {"on": "time_limit", "after": "30s"}}
 CLOSE: Parts = {**COUNT, **HOUR, "emit": {"on": "window_close"}}
 TABLE: Parts = {"kind": "table", "path": "out"}
+LOOKUP: Parts = {"table": "/a", "on": ["id"], "columns": ["region"]}
+REACTING: Parts = {**LOOKUP, "on_change": "emit"}
 
 
 def emit(stage: Parts, **emit: Any) -> Parts:
@@ -256,8 +258,14 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(lookup=[{"table": "/a", "on": ["id"], "columns": ["region"]}]),
         made(lookup=[{"table": "/b", "on": ["id"], "columns": ["region"]}]),
     ),
+    "a lookup that stops to react": (made(CHANGE, lookup=[REACTING]), made(CHANGE, lookup=[LOOKUP])),
 }
 INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
+    "a lookup that reacts": (
+        made(CHANGE, lookup=[LOOKUP]),
+        made(CHANGE, lookup=[REACTING]),
+        ["lookup.on_change"],
+    ),
     "a pattern that matches another topic": (
         made(CHANGE),
         made(CHANGE, **source(topics={"pattern": "in-.*"})),

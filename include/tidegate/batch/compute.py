@@ -11,7 +11,7 @@ from tidegate import kernel
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App, OpenSession, state_after
 from tidegate.app.tables import check_tables
-from tidegate.batch.lookups import check_lookup_tables, pinned_tables
+from tidegate.batch.lookups import changed_tables, check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
@@ -83,11 +83,13 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 
     stream = plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
+    plan_before = ledger.plan(stream, plan.seq - 1) if plan.seq > 1 else None
     return Before(
         state=state_after(app, stream, ledger.state_manifests(stream, plan.seq - 1)),
         times=last.times if last is not None else {},
         counts=last.counts if last is not None else {},
         lookups=pinned_tables(app, ledger, plan),
+        changed_tables=changed_tables(planned_pipeline(plan), plan, plan_before),
     )
 
 

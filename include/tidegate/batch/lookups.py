@@ -41,6 +41,20 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
     }
 
 
+def changed_tables(pipeline: Pipeline, plan: Plan, before: Plan | None) -> frozenset[str]:
+    """Return the tables of lookups with `on_change: emit` that may have other rows than in the batch before.
+
+    Args:
+        pipeline: The pipeline of the plan.
+        plan: The plan of a batch.
+        before: That of the batch before; None if the ledger has none: then any table may have changed.
+    """
+    reacting = {lookup.table for lookup in pipeline.reacting_lookups}
+    if not reacting or before is None or planned_pipeline(before).lookup != pipeline.lookup:
+        return frozenset(reacting)
+    return frozenset(table for table in reacting if before.lookups.get(table) != plan.lookups.get(table))
+
+
 def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     """Return the tables that the plan's lookups read, by the lookup's text.
 

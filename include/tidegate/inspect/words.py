@@ -38,8 +38,11 @@ def meaning(fate: str) -> str | None:
     """
     # imported here: `tidegate explain --help` needs no kernel
     from tidegate.kernel.strategies import REASONS
+    from tidegate.kernel.tables import kind_of
 
-    return REASONS.get(fate, _MEANINGS.get(fate))
+    # the reason of a lookup names its table
+    kind = kind_of(fate)
+    return REASONS.get(kind, _MEANINGS.get(kind))
 
 
 def json_text(value: Any) -> str:

@@ -46,6 +46,7 @@ from tidegate.kernel.strategies.change import Change
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.interval import Interval
 from tidegate.kernel.strategies.join import Join
+from tidegate.kernel.strategies.last_record import LastRecord
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategies.quiet import Quiet
 from tidegate.kernel.strategies.threshold import Envelope, KeyColumn, Threshold
@@ -101,6 +102,7 @@ __all__ = [
     "InSequence",
     "Interval",
     "Join",
+    "LastRecord",
     "KeyColumn",
     "Latest",
     "Once",

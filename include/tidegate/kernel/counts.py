@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.rows import RECORD
+from tidegate.kernel.tables import kind_of
 
 
 class Counts(Counter[str]):
@@ -17,6 +18,7 @@ class Counts(Counter[str]):
     `-min`.
 
     `used + removed + quarantined + deduplicated + expired-window-record-drop` is the number of input records.
+    Last records that a changed table has joined again are no input: they count as `rejoined`.
     """
 
     @property
@@ -114,4 +116,4 @@ def count_emissions(value: pa.Array, reason: pa.Array, counts: Counts) -> None:
     counts["emitted"] += len(value)
     counts["emitted-tombstones"] += value.null_count
     for tally in pc.value_counts(reason).to_pylist():
-        counts["emitted." + tally["values"]] += tally["counts"]
+        counts["emitted." + kind_of(tally["values"])] += tally["counts"]

@@ -30,6 +30,7 @@ from tidegate.kernel.rows import (
 )
 from tidegate.kernel.stage import Batch, Stage, groups
 from tidegate.kernel.strategies import at_once
+from tidegate.kernel.tables import made_by_tables
 from tidegate.kernel.unusable import pass_through, without_unreadable
 
 _WHOLE_BATCH = Batch()
@@ -143,7 +144,8 @@ def decide(
             if rows.num_rows >= _MANY_ROWS:
                 # Arrow keeps what was joined and sorted on the way; NumPy's columns take as much again.
                 pa.default_memory_pool().release_unused()
-            count_lateness(rows, counts)
+            # what was joined again is as old as the record was
+            count_lateness(rows.filter(pc.invert(made_by_tables(rows))) if batch.tables else rows, counts)
             yield from _decide_groups(stage, batch, schema, rows, counts)
         while undecided:
             yield undecided.pop()
@@ -162,6 +164,8 @@ def _decide_groups(
     if stage.unchanged is not None:
         rows = stage.unchanged.fill(rows)
     decide_columns = column_kernel(stage, batch, rows.schema.field("value").type)
+    if batch.tables and pc.any(made_by_tables(rows)).as_py():
+        decide_columns = None  # they are few, and no rule on columns knows them
     if decide_columns is not None:
         yield from decide_columns(stage, batch, schema, rows, counts)
     else:

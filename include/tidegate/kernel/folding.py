@@ -17,6 +17,7 @@ from tidegate.kernel.rows import REPLACED, TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entries, Entry
 from tidegate.kernel.strategy import Sameness
+from tidegate.kernel.tables import reason_of as reason_of_table
 from tidegate.kernel.timers import Timers
 from tidegate.kernel.unusable import RECORD_ERRORS, at_record, late_reason, reason_of
 from tidegate.kernel.windows import Sliding, Span, Window
@@ -52,7 +53,7 @@ class Folding:
         # emissions are remembered if they may be retracted or compared: events never are
         aggregates = self._ignores_nulls and not collect
         emptied = aggregates and stage.emit.empties and stage.window is None
-        self._retracts = not (collect or emptied)
+        self._retracts = stage.emit.remembers_emissions and not (collect or emptied)
         self.retracts = bool(self.columns.change)
         # a final value must not be emitted twice
         self._final = stage.emit.is_final
@@ -61,6 +62,7 @@ class Folding:
         self._counts_bytes = stage.emit.max_text_bytes is not None
         self._ending = stage.emit.ending(stage, self.values, rows)
         self._spaces_emissions = stage.emit.spaces_emissions
+        self._ends_with = stage.emit.ends_with(self.values)
         self._remembers_flush = stage.emit.remembers_flush
         self._ttl = stage.ttl
         # a value that is not emitted may change the state all the same, unless it leaves no trace
@@ -205,6 +207,8 @@ class Folding:
         refusal = self.gate.refusal(entry, output) if passes else None
         is_candidate = passes and refusal is None
         reason = self._emit.on_record(entry, output, newest, self.gate.same) if is_candidate else None
+        if reason is not None and (table := self.columns.table[row]) is not None:
+            reason = reason_of_table(table)
         fate = reason or (self._emit.suppressed if is_candidate else "refused" if passes else "filtered")
         waiting = entry.pending
         # a record that `change` suppresses writes no state: a batch costs what it changes
@@ -232,6 +236,8 @@ class Folding:
         if self._ttl is not None and advances and (reason or waiting or self._is_other(before, output)):
             entry.expires_at = self._ttl.extended(entry, timestamp)
             self.timers.set(entry, now)
+        if reason is not None and self._ends_with is not None and self._ends_with(output):
+            entry.expire()
         return fate
 
     def _is_other(self, before: Any, output: Any) -> bool:

@@ -103,7 +103,9 @@ class Loop:
             self._end_state(row, timestamp)
         advances = timestamp > before
         now = timestamp if advances else before
-        self._folding.cause = first_by(row) if advances else row
+        # a changed row of a table comes first at its instant, as the record that reaches it
+        is_first = advances or self._columns.table[row] is not None
+        self._folding.cause = first_by(row) if is_first else row
         description = self._description(row) if self._batch.trace else ""
         try:
             fates = self._fates(row, timestamp, now)
@@ -140,6 +142,9 @@ class Loop:
     def _count(self, row: int, fates: Sequence[str]) -> str:
         """Count a record once, whatever became of it in each of its windows, and return that fate."""
         fate = fates[0]
+        if self._columns.table[row] is not None:
+            self._counts["rejoined"] += 1  # it is no record of the input
+            return fate
         if self._folding.retracts and self._columns.change[row] in (REPLACED, MOVED):
             self._tally["retracted"] += 1  # the row that adds counts for both
             return fate

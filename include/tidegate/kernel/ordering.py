@@ -26,6 +26,10 @@ import pyarrow.compute as pc
 
 from tidegate.errors import MemoryExhausted
 from tidegate.kernel.rows import FIRST, LAST, RANK, RECORD, RECORDED, TIMER, Ints, ints
+from tidegate.kernel.tables import made_by_tables
+
+_BEFORE_ALL = -(2**63)
+"""Sorts before all timestamps."""
 
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
@@ -95,7 +99,9 @@ def _across_partitions(rows: pa.RecordBatch, by_time: bool) -> dict[str, pa.Arra
     if "rank" in rows.schema.names:
         return {f"rank.{field.name}": pc.struct_field(rows.column("rank"), field.name) for field in RANK}
     timestamp = rows.column("timestamp")
-    return {"timestamp": pc.max_element_wise(rows.column("time"), timestamp) if by_time else timestamp}
+    if by_time:
+        timestamp = pc.max_element_wise(rows.column("time"), timestamp)
+    return {"timestamp": pc.if_else(made_by_tables(rows), _BEFORE_ALL, timestamp)}
 
 
 def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:

@@ -17,6 +17,7 @@ from tidegate.kernel.ordering import last_where, recorded_of, row_numbers, start
 from tidegate.kernel.reduce import Values
 from tidegate.kernel.rows import EMISSION, LATE, RECORDED, REFUSED, STATE, TRACE, Ints, Mask, fill
 from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.tables import kind_of
 from tidegate.kernel.unusable import LATE as LATE_REASON
 from tidegate.kernel.unusable import pass_through, with_reasons
 
@@ -230,7 +231,8 @@ class Outcome:
             if not self._tells_before:
                 del columns["emitted"]
             counts["emitted-tombstones"] += columns["value"].count(None)
-            counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
+            kinds = Counter(map(kind_of, columns["reason"]))
+            counts.include({"emitted." + reason: n for reason, n in kinds.items()})
             yield self._as_rows(EMISSION, columns, arrays)
         if self._states:
             counts["state-rows-changed"] += len(self._states)

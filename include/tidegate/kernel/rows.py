@@ -321,6 +321,12 @@ class Columns:
         """Return the row's own value."""
         return self._rows.column("value")[row].as_py()
 
+    @cached_property
+    def table(self) -> list[str | None]:
+        """The table that has made each row; None for records of the input, and if no table has changed."""
+        tables = self._batch.tables
+        return [tables.get(topic) for topic in self._topics] if tables else [None] * len(self.key)
+
     def root(self, row: int) -> Position:
         """Return the position of the record that the row's record originally comes from.
 

@@ -80,6 +80,8 @@ class Stage:
         """
         if self.remembers_hashes or self.bound is not None or self.reduce.lists_events:
             return False
+        if not self.emit.remembers_emissions:
+            return False
         return self.reduce.newest_only or self.window is not None or not self.emit.empties
 
     @property
@@ -140,6 +142,8 @@ class Batch:
         replay: its records were in quarantine, so that no batch has applied them, wherever they are in their
             partitions; fences stay as they are.
         trace: also yield what became of each record.
+        tables: topic -> the name of the table whose changed rows make records under this topic, see
+            `kernel.tables`; empty if no table has changed.
     """
 
     times: Mapping[Place, int] = field(default_factory=dict)
@@ -150,6 +154,7 @@ class Batch:
     drain: bool = False
     replay: bool = False
     trace: bool = False
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def ends(self) -> Mapping[Place, int]:

@@ -298,6 +298,14 @@ class Entries:
 
     def advance(self, entry: Entry, row: int) -> None:
         """Note the row's record as the last one that changed the entry."""
+        if self._columns.table[row] is not None:
+            # the record was applied before: its position does not move, so a repetition is still one
+            entry.fence_row = entry.position_row if entry.fence_row is None else entry.fence_row
+            entry.row = row
+            self.touch(entry)
+            return
+        if not self._is_replay:
+            entry.fence_row = None
         entry.row = row
         if self._by_root:
             entry.fence, entry.group = self._columns.root(row), self._columns.position(row)

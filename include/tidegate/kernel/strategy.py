@@ -49,6 +49,10 @@ Ending = Callable[[Entry, int], str | None]
 """Returns the reason why a record, which its entry contains, ends the wait by its own value; or None."""
 
 
+EndingValue = Callable[[Any], bool]
+"""Returns whether an emission, which it gets as an output, is the last one of its entry."""
+
+
 StateChange = tuple[str, Any, Any, str]
 """An option that state depends on: its name in the file, its values before and after, and the reason."""
 
@@ -87,6 +91,8 @@ class Emit(HasOptions):
     """The reasons of its emissions, and the fates of its records -> their meaning, for people."""
     timer_reason: ClassVar[str] = ""
     """The reason of emissions when the timer fires."""
+    remembers_emissions: ClassVar[bool] = True
+    """Whether state has the last emission, beside the value, if there is one that could be replaced."""
     only_if_changed: ClassVar[frozenset[str]] = frozenset()
     """The reasons of a value that waited which is emitted only if it differs from the last emitted one."""
     sample: ClassVar[Sample | None] = None
@@ -223,6 +229,15 @@ class Emit(HasOptions):
 
     def ending(self, stage: Stage, values: Values, rows: pa.RecordBatch) -> Ending | None:
         """Return the test of records that end the wait of their entry by a condition; None: none does."""
+        return None
+
+    def ends_with(self, values: Values) -> EndingValue | None:
+        """Return the test of emissions after which nothing is left of their entry but its position; None:
+        none is.
+
+        Args:
+            values: The values of one Arrow batch.
+        """
         return None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:

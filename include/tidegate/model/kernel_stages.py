@@ -43,12 +43,14 @@ No stage has it: names of stages begin with a letter.
 """
 SEQUENCE = "_sequence"
 """The name of the step before the first stage that drops outdated changes."""
+LOOKUP = "_lookup"
+"""The name of the step before the first stage that remembers the last record of each key."""
 
 
 def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[kernel.Stage]]:
     """Return step -> the kernel stages that the pipelines have for it, in the pipelines' order.
 
-    Steps are deduplication, `sequence`, and the stages by name.
+    Steps are deduplication, `sequence`, `lookup`, and the stages by name.
 
     Args:
         pipelines: Pipelines of one stream, as several of its batches were planned.
@@ -59,6 +61,8 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[kernel.Stage]]
             stages.setdefault(DEDUPLICATION, []).append(once)
         if (in_sequence := sequence_stage(pipeline)) is not None:
             stages.setdefault(SEQUENCE, []).append(in_sequence)
+        if (last_record := lookup_stage(pipeline)) is not None:
+            stages.setdefault(LOOKUP, []).append(last_record)
         for stage in pipeline.stages:
             stages.setdefault(stage.name, []).append(kernel_stage(pipeline, stage))
     return stages
@@ -165,6 +169,19 @@ def sequence_stage(pipeline: Pipeline) -> kernel.Stage | None:
     if rule is None:
         return None
     return kernel.Stage(kernel.Latest(), kernel.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
+
+
+def lookup_stage(pipeline: Pipeline) -> kernel.Stage | None:
+    """Return the step before the first stage that remembers the last record of each key.
+
+    None if no lookup has `on_change: emit`.
+    """
+    if not pipeline.reacting_lookups:
+        return None
+    deduplicate = _position(pipeline, pipeline.source_stages[0])
+    return kernel.Stage(
+        kernel.Latest(), kernel.LastRecord(), deduplicate=deduplicate, by_time=_sequence(pipeline) is not None
+    )
 
 
 def keeps_time(pipeline: Pipeline) -> bool:

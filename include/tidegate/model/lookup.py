@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
@@ -76,6 +77,13 @@ def _note_column(name: str, info: Info) -> str:
     return name
 
 
+def _check_on_change(on_change: str, info: Info) -> str:
+    if on_change == "emit" and len(scope_of(info).sources) > 1:
+        fix = "Give each source a pipeline of its own, or leave `on_change` out."
+        raise mistake("`on_change: emit` needs a single source: one record of a key is its last one", fix)
+    return on_change
+
+
 class Lookup(Model):
     """Add columns from the row of `table` whose columns `on` are equal to the record's; null without such a
     row.
@@ -98,6 +106,17 @@ class Lookup(Model):
         tuple[Annotated[str, AfterValidator(names.check_column), AfterValidator(_note_column)], ...],
         BeforeValidator(require_filled),
     ] = Field(description="The columns that are added, under their names.")
+
+    on_change: Annotated[Literal["nothing", "emit"], AfterValidator(_check_on_change)] = Field(
+        default="nothing",
+        description="Whether the last record of a key goes through the stages again when the row that it "
+        "looks up has changed.",
+    )
+
+    @property
+    def reacts(self) -> bool:
+        """Whether a changed row makes emissions."""
+        return self.on_change == "emit"
 
     @property
     def state(self) -> tuple[str, str] | None:
@@ -130,3 +149,38 @@ class Lookup(Model):
         if window_columns and not windowed:
             return f"`{self.table}` has no windows, and so no `{window_columns[0]}`", "Leave it out."
         return None
+
+
+def check_readers(lookups: Iterable[Lookup], stages: Sequence[Stage]) -> None:
+    """Raise a mistake if a stage that reads records cannot take a key's last record a second time.
+
+    Args:
+        lookups: The lookups of the pipeline.
+        stages: Its stages.
+    """
+    if not any(lookup.reacts for lookup in lookups):
+        return
+    for stage in stages:
+        if stage.reads_source and (obstacle := _obstacle(stage)) is not None:
+            fix = (
+                "Let a stage with `reduce: latest` and `emit: {on: change}` come first, and this one follow."
+            )
+            raise mistake(
+                f"{obstacle} of `{stage.name}` does not go with `on_change: emit`: a changed row brings the "
+                "key's last record once more",
+                fix,
+            )
+
+
+def _obstacle(stage: Stage) -> str | None:
+    """Return the field because of which a record that comes again is not the key's newest value."""
+    obstacles = {
+        "`key`": stage.key is not None,
+        "`window`": stage.window is not None,
+        "`reduce`": not stage.reduce.newest_only,
+        "`emit`": stage.emit.holds or stage.emit.sets_timers,
+        "`ttl`": stage.ttl is not None,
+        "`unchanged`": stage.unchanged is not None,
+        "`on_error`": stage.on_error == "quarantine",
+    }
+    return next((field for field, stands in obstacles.items() if stands), None)

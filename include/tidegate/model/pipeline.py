@@ -28,7 +28,7 @@ from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
 from tidegate.model.freshness import FreshnessRule
-from tidegate.model.lookup import Lookup
+from tidegate.model.lookup import Lookup, check_readers
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.quality import AnyCheck, Quality, QualityCheck
@@ -237,6 +237,12 @@ class Written(Scheduling):
 
     @field_validator("stages")
     @classmethod
+    def _check_reacting(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
+        check_readers(info.data.get("lookup") or (), stages)
+        return stages
+
+    @field_validator("stages")
+    @classmethod
     def _check_unchanged(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
         sources = [info.data.get("single_source"), *(info.data.get("named_sources") or {}).values()]
         repeats = any(source is not None and source.deduplicate == "root" for source in sources)
@@ -370,6 +376,11 @@ class Pipeline(Written):
         """Whether a sink sends the timestamps that Kafka has of the records that trigger emissions."""
         rules = filter(None, (sink.messages for sink in self.sinks))
         return any(rule.timestamp == RECORDED for rule in rules)
+
+    @property
+    def reacting_lookups(self) -> tuple[Lookup, ...]:
+        """The lookups whose changed rows make emissions."""
+        return tuple(lookup for lookup in self.lookup if lookup.reacts)
 
     def input_of(self, stage: Stage) -> Stage | None:
         """Return the stage whose emissions a stage reads, the left one if it joins two; None if it reads

@@ -97,7 +97,9 @@ def account_for(
             names = (*_FILTERED, *_KEPT_LATE) if pass_.is_filter else _FATES
             batch_counts.include({name: counted[name] for name in names})
         # The invariant: what a pass emits, and what went around it, is the input of the passes behind it.
-        emitted[pass_.name] = _Rows(counted["emitted"] + bypassing, counted["emitted-tombstones"])
+        # What a changed table has brought into a filter is no record of the source, and not counted as one.
+        own = counted["emitted"] - (counted["rejoined"] if pass_.is_filter else 0)
+        emitted[pass_.name] = _Rows(own + bypassing, counted["emitted-tombstones"])
     accounted = {source for pass_ in first for source in pass_.sources}
     batch_counts.include(_left_over([slice_ for slice_ in slices if slice_.source not in accounted]))
     return batch_counts

@@ -25,7 +25,7 @@ from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before, va
 from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows
-from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.cases import CaseRecord, CaseStep, LookupRows, Tick
 from tidegate.yaml.tree import read_exactly
 
 _LATEST_MS = 2**62
@@ -51,27 +51,36 @@ class Cut:
 
 
 class CaseInput:
-    """Records, numbered 0, 1, 2 … in their order, and ticks between them.
+    """Records and changes of tables, numbered 0, 1, 2 … in their order, and ticks between them.
 
     `ticks` has for each tick the number of records before it, and its clock in epoch ms.
     """
 
-    def __init__(self, case_inputs: Iterable[CaseRecord | Tick]) -> None:
-        self.records: list[CaseRecord] = []
+    def __init__(self, case_inputs: Iterable[CaseStep]) -> None:
+        self.steps: list[CaseRecord | LookupRows] = []
         self.ticks: list[tuple[int, int]] = []
         for case_input in case_inputs:
             if isinstance(case_input, Tick):
-                self.ticks.append((len(self.records), case_input.clock_ms))
+                self.ticks.append((len(self.steps), case_input.clock_ms))
             else:
-                self.records.append(case_input)
+                self.steps.append(case_input)
+
+    @property
+    def tables(self) -> dict[int, LookupRows]:
+        """The changes of tables, by their numbers: a change has a number as a record has one."""
+        return {number: step for number, step in enumerate(self.steps) if isinstance(step, LookupRows)}
 
     def cut(self, places: Iterable[int]) -> Cut:
-        """Return the batches that end before the records with these numbers, without a clock, and at ticks.
+        """Return the batches that end before the records with these numbers, and before changes of tables,
+        without a clock, and at ticks.
 
         Example: three records without ticks and `cut([1])` give the spans `((0, 1), (1, 3))`.
         """
-        number = len(self.records)
-        ends: list[tuple[int, int | None]] = [(place, None) for place in places if 0 < place < number]
+        number = len(self.steps)
+        starts_of_batches = {*places, *self.tables} - {end for end, _ in self.ticks if end in self.tables}
+        ends: list[tuple[int, int | None]] = [
+            (place, None) for place in starts_of_batches if 0 < place < number
+        ]
         # The sort is stable: after a cut at the place of a tick, the tick ends a batch without records.
         ends = sorted([*ends, *self.ticks], key=lambda end: end[0])
         # Records after the last tick are a batch, too; a case without any input has one empty batch.
@@ -101,7 +110,9 @@ class CaseInput:
         timestamps.
         """
         numbers: dict[tuple[int, str, int], list[int]] = {}
-        for number, (record, clock) in enumerate(zip(self.records, self._clocks(), strict=True)):
+        for number, (record, clock) in enumerate(zip(self.steps, self._clocks(), strict=True)):
+            if isinstance(record, LookupRows):
+                continue
             believed_until_ms = _LATEST_MS if clock is None else clock + kernel.FUTURE_MS
             numbers.setdefault((believed_until_ms, record.topic, record.partition), []).append(number)
         return numbers
@@ -112,11 +123,12 @@ class CaseInput:
         for end, clock in self.ticks:
             yield from [clock] * (end - start)
             start = end
-        yield from [None] * (len(self.records) - start)
+        yield from [None] * (len(self.steps) - start)
 
     def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
         """Return records whose turns are their numbers."""
-        records = [self.records[number] for number in numbers]
+        steps = [self.steps[number] for number in numbers]
+        records = [step for step in steps if isinstance(step, CaseRecord)]
         return Records(
             topic,
             partition,
@@ -200,6 +212,11 @@ class StageRun:
         self._changed: list[pa.Table] = []
         self._seq = 0
         self._floor = -1
+
+    @property
+    def values(self) -> pa.Table:
+        """The values of the live entries."""
+        return self._state.filter(self._state["live"])["value"].combine_chunks()
 
     @property
     def name(self) -> str:

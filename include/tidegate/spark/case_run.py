@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -20,10 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import kernel
-from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.ledger.records import OffsetRange, Plan, Stream
-from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.model.sources import Sources
@@ -37,11 +37,13 @@ from tidegate.spark.case_parts import (
     emitted_of,
     without_repeats,
 )
+from tidegate.spark.case_tables import CaseTables, moved
 from tidegate.spark.computation import Before, Computation, Frames
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.frames import emission_frame
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.lookups import joined
+from tidegate.spark.rejoined import rejoined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
 from tidegate.spark.shuffle import REPORT, TO, Times, value_column
@@ -58,7 +60,7 @@ from tidegate.spark.steps import (
 )
 from tidegate.stage_names import late_name
 from tidegate.storage.layout import Lake
-from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.cases import CaseStep
 
 Rows = Sequence[Mapping[str, Any]]
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names, TO)]
@@ -107,18 +109,22 @@ class CaseRun(Computation):
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        case_inputs: Sequence[CaseRecord | Tick],
+        case_inputs: Sequence[CaseStep],
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
         reading: Reading | None = None,
         stages: Collection[str] = (),
     ) -> None:
         self.input = CaseInput(case_inputs)
-        plan, lake = _nowhere(pipeline, len(self.input.records))
+        plan, lake = _nowhere(pipeline, len(self.input.steps))
         if reading is None and not trace:  # a trace has each record
             reading = reading_of(pipeline)
-        super().__init__(spark, plan, pipeline, lake, Before(), reading)
-        self._tables = tables or {}
+        changed = frozenset(lookup.table for lookup in pipeline.reacting_lookups)
+        super().__init__(spark, plan, pipeline, lake, Before(changed_tables=changed), reading)
+        self._changing = changed
+        # The step of a table's change -> the last records before it, and those of them that come again.
+        self._rejoined: dict[int, list[tuple[pa.Table, pa.Table]]] = {}
+        self._tables = CaseTables(spark, tables or {}, self.input.tables)
         self._trace = trace
         self._stages = stages
         self._runs: list[_Run] = []
@@ -142,7 +148,7 @@ class CaseRun(Computation):
             return self._guarded(lambda: self._run(cuts))
 
     def _run(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
-        number = len(self.input.records)
+        number = len(self.input.steps)
         # Each run has turns of its own, so that one frame of Spark evaluates the expressions of all runs.
         self._runs = [
             _Run(cut, [(run * number + start, run * number + end) for start, end in cut.spans])
@@ -163,17 +169,44 @@ class CaseRun(Computation):
     @property
     def _firsts(self) -> list[int]:
         """The turn of the first record in each run."""
-        return [run * len(self.input.records) for run in range(len(self._runs))]
+        return [run * len(self.input.steps) for run in range(len(self._runs))]
 
     def _decoded_frame(self, decoded: pa.RecordBatch, time: pa.Int64Array | None) -> DataFrame:
         """Return the decoded records of a source, once for each run, with the columns of lookups."""
         if time is not None:
             decoded = decoded.append_column("__time", time)
         filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
-        frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", by) for by in self._firsts]))
+        # records between two changes of tables are joined with the same rows
+        frames = [self._joined_frame(_within(filled, span, "__turn"), span[0]) for span in self._tables.spans]
+        return reduce(DataFrame.unionByName, frames)
+
+    def _joined_frame(self, decoded: pa.RecordBatch, turn: int) -> DataFrame:
+        """Return decoded records, once for each run, with the columns of lookups as of a turn."""
+        frame = self._frame(pa.Table.from_batches([_later(decoded, "__turn", by) for by in self._firsts]))
         for lookup in self._pipeline.lookup:
-            frame = joined(frame, lookup, self._table(lookup), self._pipeline)
+            frame = joined(frame, lookup, self._tables.frame(lookup, turn), self._pipeline)
         return frame
+
+    def _rejoined_rows(self, pass_: KernelPass, stage: StageRun, step: int, first: int) -> pa.Table:
+        """Return the last records whose looked-up row changes at a step, as rows of the pass that remembers
+        them. `first` is the turn of the run's first record.
+        """
+        last = pa.Table.from_struct_array(pc.struct_field(stage.values, "frame")).drop_columns(["__turn"])
+        # most runs have the same last records, and a call of Spark takes a while
+        for before, rows in self._rejoined.setdefault(step, []):
+            if before.equals(last):
+                return moved(rows, first)
+        (source,) = pass_.sources
+        records = self._input_frames(pass_)[0][source].where(F.lit(False))
+        tables = {
+            lookup.table: self._tables.frame(lookup, step) for lookup in self._pipeline.reacting_lookups
+        }
+        changed = self._tables.changed_at(step)
+        again = rejoined(self._frame(last), records, self._pipeline, tables, changed, step, {})
+        again = again.withColumn("__turn", F.lit(step).cast("long"))
+        rows = self._rows([pass_], {source: again}, [])[0].toArrow()
+        self._rejoined[step].append((last, rows))
+        return moved(rows, first)
 
     def _source_rows(self, pass_: KernelPass) -> pa.RecordBatch:
         """Return the rows of a stage that are made where records are read, once for each run."""
@@ -198,17 +231,6 @@ class CaseRun(Computation):
         # exactly one batch: Spark refuses a table without batches, and stops reading at an empty batch
         table = pa.Table.from_batches([_one_batch(rows)])
         return self._spark.createDataFrame(table, spark_types(rows.schema))
-
-    def _table(self, lookup: Lookup) -> DataFrame:
-        rows = self._tables.get(lookup.table)
-        if rows is None:
-            raise SettingsInvalid(
-                f"There are no rows for the lookup table {lookup.table}",
-                f"Write them into the case: `tables: {{{lookup.table}: [{{…}}]}}`.",
-            )
-        columns = [*lookup.on, *lookup.columns]
-        table = pa.table({name: [row.get(name) for row in rows] for name in columns})
-        return F.broadcast(self._spark.createDataFrame(table))
 
     # passes
 
@@ -305,8 +327,13 @@ class CaseRun(Computation):
         arrivals = self._arrivals(pass_.sources) if pass_.reads_source else None
         spans = run.spans if pass_.reads_source else run.emitted[pass_.inputs]
         try:
+            first = self._firsts[self._runs.index(run)]
             for span, clock in zip(spans, run.cut.clocks, strict=True):
                 batch = _within(records, span)
+                step = run.spans[len(emitted)][0] - first
+                if pass_.remembers_records and set(self._tables.changed_at(step)) & self._changing:
+                    again = self._rejoined_rows(pass_, stage, step, first)
+                    batch = _one_batch(pa.concat_tables([again.cast(records.schema), pa.table(batch)]))
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
                     batch = batch if arrivals is not None else _with_time(batch, before)
@@ -411,9 +438,9 @@ def _with_time(rows: pa.RecordBatch, before: pa.Int64Array) -> pa.RecordBatch:
     return rows.set_column(place, rows.schema.field(place), before)
 
 
-def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
-    """Return the rows of a span; rows are in the order of their turns."""
-    start, end = np.searchsorted(rows.column("turn").to_numpy(), span)
+def _within(rows: pa.RecordBatch, span: Span, turn: str = "turn") -> pa.RecordBatch:
+    """Return the rows of a span; rows are in the order of their turns, which are in the column `turn`."""
+    start, end = np.searchsorted(rows.column(turn).to_numpy(), span)
     return rows.slice(start, end - start)
 
 

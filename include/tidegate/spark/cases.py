@@ -70,7 +70,7 @@ def _against_error(case: Case, uncut: Outcome, cut: Sequence[Outcome]) -> list[s
 
 def _cut_places(run: CaseRun, cuts: int, seed: int) -> Iterator[list[int]]:
     """Yield the places of cuts: after each record, then random ones. Ticks already end batches."""
-    places = range(1, len(run.input.records))
+    places = range(1, len(run.input.steps))
     if cuts and not run.input.ticks and places:
         # The hardest cut: no two records are decided in one batch, so all that they share is in the state.
         yield list(places)

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import RecordFailed
+from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import Plan
 from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
@@ -26,8 +27,9 @@ from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
 from tidegate.spark.guard import guards_of
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
 from tidegate.spark.level import applied_frame, decided_frame
-from tidegate.spark.lookups import PinnedTables, enrich
+from tidegate.spark.lookups import PinnedTables, StateVersion, enrich
 from tidegate.spark.outbox import outbox_format
+from tidegate.spark.rejoined import rejoined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.rows import kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
@@ -85,12 +87,15 @@ class Before:
         times: stage -> its stream times at the head.
         counts: stage -> its counts, from which running totals go on.
         lookups: the tables that the plan's lookups read.
+        changed_tables: those of lookups with `on_change: emit` that may have other rows than in the batch
+            before.
     """
 
     state: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lookups: PinnedTables = field(default_factory=dict)
+    changed_tables: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -295,6 +300,8 @@ class Computation:
             return self._kernel_rows(frame, level, dict(enumerate(level))), list(keys)
         if self._reading.selects:
             return frames[""], [self._source_key(pass_, frames) for pass_ in level]
+        if level[0].remembers_records:
+            frames = {name: self._with_rejoined(frame, level[0]) for name, frame in frames.items()}
         if level[0].is_filter:
             frames = {name: packed(frame, level[0], self._pipeline) for name, frame in frames.items()}
         unions = {n: spark_types(union_schema(self._pipeline, pass_)) for n, pass_ in enumerate(level)}
@@ -305,6 +312,17 @@ class Computation:
         # A source has no values for the passes that do not read it.
         union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
         return union, [self._source_key(pass_, frames) for pass_ in level]
+
+    def _with_rejoined(self, frame: DataFrame, pass_: KernelPass) -> DataFrame:
+        """Add the last records whose looked-up row has changed since the batch before."""
+        files = tuple(self._before.state.get(pass_.name, ()))
+        if not files or not self._before.changed_tables or pass_.name in self._reused:
+            return frame
+        last = StateVersion(self._lake.store, files).open(self._spark).select("frame.*")
+        lookups = self._before.lookups
+        tables = {table: lookups[table].open(self._spark) for table in self._before.changed_tables}
+        changed, times = self._before.changed_tables, self._before.times.get(pass_.name, {})
+        return rejoined(last, frame, self._pipeline, tables, changed, self._plan.seq, times)
 
     def _kernel_rows(
         self, frame: DataFrame, level: Sequence[KernelPass], readers: Mapping[int, KernelPass]
@@ -393,12 +411,21 @@ class Computation:
         """Return the kernel's parameters of the batch, without the stream times, which reports bring."""
         plan = self._plan
         times = self._before.times.get(pass_.name, {})
-        batch = kernel.Batch(times, drain=plan.drain, replay=plan.replay is not None)
+        batch = kernel.Batch(
+            times, drain=plan.drain, replay=plan.replay is not None, tables=self._tables_of(pass_)
+        )
         if pass_.logic.clock == "stream":
             return batch
         return replace(
             batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
         )
+
+    def _tables_of(self, pass_: KernelPass) -> dict[str, str]:
+        """Return the tables whose changed rows bring records to a pass, by their topics. Stages behind those
+        that read the source get emissions.
+        """
+        reads = pass_.remembers_records or (pass_.reads_source and not pass_.is_filter)
+        return {topic_of(table): table for table in self._before.changed_tables} if reads else {}
 
     def _following_frame(
         self,

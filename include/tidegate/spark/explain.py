@@ -111,7 +111,9 @@ class Explanation(Computation):
             # the stages before are computed, too: the requested stage reads their emissions
             self._passes = path_to(stage, self._passes)
         self._traced_passes = {
-            pass_.name for pass_ in self._passes if stage is None or pass_.is_filter or pass_.name == stage
+            pass_.name
+            for pass_ in self._passes
+            if (stage is None or pass_.is_filter or pass_.name == stage) and not pass_.remembers_records
         }
 
     def events(self, records: RecordSource) -> list[TraceEvent]:

@@ -29,10 +29,12 @@ from tidegate.model.arrow import arrow_schema
 from tidegate.model.columns import parse_type
 from tidegate.model.kernel_stages import (
     DEDUPLICATION,
+    LOOKUP,
     SEQUENCE,
     deduplication_rule,
     deduplication_stage,
     kernel_stage,
+    lookup_stage,
     sequence_stage,
     with_types,
 )
@@ -50,6 +52,7 @@ from tidegate.spark.source_rows import Shape, SourceRows
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 
+_LOOKUP_VALUES = {"frame": "`__packed`", "deleted": "`__deleted`"}
 _SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 KeyTypes = Mapping[str, DataType]
 """The columns of a key, in order; empty if the key is the record's own."""
@@ -123,8 +126,15 @@ class KernelPass:
 
     @property
     def is_filter(self) -> bool:
-        """Whether it only drops records: repeated values, or changes that come too late."""
+        """Whether it comes before the stages: it drops repeated values, or changes that come too late, or
+        remembers the last record of each key.
+        """
         return self.stage is None
+
+    @property
+    def remembers_records(self) -> bool:
+        """Whether it remembers the last record of each key, for lookups whose rows change."""
+        return self.name == LOOKUP
 
     @property
     def is_deduplication(self) -> bool:
@@ -133,12 +143,17 @@ class KernelPass:
 
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
-    """Return the passes: a filter if the source asks for one, then each stage, in the order of the file."""
+    """Return the passes: filters if the source and lookups ask for some, one after the other, then each
+    stage, in the order of the file.
+    """
     filters, all_sources = [], tuple(pipeline.sources)
     if (once := deduplication_stage(pipeline)) is not None:
         filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}, sources=all_sources))
     if (in_sequence := sequence_stage(pipeline)) is not None:
         filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES, sources=all_sources))
+    if (last_record := lookup_stage(pipeline)) is not None:
+        before = (filters[-1].name if filters else "",)
+        filters.append(KernelPass(LOOKUP, last_record, _LOOKUP_VALUES, before, sources=all_sources))
     source = filters[-1].name if filters else ""
     return filters + [
         KernelPass(
@@ -253,6 +268,8 @@ def packed(frame: DataFrame, pass_: KernelPass, pipeline: Pipeline) -> DataFrame
     if pass_.is_deduplication:
         return _packed_by_columns(frame, repeated_columns(pipeline))
     deleted = frame.withColumn("__packed", _record(frame)).withColumn("__deleted", F.col("__tombstone"))
+    if pass_.remembers_records:
+        return deleted.withColumn("__tombstone", F.lit(False))  # a deletion goes on, as its whole record
     return deleted.withColumn("__tombstone", F.col("__sequence").isNull())  # which follows a deletion
 
 

@@ -70,7 +70,7 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
 
     Example: `[Change("source.key", '["id"]', '["storeId", "id"]', "state is found by the key")]`
     """
-    changes = [*_in_sources(before.sources, after.sources)]
+    changes = [*_in_sources(before.sources, after.sources), *_in_lookups(before, after)]
     names = [stage.name for stage in before.stages], [stage.name for stage in after.stages]
     # Stages cannot be compared in pairs then.
     if names[0] != names[1]:
@@ -137,6 +137,12 @@ def _elsewhere(before: Sources, after: Sources) -> Iterator[str]:
             f"The source is read by the connection {after.connection or 'without a name'} from now on: "
             "tidegate compares the ids of its topics to see whether they are the same"
         )
+
+
+def _in_lookups(before: Pipeline, after: Pipeline) -> Iterator[Change]:
+    if after.reacting_lookups and not before.reacting_lookups:
+        why = "the state does not have the last record of each key"
+        yield _change("lookup.on_change", "nothing", "emit", why)
 
 
 def _in_sources(before: Sources, after: Sources) -> Iterator[Change]:

@@ -53,6 +53,8 @@ _GRAMMAR = Grammar(
         "input.*.offset": "offset: 17",
         "input.*.headers": "headers: {tidegate-source: stock/0/17}",
         "input.*.tick": "tick: 60000",
+        "input.*.table": "table: stores/current",
+        "input.*.rows": "rows: [{storeId: s1, region: south}]",
         "expect": "expect: {emissions: {k: [{value: {isAvailable: true}, timestamp: 1000}]}}",
         "expect.emissions": "emissions: {k: [{value: {isAvailable: true}, timestamp: 1000}]}",
         "expect.emissions.*.*.value": "value: {isAvailable: true}",
@@ -73,11 +75,21 @@ _GRAMMAR = Grammar(
         "expect.expired": "expired: 1",
         "expect.error": "error: BufferFull",
     },
-    choices={"input.*": ("tick",)},
-    free=("expect.emissions", "expect.stages", "expect.stages.*.emissions", "tables", "suites"),
+    choices={"input.*": ("tick", "table")},
+    free=(
+        "expect.emissions",
+        "expect.stages",
+        "expect.stages.*.emissions",
+        "tables",
+        "suites",
+        "input.*.rows",
+    ),
 )
 # `value: null` is a tombstone, so null cannot mean that the field is not written.
 _ABSENT = object()
+
+Rows = tuple[dict[str, Any], ...]
+"""The rows of a lookup's table."""
 
 Milliseconds = Annotated[StrictInt, Field(gt=-(2**45), lt=2**47)]
 """Milliseconds since 1970, of a year that both Python and Spark can represent."""
@@ -147,9 +159,23 @@ class WrittenTick(Model):
     tick: Milliseconds
 
 
+class WrittenTable(Model):
+    """The rows of a lookup's table from here on; a batch begins here."""
+
+    table: str
+    rows: tuple[dict[str, Any], ...]
+
+
+def _kind(written: Any) -> str:
+    kinds = [name for name in ("tick", "table") if isinstance(written, dict) and name in written]
+    return kinds[0] if kinds else "record"
+
+
 Step = Annotated[
-    Annotated[WrittenRecord, Tag("record")] | Annotated[WrittenTick, Tag("tick")],
-    Discriminator(lambda written: "tick" if isinstance(written, dict) and "tick" in written else "record"),
+    Annotated[WrittenRecord, Tag("record")]
+    | Annotated[WrittenTick, Tag("tick")]
+    | Annotated[WrittenTable, Tag("table")],
+    Discriminator(_kind),
 ]
 
 
@@ -253,12 +279,23 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class LookupRows:
+    """The rows of a lookup's table from here on. A batch begins with it, since its plan pins the table."""
+
+    table: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+CaseStep = CaseRecord | Tick | LookupRows
+
+
+@dataclass(frozen=True)
 class Case:
     """A case that can be run. `tables` maps the tables that lookups name to their rows."""
 
     name: str
     pipeline: Pipeline
-    input: tuple[CaseRecord | Tick, ...]
+    input: tuple[CaseStep, ...]
     expect: Expectation
     tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
@@ -306,8 +343,8 @@ def read_cases(path: Path) -> list[tuple[Tree, WrittenCase]]:
     return cases
 
 
-def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | Tick, ...]:
-    """Parse JSON lines, each of which is a record or a tick as in a case file.
+def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseStep, ...]:
+    """Parse JSON lines, each of which is a record, a tick or a table as in a case file.
 
     Args:
         text: The lines; blank ones are ignored.
@@ -403,6 +440,17 @@ def _check_stages(tree: Tree, expect: Expectation, pipeline: Pipeline) -> None:
 
 def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:
     """Raise PipelineInvalid for a table that no lookup names, or a row with a column that no lookup uses."""
+    problems = _table_problems(tree, ("tables",), tables, pipeline)
+    if problems:
+        raise PipelineInvalid(problems)
+
+
+def _table_problems(
+    tree: Tree, place: Route, tables: Mapping[str, Rows], pipeline: Pipeline, rows_field: str | None = None
+) -> list[Problem]:
+    """Return what is wrong with tables, which are under their names in `place`, or one of them in the field
+    `rows_field`.
+    """
     columns: dict[str, set[str]] = {}
     for lookup in pipeline.lookup:
         columns.setdefault(lookup.table, set()).update((*lookup.on, *lookup.columns))
@@ -412,7 +460,8 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
             fix = did_you_mean(
                 name, columns, f"The lookups have {listed(columns)}." if columns else "Remove it."
             )
-            problems.append(tree.problem(("tables", name), f"no lookup has a table `{name}`", fix))
+            own = (*place, "table" if rows_field else name)
+            problems.append(tree.problem(own, f"no lookup has a table `{name}`", fix))
             continue
         for at, row in enumerate(rows):
             for stranger in row.keys() - columns[name]:
@@ -420,27 +469,31 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
                     stranger, columns[name], f"The columns are {listed(sorted(columns[name]))}."
                 )
                 message = f"the lookup does not use `{stranger}`"
-                problems.append(tree.problem(("tables", name, at, stranger), message, fix))
-    if problems:
-        raise PipelineInvalid(problems)
+                own = (*place, rows_field or name, at, stranger)
+                problems.append(tree.problem(own, message, fix))
+    return problems
 
 
 def _input(
-    tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
-) -> tuple[CaseRecord | Tick, ...]:
-    """Return the records and ticks. Records without a topic get the first one that the first source lists;
-    records without an offset get the next one of their partition.
+    tree: Tree, steps: Iterable[WrittenRecord | WrittenTick | WrittenTable], pipeline: Pipeline
+) -> tuple[CaseStep, ...]:
+    """Return the records, ticks and tables. Records without a topic get the first one that the first source
+    lists; records without an offset get the next one of their partition.
     """
     sources = pipeline.sources
     for name, source in sources.items():
         _check_schemas(tree, _place(name), source)
-    result: list[CaseRecord | Tick] = []
+    result: list[CaseStep] = []
     problems: list[Problem] = []
     # A record without an offset follows the record before it in its topic-partition.
     following: dict[tuple[str, int], int] = {}
     for at, step in enumerate(steps):
         if isinstance(step, WrittenTick):
             result.append(Tick(step.tick))
+            continue
+        if isinstance(step, WrittenTable):
+            problems += _table_problems(tree, ("input", at), {step.table: step.rows}, pipeline, "rows")
+            result.append(LookupRows(step.table, step.rows))
             continue
         topic = step.topic or _first_topic(sources)
         if (fault := _topic_fault(topic, sources)) is not None:

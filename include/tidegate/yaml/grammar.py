@@ -89,6 +89,7 @@ EXAMPLES = {
     "lookup.*.table": "table: stores/current",
     "lookup.*.on": "on: [storeId]",
     "lookup.*.columns": "columns: [region]",
+    "lookup.*.on_change": "on_change: emit",
     "stages": "stages: [{name: availability, emit: {on: change}}]",
     "stages.*.name": "name: availability",
     "stages.*.join": "join: {left: orders, right: payments, within: 10m}",

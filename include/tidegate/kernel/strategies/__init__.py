@@ -8,14 +8,15 @@ from importlib import import_module
 
 from tidegate.kernel.strategies.in_sequence import InSequence
 from tidegate.kernel.strategies.join import Join
+from tidegate.kernel.strategies.last_record import LastRecord
 from tidegate.kernel.strategies.once import Once
 from tidegate.kernel.strategy import Emit
 from tidegate.kernel.ttl import TimeToLive
 
 _FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet")
 """A file contains the strategy of its name."""
-_OF_FIELDS: tuple[type[Emit], ...] = (Once, InSequence, Join)
-"""The strategies that other fields than `emit` ask for: those of the source, and `join` of a stage."""
+_OF_FIELDS: tuple[type[Emit], ...] = (Once, InSequence, LastRecord, Join)
+"""The strategies that other fields than `emit` ask for: of the source, of `lookup`, and a stage's `join`."""
 
 
 def _strategy(name: str) -> type[Emit]:

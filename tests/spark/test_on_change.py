@@ -1,0 +1,169 @@
+"""`lookup: {on_change: emit}`: records come again when the row that they look up changes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from tests.spark.played import Played
+from tidegate.spark import computation
+from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.load import parse_case_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+RATES = "rates/current"
+PIPELINE = {
+    "pipeline": "prices",
+    "source": {"topics": ["in"], "format": "json", "columns": "amount int, currency string"},
+    "lookup": [{"table": RATES, "on": ["currency"], "columns": ["rate"], "on_change": "emit"}],
+    "stages": [
+        {"name": "all", "select": {"total": "amount * rate"}, "emit": {"on": "update"}},
+        {"name": "prices", "from": "source", "select": {"total": "amount * rate"}, "emit": {"on": "change"}},
+        {"name": "sums", "key": ["total"], "reduce": {"n": "count(*)"}, "emit": {"on": "update"}},
+    ],
+    "sinks": [{"kind": "kafka", "topic": stage, "stage": stage} for stage in ("all", "prices", "sums")],
+}
+Rates = dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table as the plan of a batch pins it."""
+
+    rates: Rates
+
+    def open(self, spark: SparkSession) -> DataFrame:
+        columns = {"currency": list(self.rates), "rate": list(self.rates.values())}
+        schema = pa.schema([("currency", pa.string()), ("rate", pa.int32())])
+        return spark.createDataFrame(pa.table(columns, schema))
+
+
+class Stream(Played):
+    """A stream whose batches have a table each."""
+
+    rates: Rates | None = None
+
+    def priced(self, rates: Rates, *records: CaseRecord) -> Any:
+        changed = {RATES} if rates != self.rates and self.rates is not None else set()
+        self.rates = rates
+        tables: Any = {RATES: Rows(rates)}
+        self.before = replace(self.before, lookups=tables, changed_tables=changed)
+        return self.batch(records)
+
+    def totals(self, stage: str) -> dict[str, list[int | None]]:
+        return {
+            key: [row["text"] and json.loads(row["text"])["total"] for row in rows]
+            for key, rows in self.emissions(stage).items()
+        }
+
+
+def record(offset: int, key: str, amount: int | None, currency: str | None) -> CaseRecord:
+    value = None if amount is None else json.dumps({"amount": amount, "currency": currency}).encode()
+    return CaseRecord(key, value, 1_000 + offset, "in", offset=offset)
+
+
+def stream_of(spark: SparkSession, folder: Path) -> Stream:
+    return Stream(spark, parse_case_pipeline(PIPELINE, "case"), folder)
+
+
+def test_changed_and_deleted_rows_emit_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = stream_of(spark, tmp_path)
+    stream.priced(
+        {"usd": 2, "gbp": 3},
+        *[record(0, "a", 10, "usd"), record(1, "b", 5, "gbp"), record(2, "gone", 1, "usd")],
+        *[record(3, "none", 7, None), record(4, "gone", None, None)],
+    )
+    computed = stream.priced({"usd": 4, "gbp": 3}, record(5, "b", 6, "gbp"))
+    assert computed.counts[""]["read"] == computed.counts[""]["used"] == 1
+    assert (computed.counts["prices"]["rejoined"], computed.counts["prices"]["emitted.lookup"]) == (1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(computation, "rejoined", lambda *_: pytest.fail("no table has changed"))
+        stream.priced({"usd": 4, "gbp": 3})
+    stream.priced({"gbp": 3})
+    assert stream.totals("all") == {
+        "a": [20, 40, None],
+        "b": [15, 18],
+        "gone": [2, None],
+        "none": [None],
+    }
+    last = stream.emissions("prices")["a"][-1]
+    assert (last["reason"], last["source"], last["timestamp"]) == (
+        f"lookup:{RATES}",
+        "#rates.current/0/4",
+        1_000,
+    )
+    assert stream.counts["rejoined"] == 2 * 3, "one of two keys a batch, in each of the three passes"
+
+
+def test_history_agrees_with_sql(spark: SparkSession, tmp_path: Path) -> None:
+    chance, stream = random.Random(5), stream_of(spark, tmp_path)
+    offset, records, tables = 0, [], []
+    for batch in range(3):
+        rates = {name: rate for name in ("usd", "gbp", "eur") if (rate := chance.choice([1, 2, None]))}
+        tables += [(batch, name, rate) for name, rate in rates.items()]
+        own = []
+        for _ in range(chance.randrange(12)):
+            amount = chance.choice([None, 0, 1, 2, 4])
+            own.append((offset, chance.choice("abcdef"), amount, chance.choice(["usd", "gbp", "eur", None])))
+            offset += 1
+        records += [(batch, *part) for part in own]
+        stream.priced(rates, *[record(*part) for part in own])
+    everything = in_sql(records, tables)
+    assert any(kind == 0 for _, kind, *_ in everything), "a changed row makes emissions"
+    for stage, is_change in (("all", False), ("prices", True)):
+        expected: dict[str, list[int | None]] = {}
+        for _, _, key, deleted, total in everything:
+            before = expected.setdefault(key, [])
+            value = "deleted" if deleted else total
+            if not (deleted and (not before or before[-1] == "deleted")) and not (
+                is_change and before[-1:] == [value]
+            ):
+                before.append(value)
+        got = {
+            key: ["deleted" if row["text"] is None else json.loads(row["text"])["total"] for row in rows]
+            for key, rows in stream.emissions(stage).items()
+        }
+        assert got == {key: values for key, values in expected.items() if values}
+
+
+def in_sql(records: Sequence[tuple[Any, ...]], rates: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return what comes to a stage, in order: (batch, 0 of a changed row or 1 of a record, key, whether it
+    deletes, total).
+    """
+    connection = duckdb.connect()
+    connection.sql("create table records (batch int, number int, key text, amount int, currency text)")
+    connection.sql("create table rates (batch int, currency text, rate int)")
+    connection.executemany("insert into records values (?, ?, ?, ?, ?)", records)
+    connection.executemany("insert into rates values (?, ?, ?)", rates)
+    return connection.sql("""
+        with last as (
+            select b.batch, arg_max(r, r.number) as r
+            from (select distinct unnest(range(1, 3)) as batch) b join records r on r.batch < b.batch
+            group by b.batch, r.key
+        ), again as (
+            select batch, 0 as kind, r.number as number, r.key as key, r.amount as amount,
+                   (select rate from rates t where t.batch = l.batch and t.currency = r.currency) as rate,
+                   (select rate from rates t where t.batch = l.batch - 1 and t.currency = r.currency) as old
+            from last l where r.amount is not null
+        )
+        select batch, kind, key, deleted, total from (
+            select batch, kind, number, key, false as deleted, amount * rate as total from again
+            where rate is distinct from old
+            union all
+            select r.batch, 1, number, key, amount is null, amount * rate
+            from records r left join rates t on t.batch = r.batch and t.currency = r.currency
+        ) order by batch, kind, number
+    """).fetchall()
