@@ -15,6 +15,8 @@ from tests.batch.committed import Committed
 from tests.world import NOW_MS, World, key_of
 from tidegate.batch.lookups import changed_tables
 from tidegate.cli import cli
+from tidegate.inspect.words import meaning
+from tidegate.kernel import LastRecord
 from tidegate.yaml.load import parse_pipeline
 
 LOOKUP = "lookup: [{table: /stores, on: [customerId], columns: [name], on_change: emit}]"
@@ -63,9 +65,9 @@ def test_table_change_alone_is_emitted(world: World, tmp_path: Path) -> None:
     assert world.published() == {key_of(store="s1"): [True, False], key_of(store="s2"): [False, True]}
     called = CliRunner().invoke(
         cli,
-        ["explain", "availability", key_of(store="s2"), "--batch", "3"],
+        ["explain", "availability", key_of(store="s2"), "--batch", "3", "--json"],
         env=world.environment,
         catch_exceptions=False,
     )
     assert f"lookup:{path}" in called.output
-    assert "the looked-up row has changed" in called.output
+    assert meaning(f"lookup:{path}") == LastRecord.reasons["lookup"]
