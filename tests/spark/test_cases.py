@@ -37,7 +37,7 @@ def _batches(case: Case) -> Iterator[tuple[list[CaseRecord], int | None]]:
         if isinstance(step, Tick):
             yield records, step.clock_ms
             records = []
-        else:
+        elif isinstance(step, CaseRecord):
             records.append(step)
     if records:
         yield records, None
