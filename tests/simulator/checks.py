@@ -12,11 +12,13 @@ from typing import Any
 from zlib import crc32
 
 from tests.simulator.app import Places
-from tests.simulator.broker import Log, Record
-from tests.simulator.compute import INPUT, MALFORMED, Emission, Read, State, decide, read
+from tests.simulator.broker import Record
+from tests.simulator.compute import MALFORMED, Logs, decide, read
+from tests.simulator.emissions import INPUT, MORE, Emission, Read, State
 from tests.simulator.ledger import SimLedger, Tables
 from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
+from tests.simulator.tree import happened, is_tree, overdue
 from tests.simulator.world import Violation
 from tidegate.batch import noted_batches, run_of_batch
 from tidegate.kafka.config import PROGRESS_TOPIC
@@ -55,8 +57,8 @@ class Watch:
     replays: set[str] = field(default_factory=set)
     """The ids of runs that replay: they apply no clock."""
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    logs: dict[int, list[Log]] = field(default_factory=dict)
-    """Seq -> the input's logs when the batch was planned."""
+    logs: dict[int, Logs] = field(default_factory=dict)
+    """Seq -> the logs of all that pipelines read when the batch was planned."""
     check_turn: Callable[[str], None] = lambda _: None
     """Raises Violation when the run of this id plans, and an earlier interval's run is still at work."""
     planned: list[Callable[[Plan], None]] = field(default_factory=list)
@@ -100,7 +102,8 @@ class Watch:
         self._add_run(Run(plan.run_id, plan.seq))
         self.check_turn(plan.run_id)
         self.plans[plan.seq] = plan
-        self.logs[plan.seq] = self.places.broker.topics[INPUT]
+        topics = self.places.broker.topics
+        self.logs[plan.seq] = {name: topics[name] for name in (INPUT, MORE) if name in topics}
         for hear in tuple(self.planned):
             hear(plan)
 
@@ -251,6 +254,8 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
     expected = Expected(last_stage=planned_pipeline(plans[-1]).stages[-1].name)
     for plan in plans:
         applied |= watch.skipped_clocks.get(plan.seq, {})
+        late = overdue(expected.state, applied) if is_tree(plan) else []
+        require(not late, f"before batch {plan.seq} a clock had passed {late}, and made no batch")
         plan = replace(plan, clocks={at: applied.get(at, -1) for at in plan.ends})
         applied |= {
             at: max(clock, plan.clock_ms)
@@ -261,6 +266,8 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
         decided = decide(plan, came_in, expected.state)
         expected.model.apply(plan.seq, came_in, decided.unusable, decided.refused)
         watch.places.world.counts["values refused"] += len(decided.refused) > 0
+        if is_tree(plan):
+            watch.places.world.counts += happened(plan, decided)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
         expected.quarantined.append([*decided.unusable, *decided.refused])
@@ -280,7 +287,7 @@ def _committed_plans(tables: Tables, watch: Watch) -> list[Plan]:
     return [watch.plans[seq] for seq in seqs]
 
 
-def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]], halted: bool) -> None:
+def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, Logs], halted: bool) -> None:
     """Require that all batches read the same log, which is the topic's unless the stream has halted for
     that.
 
@@ -290,18 +297,18 @@ def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]]
     newest = logs[plans[-1].seq]
     for plan in plans:
         require(_is_there(plan, logs[plan.seq], newest), f"batch {plan.seq} is of another log than the last")
-    now, topic_id = places.broker.topics[INPUT], places.broker.ids[INPUT]
+    now, topic_id = places.broker.topics, places.broker.ids[INPUT]
     is_same = plans[-1].topic_ids[INPUT] == topic_id and _is_there(plans[-1], newest, now)
     require(
         is_same != halted, f"it has {'halted' if halted else 'gone on'}, and the log is the same: {is_same}"
     )
 
 
-def _is_there(plan: Plan, logs: list[Log], newest: list[Log]) -> bool:
+def _is_there(plan: Plan, logs: Logs, newest: Logs) -> bool:
     """Whether other logs have all that was read up to the end of a batch."""
     return all(
-        logs[offset_range.partition].entries[: offset_range.end]
-        == newest[offset_range.partition].entries[: offset_range.end]
+        logs[offset_range.topic][offset_range.partition].entries[: offset_range.end]
+        == newest[offset_range.topic][offset_range.partition].entries[: offset_range.end]
         for offset_range in plan.ranges
     )
 

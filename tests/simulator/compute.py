@@ -8,17 +8,19 @@ through. What the first one refuses counts, and is no candidate: it does not go 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
 
 from tests.simulator import grammar
-from tests.simulator.broker import Broker, Log, Record
+from tests.simulator.broker import Broker, Log
+from tests.simulator.emissions import Decided, Emission, Read, State
 from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
+from tests.simulator.tree import decide_tree, is_tree
 from tests.simulator.world import Violation, World
 from tidegate import kernel
 from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
@@ -30,45 +32,20 @@ from tidegate.storage import LedgerMark, Store
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 from tidegate.storage.quarantine_files import QUARANTINE
 
-INPUT = "input"
 MALFORMED = "malformed"
 FIRST, SECOND = "changes", "every_other"
 
 _START_SECONDS = 2.0
 """From the last look at Kafka until Spark reads: it has to start."""
 
-Read = tuple[str, int, int, Record]
-"""Topic, partition, offset and record."""
-
-State = dict[str, tuple[str | None, int, int]]
-"""Key -> its value, its records and its changes."""
-
-
-class Emission(NamedTuple):
-    """A row of an outbox."""
-
-    key: str
-    payload: str | None
-    timestamp: int
-    source: str
-    window_start: None = None
-    window_end: None = None
-
-
-@dataclass
-class Decided:
-    """The results of a batch: state rows, emissions by stage in the outbox's order, unusable records, and
-    the records whose values are refused.
-    """
-
-    state: State
-    emissions: dict[str, list[Emission]]
-    unusable: list[Read] = field(default_factory=list)
-    refused: list[Read] = field(default_factory=list)
+Logs = Mapping[str, Sequence[Log]]
+"""Topic -> the logs of its partitions."""
 
 
 def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     """A batch, from its records and the state that it starts from."""
+    if is_tree(plan):
+        return decide_tree(plan, records, before)
     return drain(plan, before) if plan.drain else _decide(plan, records, before)
 
 
@@ -111,14 +88,14 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     return Decided(state, emissions, unusable, refused)
 
 
-def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
-    """Yield the records of the planned ranges, as Spark reads them from the input's logs, whichever topic
+def read(logs: Logs, plan: Plan, settled: bool = False) -> Iterator[Read]:
+    """Yield the records of the planned ranges, as Spark reads them from the topics' logs, whichever topic
     has them now.
 
     `settled` also yields those deleted since.
     """
     for offset_range in plan.ranges:
-        log = logs[offset_range.partition]
+        log = logs[offset_range.topic][offset_range.partition]
         if log.stable_end < offset_range.end and offset_range.span:
             raise BrokerUnavailable(
                 f"{offset_range.topic}[{offset_range.partition}] has nothing up to {offset_range.end}"
@@ -148,7 +125,7 @@ class Lake:
     promotions: dict[str, dict[int, LedgerMark]] = field(default_factory=lambda: defaultdict(dict))
     removed: set[str] = field(default_factory=set)
 
-    def came_in(self, logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
+    def came_in(self, logs: Logs, plan: Plan, settled: bool = False) -> Iterator[Read]:
         """A batch's input: of the input's logs, or what was in quarantine."""
         if plan.replay is None:
             return read(logs, plan, settled)
@@ -215,7 +192,7 @@ def compute(
 
     def job() -> Decided:
         lake.plans[attempt] = plan
-        return decide(plan, lake.came_in(broker.topics[INPUT], plan), lake.state_of(names))
+        return decide(plan, lake.came_in(broker.topics, plan), lake.state_of(names))
 
     grammar.require_conditions(pipeline)
     world.sleep(_START_SECONDS)
@@ -228,8 +205,8 @@ def compute(
         put += [Unusable(plan.seq, refused, is_value=True) for refused in decided.refused]
         world.effect("spark.write", lambda: lake.unusable.setdefault(attempt, put))
     counts = {"": kernel.Counts(read=plan.most_records, quarantined=len(decided.unusable))}
-    for stage in pipeline.stages:
-        emitted = decided.emissions[stage.name]
+    for stage in pipeline.outlets:
+        emitted = decided.emissions.get(stage.name, [])
         for part in (emitted[:1], emitted[1:]):
             if part:
                 table = (stage.name, attempt)
@@ -237,7 +214,8 @@ def compute(
                     "spark.write",
                     lambda table=table, part=part: lake.outbox.setdefault(table, []).extend(part),
                 )
-        counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(rows))
+        totals = decided.totals.get(stage.name, {})
+        counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(rows), **totals)
     return Computed(counts, {}, _manifest(attempt, plan.seq, len(rows)))
 
 

@@ -19,7 +19,7 @@ from tests.simulator.airflow import _bearable, no_session
 from tests.simulator.app import Places, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import _difference, as_record, check_topic, require
-from tests.simulator.compute import INPUT, Emission
+from tests.simulator.emissions import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World, trace_lines
 from tidegate.batch import Outcome, Trigger, run_batch

@@ -21,7 +21,8 @@ from tests.simulator.airflow import no_session
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
 from tests.simulator.checks import _difference, as_record, by_key, require
-from tests.simulator.compute import Emission, Lake
+from tests.simulator.compute import Lake
+from tests.simulator.emissions import Emission
 from tests.simulator.generations import PIPELINE, Generations, run_seeds
 from tests.simulator.ledger import Store
 from tests.simulator.simulate import HORIZON_SECONDS, Result, run_scenario

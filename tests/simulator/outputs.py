@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from tests.simulator.compute import Emission
+from tests.simulator.emissions import Emission
 from tidegate.storage import DataFile
 
 _SCHEMA = pa.schema(

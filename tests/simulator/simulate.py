@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulator import grammar
+from tests.simulator import grammar, tree
 from tests.simulator.airflow import COVER, STEPS, Airflow, Run
 from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
-from tests.simulator.compute import INPUT
+from tests.simulator.emissions import INPUT, MORE
 from tests.simulator.replays import ALL, SOME, request
 from tests.simulator.world import Event, Violation, World
 from tidegate.batch import Trigger
@@ -64,7 +64,7 @@ PIPELINES = (
 _LITTLE = _SOURCE.format(limit="max_records: 3") + _ONE_SINK + _QUALITY
 """Of which a run that covers its interval takes several batches."""
 
-_LIMIT = re.compile("max_records: [0-9]+")
+_LIMIT = re.compile("(, )?max_records: [0-9]+")
 
 HORIZON_SECONDS = 90.0
 _KEYS = ("a", "b", "c")
@@ -98,6 +98,12 @@ class Scenario:
         self._covers = self._tasks.random() < 0.25
         if self._covers and self._tasks.random() < 0.8:
             text = _LITTLE
+        self._growing = random.Random(f"tree {world.seed}")  # likewise
+        self._is_tree = self._growing.random() < 0.2
+        if self._is_tree:
+            limits = (", max_records: 3",) if self._covers else ("", ", max_records: 6")
+            text = tree.PIPELINE.format(limit=self._growing.choice(limits))
+            world.counts["trees of stages over two sources"] += 1
         letters = random.Random(f"dead letters {world.seed}")  # likewise
         if self._has_bad_records and letters.random() < 0.6:
             text += _DEAD_LETTERS
@@ -114,7 +120,7 @@ class Scenario:
         self.airflow.check_covered = self.watch.check_covered
         if in_order:
             self.watch.check_turn = self.airflow.check_turn
-        for topic in (INPUT, "output", "others", "dead"):
+        for topic in (INPUT, *([MORE] if self._is_tree else []), "output", "others", "dead"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
             self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
@@ -155,6 +161,8 @@ class Scenario:
     def _append(self, number: int) -> None:
         """A few records to one partition, now and then in a transaction, which may be aborted."""
         dice, at = self.dice, (INPUT, self.dice.randrange(2))
+        if self._is_tree and self._growing.random() < 0.4:
+            at = (MORE, at[1])
         records = [self._record(f"{number}.{index}", at[1]) for index in range(dice.randint(1, 3))]
         if dice.random() < 0.1:
             self.places.broker.log(at).elect()

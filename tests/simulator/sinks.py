@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from tests.simulator.compute import Batch, Emission, SimOutbox
+from tests.simulator.compute import Batch, SimOutbox
+from tests.simulator.emissions import Emission
 from tests.simulator.world import World
 from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkAhead, SinkUnavailable
 from tidegate.sinks.sql.sink import OpenSqlTable

@@ -18,6 +18,7 @@ from tests.simulator import (
     planted_replays,
     planted_shards,
     planted_steps,
+    planted_trees,
     planted_worlds,
 )
 from tests.simulator.app import simulated
@@ -57,6 +58,12 @@ PER_TEN_THOUSAND = {
     "values refused": 1000,
     "dead letters": 500,
     "outboxes cut into shards": 1000,
+    "trees of stages over two sources": 1000,
+    "values expired": 750,
+    "rows regrouped": 1000,
+    "late records emitted": 200,
+    "records joined": 600,
+    "batches by the clock alone": 100,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }
@@ -82,6 +89,7 @@ assert planted_publisher
 assert planted_replays
 assert planted_shards
 assert planted_steps
+assert planted_trees
 assert planted_worlds
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tests.attempts import FIRST, committed
 from tests.simulator import sinks
-from tests.simulator.compute import Batch, Emission
+from tests.simulator.compute import Batch
+from tests.simulator.emissions import Emission
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tests.simulator.world import World
 from tests.sinks.sql.sink import Sink, emission
