@@ -54,14 +54,28 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_MARKS = {
+    "spark": {"spark"},
+    "broker": {"broker", "secured"},
+    "process": {"postgres", "postgres_url"},
+}
+"""Mark -> the fixtures that say that a test needs it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a PostgreSQL server as `process`, and those of whole histories as `heavy`."""
+    """Mark the tests that need a server or Spark, by their fixtures, and those of whole histories as
+    `heavy`.
+    """
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(_HISTORIES):
             item.add_marker(pytest.mark.heavy)
-        needs = {*getattr(item, "fixturenames", ())}
+        fixtures = {*getattr(item, "fixturenames", ())}
+        for mark, servers in _MARKS.items():
+            if fixtures & servers:
+                item.add_marker(mark)
+        # A database that a parameter chooses is a fixture that is asked for only when the test runs.
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if needs & {"postgres", "postgres_url"} or "postgresql" in map(str, parameters.values()):
+        if any(value.startswith("postgresql") for value in parameters.values() if isinstance(value, str)):
             item.add_marker(pytest.mark.process)
 
 

@@ -62,11 +62,13 @@ def differences(texts: list[str], types: ColumnTypes, given: list[dict[str, Any]
     return computed, wrong
 
 
+@pytest.mark.heavy
 def test_columns_equal_rows_on_type_pairs() -> None:
     computed, wrong = differences(list(in_spark.expressions()), in_spark.TYPES, in_spark.rows())
     assert (wrong[:5], computed > 1300) == ([], True)
 
 
+@pytest.mark.heavy
 def test_columns_equal_rows_where_none_overflows() -> None:
     small = [row for row in in_spark.rows() if not any(map(_is_large, row.values()))]
     computed, wrong = differences(list(in_spark.expressions()), in_spark.TYPES, small)

@@ -30,6 +30,7 @@ def selected(text: str, types: ColumnTypes = TYPES) -> Expression | None:
     return compiled_expression(text, types)
 
 
+@pytest.mark.heavy
 def test_selected_columns_equal_rows() -> None:
     given = in_spark.rows()
     fields = [(name, arrow_type(type_)) for name, type_ in in_spark.TYPES.items()]

@@ -264,6 +264,7 @@ def test_rows_that_are_as_expected_need_no_frame(tmp_path: Path, monkeypatch: py
         assert gate.check(audit, part_rows).passed
 
 
+@pytest.mark.heavy
 def test_more_parts_than_files_keep_equal_values_together(tmp_path: Path) -> None:
     rows = pa.table({"key": [f"k{n % 400}" for n in range(800)]})
     tables = list(Parts(rows_of(tmp_path, rows), 1).by_value(["key"], ["key"]))
