@@ -25,6 +25,7 @@ from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.json.columns import ColumnBuilder
 from tidegate.formats.registry import Format
 from tidegate.formats.text import NOT_UTF8, texts_of
+from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.options import BadOption, Form, HasOptions, option
 
 _LINE_END = r"(?:\r\n|\n|\r)\z"
@@ -327,11 +328,37 @@ def _note(mask: pa.BooleanArray, why: str, faults: dict[int, str]) -> None:
             faults.setdefault(row, why)
 
 
+_TO_QUOTE = r'^[\x00-#]|[,"\r\n]|[\x00-\x20]$|^$'
+"""Texts that need quotes, or that some readers take for a comment or trim. An empty text is not null."""
+_FIRST_TO_QUOTE = rf"{_TO_QUOTE}|^[^0-9A-Za-z]"
+"""Apache Commons CSV, which ksqlDB writes with, quotes these texts in the first field of a row, too."""
+
+
+def csv_texts(values: pa.StructArray) -> pa.StringArray:
+    """Return values as rows of RFC 4180 without a line end; null for a deletion. A null is an empty field.
+
+    Example: the columns 7 and `a,b` give `7,"a,b"`.
+    """
+    fields = [_field_texts(column, place) for place, column in enumerate(values.flatten())]
+    rows = pc.binary_join_element_wise(*[field.fill_null("") for field in fields], ",")
+    return pc.if_else(values.is_valid(), rows, pa.scalar(None, pa.string()))
+
+
+def _field_texts(column: pa.Array, place: int) -> pa.StringArray:
+    if not pt.is_string(column.type):
+        return pc.utf8_trim(json_texts(column), '"')
+    to_quote = pc.match_substring_regex(column, _FIRST_TO_QUOTE if place == 0 else _TO_QUOTE)
+    doubled = pc.replace_substring(column, '"', '""')
+    return pc.if_else(to_quote, pc.binary_join_element_wise('"', doubled, '"', ""), column)
+
+
 FORMATS = (
     Format(
         "csv",
         lambda layout: CsvDecoder(layout.columns, layout.csv),
         is_flat=True,
+        is_sent=True,
+        write=csv_texts,
         renaming="Rename it in `columns`: fields of CSV are known by their places.",
     ),
 )

@@ -6,7 +6,7 @@ To add a format, write a module in `formats/` whose `FORMATS` declares it, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidegate.formats.records import RecordLayout
     from tidegate.formats.schemas import PinnedSchema, SchemaKind, SinkSchema, SourceSchemas
 
-_MODULES = ("json", "csv", "debezium", "avro", "protobuf", "text")
+_MODULES = ("json", "csv", "debezium", "avro", "protobuf", "text", "kafka")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Format:
         renaming: How a user renames a column without `aliases`.
         is_sent: Whether sinks send values in the format.
         messages: How sinks write by a schema; None: messages have no schema.
+        single: The types of the one column that a value or a key is; empty: it has any number of columns.
+        write: The values or keys of a sink -> the messages, of `written` type, without a schema; None: sinks
+            write JSON or by a schema.
+        key_bytes: The column of a key, and the key as text -> its bytes, for case files; None: the text itself.
     """
 
     name: str
@@ -102,6 +106,10 @@ class Format:
     renaming: str = ""
     is_sent: bool = False
     messages: MessageSchemas | None = None
+    single: tuple[str, ...] = ()
+    write: Callable[[pa.StructArray], pa.Array] | None = None
+    written: pa.DataType = field(default_factory=pa.string)
+    key_bytes: Callable[[pa.Field, str], bytes] | None = None
 
 
 @cache

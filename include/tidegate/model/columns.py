@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from tidegate.expressions.types import Type
+from tidegate.formats.registry import formats
 from tidegate.model import names
 from tidegate.model.mistakes import Fault, did_you_mean, faults_of, listed, mistake
 from tidegate.model.names import check_column, quote, repeated_name
@@ -299,6 +300,18 @@ def check_fields(columns: Iterable[Column]) -> None:
         if parse_type(column.type).kind in NESTED:
             message = f"`{column.name}` is {column.type}, and a field of CSV is a single value"
             raise mistake(message, "Declare it as `string`.")
+
+
+def require_single(format_: str, columns: Iterable[Column]) -> None:
+    """Raise a mistake unless a format of one column has one, of a type that it has bytes for."""
+    single, columns = formats()[format_].single, tuple(columns)
+    if not single:
+        return
+    if len(columns) != 1:
+        raise mistake(f"`{format_}` has one column, not {len(columns)}", 'Write for example `"id bigint"`.')
+    if columns[0].type not in single:
+        message = f"`{columns[0].name}` is {columns[0].type}, and Kafka's clients have no serializer for it"
+        raise mistake(message, f"Use {listed(single)}.")
 
 
 ColumnAliases = Annotated[

@@ -10,7 +10,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.expressions.types import INTEGERS, ColumnTypes, Type
 from tidegate.formats.registry import formats
 from tidegate.model import names
-from tidegate.model.columns import Column, parse_columns, parse_type
+from tidegate.model.columns import Column, parse_columns, parse_type, require_single
 from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.nested import type_at
@@ -220,7 +220,7 @@ def read_key_columns(written: Any, info: Info) -> Any:
 
 def _read(written: Any, format_: str) -> tuple[Column, ...]:
     if format_ == "text":
-        fix = "Write `key_format: avro`, `protobuf` or `json` beside it."
+        fix = "Write `key_format: avro`, `protobuf`, `json` or `kafka` beside it."
         raise mistake("a key that is text has no columns", fix)
     if not isinstance(written, str):
         fix = 'Write for example `key_columns: "storeId string, id bigint"`.'
@@ -228,6 +228,7 @@ def _read(written: Any, format_: str) -> tuple[Column, ...]:
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
+    require_single(format_, columns)
     return columns
 
 

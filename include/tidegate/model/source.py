@@ -178,7 +178,8 @@ class Source(Model):
         description="The topics that are read: their names, or `{pattern: …}` for all whose names match.",
     )
     format: SourceFormat = Field(
-        description="The format of values. `csv`: one row. `debezium`: the JSON of a change to a row. "
+        description="The format of values. `csv`: one row. `kafka`: one column as Kafka's serializers write "
+        "it. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the single column `value`."
     )
     schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
@@ -212,8 +213,8 @@ class Source(Model):
     )
     key_format: Annotated[SourceKeyFormat, AfterValidator(check_source_key_format)] = Field(
         default="text",
-        description="The format of records' own keys: `text`, or an object, a record or a message with "
-        "columns.",
+        description="The format of records' own keys: `text`; an object, a record or a message with "
+        "columns; or `kafka`, one column as Kafka's serializers write it.",
     )
     key_columns: Annotated[
         tuple[Column, ...],

@@ -9,7 +9,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.arrow import type_of
 from tidegate.formats.registry import formats
-from tidegate.model.columns import Column, check_fields, parse_columns, parse_type
+from tidegate.model.columns import Column, check_fields, parse_columns, parse_type, require_single
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.schemas import schema_columns
 from tidegate.model.scope import scope_of
@@ -37,6 +37,7 @@ def _read_columns(written: Any, info: Info) -> Any:
         raise as_mistake(faults)
     if format_ is not None and format_.is_flat:
         check_fields(columns)
+        require_single(format_.name, columns)
     return schema_columns(columns, info) if needs_schema else columns
 
 

@@ -134,7 +134,7 @@ class CaseInput:
             partition,
             [record.offset for record in records],
             [record.timestamp for record in records],
-            [None if record.key is None else record.key.encode() for record in records],
+            [record.key.encode() if isinstance(record.key, str) else record.key for record in records],
             [record.payload for record in records],
             [[(name, text.encode()) for name, text in record.headers] for record in records],
             turns=numbers,

@@ -100,7 +100,7 @@ class MessageValues:
         keys: the columns of the stage's key.
         windowed: whether the stage has windows.
         stream: with `stage` and `seq` the origin of the emissions, for envelopes.
-        columns: the columns of the sink's schema; None: it has none, and the values are JSON.
+        columns: the columns of the sink's schema; None: the messages have none.
     """
 
     payload: Payload
@@ -114,7 +114,7 @@ class MessageValues:
     @property
     def type(self) -> pa.DataType:
         """The type of the outbox's column for them."""
-        return pa.string() if self.columns is None else pa.binary()
+        return formats()[self.payload.format].written if self.columns is None else pa.binary()
 
     def encoded(self, emissions: pa.RecordBatch, keys: pa.StructArray, chains: pa.StringArray) -> pa.Array:
         """Return the values; null for a deletion, unless they are envelopes.
@@ -127,10 +127,10 @@ class MessageValues:
             chains: the positions that they come from.
         """
         if self.payload.is_key:
-            return json_texts(keys) if self.columns is None else self._by_schema(keys)
+            return self._written(keys)
         value = self._whole(emissions, emissions.column(VALUE), keys)
         if not self.payload.enveloped:
-            return json_texts(value) if self.columns is None else self._by_schema(value)
+            return self._written(value)
         before = self._whole(emissions, emissions.column("emitted"), keys)
         parts = (before, value, self._source(emissions, chains), emissions.column("at"))
         return envelope_texts(*parts) if self.columns is None else self._by_schema(enveloped(*parts))
@@ -161,6 +161,12 @@ class MessageValues:
             "ts_ms": emissions.column(TIMESTAMP),
             **{name: emissions.column(name) for name in window_columns(self.windowed)},
         }
+
+    def _written(self, values: pa.StructArray) -> pa.Array:
+        if self.columns is not None:
+            return self._by_schema(values)
+        write = formats()[self.payload.format].write
+        return json_texts(values) if write is None else write(values)
 
     def _by_schema(self, values: pa.StructArray) -> pa.BinaryArray:
         schema = self.payload.schema

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
 
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.expressions.arrow import arrow_type
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import SchemaFault
+from tidegate.model.columns import parse_type
 from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.model.names import SOURCE, repeated_name
 from tidegate.model.pipeline import Pipeline
@@ -262,7 +266,7 @@ class CaseRecord:
     `payload` has its value in bytes, None for a tombstone; `timestamp` is in epoch milliseconds.
     """
 
-    key: str | None
+    key: str | bytes | None
     payload: bytes | None
     timestamp: int
     topic: str
@@ -511,7 +515,13 @@ def _input(
                 fix = "Write a text in quotes, or null."
             problems.append(tree.problem(("input", at, "value"), str(error), fix))
             continue
-        result.append(CaseRecord(step.key, payload, step.timestamp, *place, offset, step.headers))
+        try:
+            key = _key(step.key, sources.of_topic(topic))
+        except (ValueError, struct.error) as error:
+            fix = "Write the value of the key's column as a text: `key: '8'`."
+            problems.append(tree.problem(("input", at, "key"), f"it is no such key: {error}", fix))
+            continue
+        result.append(CaseRecord(key, payload, step.timestamp, *place, offset, step.headers))
     if problems:
         raise PipelineInvalid(problems)
     return tuple(result)
@@ -552,6 +562,18 @@ def _check_schemas(tree: Tree, place: Route, source: Source) -> None:
         fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
         message = "a case runs without a schema registry"
         raise PipelineInvalid([tree.problem((*place, "registry"), message, fix)])
+
+
+def _key(text: str | None, source: Source) -> str | bytes | None:
+    """Return the record's own key: the text, or the bytes that stand for it in the format of keys.
+
+    Raises ValueError or struct.error if the text is no value of the key's column.
+    """
+    key_format = formats().get(source.key_format)
+    if text is None or key_format is None or key_format.key_bytes is None:
+        return text
+    (column,) = source.key_columns
+    return key_format.key_bytes(pa.field(column.name, arrow_type(parse_type(column.type))), text)
 
 
 def _payload(record: WrittenRecord, source: Source) -> bytes | None:

@@ -26,6 +26,7 @@ from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
 from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
+from tidegate.model.columns import Column, check_fields, require_single
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.message_headers import Headers
 from tidegate.model.mistakes import listed, mistake
@@ -78,10 +79,22 @@ def _check_format(format_: SinkFormat, info: Info) -> SinkFormat:
     """
     if formats()[format_].has_envelope:
         _require_memory(info, "Use `format: json`, or a stage that keeps what it emitted.")
-    if format_ in BY_REGISTRY:
+    if format_ in BY_REGISTRY or formats()[format_].is_flat:
         stage = stage_of(info)
-        _require_types({**((info.data.get("with_key") and stage.keys) or {}), **(stage.emitted or {})})
+        columns = {**((info.data.get("with_key") and stage.keys) or {}), **(stage.emitted or {})}
+        _require_types(columns)
+        if formats()[format_].is_flat:
+            _require_fields(format_, columns)
     return format_
+
+
+def _require_fields(format_: str, columns: Mapping[str, Type | None]) -> None:
+    """Raise a mistake for columns that the format has no fields for."""
+    if not columns:
+        return  # the stage has mistakes
+    fields = [Column(name=name, type=type_.text) for name, type_ in columns.items() if type_ is not None]
+    check_fields(fields)
+    require_single(format_, fields)
 
 
 def _check_envelope(enveloped: bool, info: Info) -> bool:
@@ -109,6 +122,7 @@ def _check_key_format(format_: KeyFormat, info: Info) -> KeyFormat:
             fix = "Name the key's columns in `source.key`, or leave `key_format` out."
             raise mistake("the key has no columns: it is the record's own, as text", fix)
         _require_types(keys or {})
+        _require_fields(format_, keys or {})
     return format_
 
 
@@ -250,8 +264,9 @@ class KafkaSink(SinkModel):
     topic: Annotated[Topic, AfterValidator(not_a_source)] = Field(description="The topic; not the source's.")
     format: Annotated[SinkFormat, AfterValidator(_check_format)] = Field(
         default="json",
-        description="The format of values: `json`; `debezium`, an envelope with the value before; "
-        "`avro` or `protobuf`, with a schema.",
+        description="The format of values: `json`; `csv`, a row of RFC 4180; `kafka`, one column as Kafka's "
+        "serializers write it; `debezium`, an envelope with the value before; `avro` or `protobuf`, with a "
+        "schema.",
     )
     enveloped: Annotated[StrictBool, AfterValidator(_check_envelope)] = Field(
         alias="envelope",
@@ -270,8 +285,8 @@ class KafkaSink(SinkModel):
     )
     key_format: Annotated[KeyFormat, AfterValidator(_check_key_format)] = Field(
         default="text",
-        description="The format of keys: `text`; `json`, always an object of the key's columns; `avro` "
-        "or `protobuf`, with a schema in a registry.",
+        description="The format of keys: `text`; `json`, always an object of the key's columns; `kafka`, the "
+        "one column as Kafka's serializers write it; `avro` or `protobuf`, with a schema in a registry.",
     )
     registry: Annotated[SinkRegistry | None, AfterValidator(_check_registry)] = Field(
         default=None,

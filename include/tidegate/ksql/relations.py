@@ -1,0 +1,224 @@
+"""Streams and tables: their columns, keys and formats, and how a pipeline file reads and writes their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from tidegate.ksql.dialect import CreateSource
+from tidegate.ksql.remarks import Untranslatable
+from tidegate.ksql.types import Type, name_of, quoted, type_of
+
+_VALUES = {"JSON": "json", "DELIMITED": "csv", "KAFKA": "kafka"}
+"""ksqlDB's format -> that of a pipeline file."""
+_WITHOUT_EFFECT = {"KAFKA_TOPIC", "VALUE_FORMAT", "KEY_FORMAT", "FORMAT", "PARTITIONS", "REPLICAS"} | {
+    *("TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "RETENTION_MS")
+}
+_SINGLE_KEYS = ("INTEGER", "BIGINT", "STRING")
+_FORMAT_FIX = "Write the topic in JSON, DELIMITED or KAFKA, or write the pipeline with `format: avro` yourself."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a stream or a table.
+
+    Args:
+        names: Names under which the field may stand in JSON: ksqlDB ignores the case of fields.
+    """
+
+    name: str
+    type: Type
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a WITH clause, in upper case, with the line of none of them."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Iterable[exp.Expression]) -> Options:
+        """Read the options. Raises Untranslatable for one that would change a result."""
+        values = {str(option.this): str(option.expression.this) for option in options or ()}
+        unknown = sorted(values.keys() - _WITHOUT_EFFECT)
+        if unknown:
+            raise Untranslatable(f"the option {unknown[0]} is not translated", "Leave it out.")
+        return cls(values)
+
+    def get(self, *names: str) -> str | None:
+        """Return the first option of these names that is written."""
+        return next((self.values[name] for name in names if name in self.values), None)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A stream or a table.
+
+    Args:
+        key: The key's columns; empty: its records have no key.
+        timestamp: The column with the time of records; None: Kafka's timestamp.
+        window: The window of its key; empty: it has none.
+        is_derived: Whether a statement of the file writes its topic: then all of it is read.
+        delimiter: Of DELIMITED values.
+    """
+
+    name: str
+    kind: str
+    topic: str
+    key: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    key_format: str
+    value_format: str
+    timestamp: str | None = None
+    time_format: str | None = None
+    window: str = ""
+    is_derived: bool = False
+    delimiter: str | None = None
+
+    @property
+    def all_columns(self) -> tuple[Column, ...]:
+        """The key's columns and the value's, in the order of SELECT *."""
+        return (*self.key, *self.columns)
+
+
+def declared(tree: CreateSource) -> Relation:
+    """Return the relation that CREATE STREAM or TABLE declares. Raises Untranslatable."""
+    options = Options.of(tree.args.get("options"))
+    columns = [
+        (part.args.get("role"), _column(part, options.get("VALUE_FORMAT", "FORMAT")))
+        for part in tree.args.get("columns") or ()
+    ]
+    if not columns:
+        raise Untranslatable(
+            "its columns are those of a schema in a registry", "Write the columns into the statement."
+        )
+    if any(role in ("HEADERS", "HEADER") for role, _ in columns):
+        raise Untranslatable("it has columns of headers", "Write `source.headers` into the pipeline.")
+    topic = options.get("KAFKA_TOPIC") or name_of(tree.this)
+    relation = Relation(
+        name_of(tree.this),
+        tree.args["kind"],
+        topic,
+        tuple(column for role, column in columns if role),
+        tuple(column for role, column in columns if not role),
+        (options.get("KEY_FORMAT", "FORMAT") or "KAFKA").upper(),
+        (options.get("VALUE_FORMAT", "FORMAT") or "").upper(),
+        delimiter=options.get("VALUE_DELIMITER"),
+    )
+    return with_time(relation, options)
+
+
+def with_time(relation: Relation, options: Options) -> Relation:
+    """Return the relation with the column of its time, if the options name one."""
+    named = options.get("TIMESTAMP")
+    if named is None:
+        return relation
+    names = {column.name.upper(): column for column in relation.all_columns}
+    column = names.get(named.strip("`").upper())
+    if column is None or column.type.kind not in ("BIGINT", "TIMESTAMP", "STRING"):
+        raise Untranslatable(f"there is no time in the column {named}", "Name a BIGINT with milliseconds.")
+    return Relation(
+        **{**vars(relation), "timestamp": column.name, "time_format": options.get("TIMESTAMP_FORMAT")}
+    )
+
+
+def _column(part: exp.Expression, value_format: str | None) -> Column:
+    name, type_ = name_of(part.this), type_of(part.args["kind"])
+    written = str(part.this.this)
+    others = (written, written.lower())
+    is_free = (value_format or "").upper() == "JSON" and not part.args.get("role")
+    names = tuple(dict.fromkeys(other for other in others if other != name)) if is_free else ()
+    return Column(name, type_, names)
+
+
+def check_readable(relation: Relation, options: Options | None = None) -> None:
+    """Raise Untranslatable if a pipeline cannot read, or write, the topic of a relation exactly."""
+    if relation.window:
+        raise Untranslatable(f"{relation.name} has the windows of another query in its key", "Join the queries.")
+    _check_formats(relation)
+    if not relation.columns:
+        raise Untranslatable(f"{relation.name} has no column in its value", "Add a column.")
+    if options is not None and options.get("WRAP_SINGLE_VALUE") is not None and len(relation.columns) == 1:
+        raise Untranslatable("WRAP_SINGLE_VALUE changes the form of values", "Leave it out.")
+    inner = {type_.kind for column in relation.columns for type_ in column.type.inner}
+    if relation.value_format == "KAFKA" and (
+        len(relation.columns) != 1 or relation.columns[0].type.kind not in (*_SINGLE_KEYS, "DOUBLE")
+    ):
+        raise Untranslatable("a value of KAFKA is a single column", "Use another format.")
+    if relation.value_format == "DELIMITED" and inner & {"ARRAY", "MAP", "STRUCT", "BYTES"}:
+        raise Untranslatable("a value of DELIMITED has single values", "Use JSON.")
+
+
+def _check_formats(relation: Relation) -> None:
+    if relation.value_format not in _VALUES:
+        name = relation.value_format or "no format"
+        raise Untranslatable(f"values in {name} are not translated", _FORMAT_FIX)
+    if not relation.key or (relation.key_format == "JSON" and len(relation.key) > 1):
+        return
+    if relation.key_format != "KAFKA":
+        raise Untranslatable(f"keys in {relation.key_format} are not translated", "Use KEY_FORMAT='KAFKA'.")
+    if len(relation.key) > 1 or relation.key[0].type.kind not in _SINGLE_KEYS:
+        kinds = ", ".join(column.type.kind for column in relation.key)
+        raise Untranslatable(f"a key of ({kinds}) has no equivalent", "Use INTEGER, BIGINT or STRING.")
+
+
+def source_of(
+    relation: Relation, key: Sequence[str], internal: Mapping[str, str], earliest: bool
+) -> dict[str, Any]:
+    """Return the `source` of a pipeline that reads the relation.
+
+    Args:
+        key: The columns by which the pipeline keeps state.
+        internal: Column of the relation's key -> its name in the pipeline.
+    """
+    source: dict[str, Any] = {
+        "topics": [relation.topic],
+        "format": _VALUES[relation.value_format],
+        "columns": _ddl(relation.columns),
+    }
+    if relation.delimiter is not None:
+        source["csv"] = {"delimiter": _delimiter(relation.delimiter)}
+    aliases = {column.name: list(column.names) for column in relation.columns if column.names}
+    if aliases:
+        source["aliases"] = aliases
+    if relation.key:
+        source["key_format"] = "kafka" if relation.key_format == "KAFKA" else "json"
+        keys = [Column(internal.get(column.name, column.name), column.type) for column in relation.key]
+        source["key_columns"] = _ddl(keys)
+    source["key"] = list(key)
+    if relation.timestamp is not None:
+        source["timestamp"] = _time(relation)
+    if not (earliest or relation.is_derived):
+        source["start"] = "latest"
+    return source
+
+
+def _ddl(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{quoted(column.name)} {column.type.ddl}" for column in columns)
+
+
+def _delimiter(written: str) -> str:
+    return {"TAB": "\t", "SPACE": " "}.get(written.upper(), written)
+
+
+def _time(relation: Relation) -> Any:
+    if relation.time_format is None:
+        column = next(column for column in relation.all_columns if column.name == relation.timestamp)
+        if column.type.kind == "STRING":
+            raise Untranslatable("a time in a text needs its format", "Write TIMESTAMP_FORMAT.")
+        return relation.timestamp
+    return {"column": relation.timestamp, "format": relation.time_format}
+
+
+def sink_of(relation: Relation) -> dict[str, Any]:
+    """Return the `sinks` entry of a pipeline that writes the relation."""
+    check_readable(relation)
+    if not relation.key:
+        raise Untranslatable(f"{relation.name} has records without a key", "Give them a key: PARTITION BY.")
+    key_format = "kafka" if relation.key_format == "KAFKA" else "json"
+    sink = {"kind": "kafka", "topic": relation.topic, "format": _VALUES[relation.value_format]}
+    return {**sink, "key_format": key_format}

@@ -1,0 +1,216 @@
+"""Translate the statements of a file, in order: each query is a pipeline, and the rest makes remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token
+
+from tidegate.errors import PipelineInvalid
+from tidegate.ksql import dialect
+from tidegate.ksql.joins import StreamJoin
+from tidegate.ksql.queries import QueryPlan, Result
+from tidegate.ksql.relations import (
+    Options,
+    Relation,
+    check_readable,
+    declared,
+    sink_of,
+    with_time,
+)
+from tidegate.ksql.remarks import Remark, Untranslatable
+from tidegate.ksql.types import name_of
+from tidegate.ksql.values import Inserted, inserted
+from tidegate.ksql.writer import pipeline_name, pipeline_text
+from tidegate.yaml.load import parse_pipeline
+
+_SHOWN = 60
+_HARMLESS = ("DROP STREAM", "DROP TABLE", "DROP CONNECTOR", "SHOW", "LIST", "DESCRIBE", "PRINT", "EXPLAIN")
+_INSTEAD = {
+    "CREATE TYPE": "Write the type in place of its name.",
+    "CREATE CONNECTOR": "Keep the connector in Kafka Connect.",
+    "SELECT": "Query the state: `tidegate state`.",
+}
+
+
+@dataclass(frozen=True)
+class ImportedPipeline:
+    """A pipeline of a query.
+
+    Args:
+        topics: The topics that it reads.
+        topic: The topic that it writes.
+    """
+
+    name: str
+    document: dict[str, Any]
+    text: str
+    topics: tuple[str, ...]
+    topic: str
+    line: int
+
+
+@dataclass
+class Import:
+    """The pipelines and remarks of a file.
+
+    Args:
+        file: Its name, for remarks.
+        earliest: Whether queries read topics from their beginning (`auto.offset.reset`).
+    """
+
+    file: str
+    earliest: bool = False
+    relations: dict[str, Relation] = field(default_factory=dict)
+    pipelines: list[ImportedPipeline] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    inserted: list[Inserted] = field(default_factory=list)
+
+    def read(self, text: str) -> Import:
+        """Translate all statements of a text, and return itself."""
+        try:
+            statements = list(dialect.statements_of(text))
+        except TokenError as error:
+            self.remarks.append(Remark(self.file, 1, "", str(error).splitlines()[0], "Correct the text."))
+            return self
+        for statement in statements:
+            self._translate(statement, text)
+        return self
+
+    def _translate(self, statement: list[Token], text: str) -> None:
+        first = statement[0]
+        shown = " ".join(text[first.start : statement[-1].end + 1].split())
+        place = (self.file, first.line, shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…")
+        try:
+            for why in self._statement(dialect.parse(statement, text), first.line):
+                self.remarks.append(Remark(*place, why, "Compare both results.", imported=True))
+        except ParseError as error:
+            why = str(error.errors[0]["description"] if error.errors else error)
+            self.remarks.append(Remark(*place, f"it cannot be read: {why}", "Correct the statement."))
+        except Untranslatable as error:
+            self.remarks.append(Remark(*place, error.why, error.instead))
+        except PipelineInvalid as error:
+            problem = error.problems[0]
+            why = f"its pipeline is refused: {problem.message}"
+            self.remarks.append(Remark(*place, why, problem.fix))
+
+    def _statement(self, tree: exp.Expression, line: int) -> Iterable[str]:
+        """Translate a statement; return why its result may differ."""
+        if isinstance(tree, dialect.SetProperty):
+            self._set(str(tree.this.this), str(tree.expression.this))
+        elif isinstance(tree, dialect.CreateSource):
+            self._forget(name_of(tree.this))
+            self._add(declared(tree))
+        elif isinstance(tree, dialect.InsertValues):
+            self.inserted.append(inserted(tree, self._relation(tree.this), line))
+        elif isinstance(tree, dialect.CreateAs):
+            return self._create_as(tree, line)
+        elif isinstance(tree, dialect.InsertAs):
+            return self._insert_as(tree, line)
+        elif not str(tree.this).startswith(_HARMLESS):
+            raise Untranslatable(
+                f"{tree.this} is no stream and no query", _INSTEAD.get(str(tree.this), "Leave it out.")
+            )
+        return ()
+
+    def _set(self, name: str, value: str) -> None:
+        if name != "auto.offset.reset" or value not in ("earliest", "latest"):
+            raise Untranslatable(f"the property {name} is not translated", "Leave it out.")
+        self.earliest = value == "earliest"
+
+    def _forget(self, name: str) -> None:
+        self.relations.pop(name, None)
+
+    def _add(self, relation: Relation) -> None:
+        self.relations[relation.name] = relation
+
+    def _relation(self, name: exp.Expression) -> Relation:
+        found = self.relations.get(name_of(name))
+        if found is None:
+            raise Untranslatable(
+                f"no statement that is imported makes {name_of(name)}", "Look for its own remark, or add it."
+            )
+        return found
+
+    def _create_as(self, tree: dialect.CreateAs, line: int) -> Iterable[str]:
+        name, query = name_of(tree.this), tree.args["query"]
+        self._forget(name)
+        options = Options.of(tree.args.get("options"))
+        relations = [self._relation(node.this) for node in self._inputs(query)]
+        result, kind = self._result(query, relations), str(tree.args["kind"])
+        made = with_time(_made(name, kind, options, relations[0], result), options)
+        if made.timestamp is not None:
+            raise Untranslatable("messages have the time of their record", "Leave TIMESTAMP out.")
+        check_readable(replace(made, window=""), options)
+        self._check_kind(kind, query, relations[0])
+        self._write(pipeline_name(name), result, made, relations, line)
+        self._add(made)
+        return result.differs
+
+    def _check_kind(self, kind: str, query: dialect.Query, relation: Relation) -> None:
+        gives = "TABLE" if query.args.get("group") or relation.kind == "TABLE" else "STREAM"
+        if kind != gives:
+            raise Untranslatable(f"the query gives a {gives}, which ksqlDB refuses", f"Write CREATE {gives}.")
+
+    def _insert_as(self, tree: dialect.InsertAs, line: int) -> Iterable[str]:
+        target, query = self._relation(tree.this), tree.args["query"]
+        relations = [self._relation(node.this) for node in self._inputs(query)]
+        result = self._result(query, relations)
+        if query.args.get("group"):
+            raise Untranslatable("INSERT INTO takes no table", "Write CREATE TABLE.")
+        names = [[(column.name, column.type) for column in columns] for columns in (result.key, result.columns)]
+        expected = [[(column.name, column.type) for column in part] for part in (target.key, target.columns)]
+        if names != expected:
+            raise Untranslatable(f"its columns are not those of {target.name}", "Name and cast them alike.")
+        number = sum(1 for pipeline in self.pipelines if pipeline.topic == target.topic) + 1
+        self._write(f"{pipeline_name(target.name)}_{number}", result, target, relations, line)
+        self._add(replace(target, is_derived=True))
+        return result.differs
+
+    def _inputs(self, query: dialect.Query) -> list[exp.Expression]:
+        return [query.this, *(join.this for join in query.args.get("joins") or ())]
+
+    def _result(self, query: dialect.Query, relations: Sequence[Relation]) -> Result:
+        if len(relations) > 1:
+            return StreamJoin(query, relations, self.earliest).result()
+        return QueryPlan(query, relations[0], self.earliest).result()
+
+    def _write(
+        self, name: str, result: Result, made: Relation, relations: Sequence[Relation], line: int
+    ) -> None:
+        named = "sources" if len(relations) > 1 else "source"
+        document = {
+            "pipeline": name,
+            "generation": 1,
+            "schedule": "*/5 * * * *",
+            named: result.source,
+            "stages": result.stages,
+            "sinks": [sink_of(replace(made, window=""))],
+        }
+        text = pipeline_text(document, f"{self.file}:{line}")
+        parse_pipeline(text, f"{name}.yaml")  # raises PipelineInvalid
+        topics = tuple(relation.topic for relation in relations)
+        self.pipelines.append(ImportedPipeline(name, document, text, topics, made.topic, line))
+
+
+def _made(name: str, kind: str, options: Options, of: Relation, result: Result) -> Relation:
+    """Return what a query makes: formats that it does not name are those of what it reads."""
+    value_format = (options.get("VALUE_FORMAT", "FORMAT") or of.value_format).upper()
+    delimiter = options.get("VALUE_DELIMITER") or (of.delimiter if value_format == of.value_format else None)
+    if delimiter is not None:
+        raise Untranslatable("sinks write DELIMITED with commas", "Leave VALUE_DELIMITER out.")
+    return Relation(
+        name,
+        kind,
+        options.get("KAFKA_TOPIC") or name,
+        result.key,
+        result.columns,
+        (options.get("KEY_FORMAT", "FORMAT") or of.key_format).upper(),
+        value_format,
+        window=result.window,
+        is_derived=True,
+    )
