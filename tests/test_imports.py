@@ -36,7 +36,7 @@ LAYERS = [
     {"yaml"},
     {"ledger", "kafka", "storage"},
     {"settings"},
-    {"spark", "sinks", "quality", "scaffold"},
+    {"spark", "sinks", "quality", "scaffold", "ksql"},
     {"app"},
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
     {"batch"},

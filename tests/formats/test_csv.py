@@ -18,6 +18,7 @@ from tests.examples import examples
 from tests.formats import csv_reference
 from tests.formats.reference import Unusable
 from tidegate.formats import Csv, CsvDecoder, FrameDecoder, RecordLayout, Records
+from tidegate.formats.csv import csv_texts
 
 SCHEMA = pa.schema(
     [
@@ -280,3 +281,34 @@ def test_csv_fields_equal_the_python_reader(text: str) -> None:
     got, reason = decoded(text.encode(), texts(len(fields or "1")), Csv(null_text=None))
     assert got == fields
     assert (reason is None) == (got is not None)
+
+
+WRITTEN = pa.schema([("s", pa.string()), ("n", pa.int64()), ("d", pa.float64()), ("t", pa.string())])
+WRITTEN_TEXTS = st.none() | st.text(st.sampled_from('a,"\r\n #-0'), max_size=5)
+
+
+@examples(100)
+@given(
+    st.lists(
+        st.tuples(
+            WRITTEN_TEXTS,
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.floats(allow_nan=False),
+            WRITTEN_TEXTS,
+        )
+    )
+)
+def test_written_rows_are_read_again(rows: list[tuple[Any, ...]]) -> None:
+    values = pa.array([dict(zip(WRITTEN.names, row, strict=True)) for row in rows], pa.struct(list(WRITTEN)))
+    texts = [text.encode() for text in csv_texts(values).to_pylist()]
+    decoded = CsvDecoder(WRITTEN, PLAIN).decode(texts)
+    assert decoded.reasons == {}
+    assert decoded.columns.to_pylist() == values.to_pylist()
+
+
+def test_written_row_is_that_of_apache_commons() -> None:
+    values = pa.array(
+        [{"s": "-a", "n": -1, "d": 0.1, "t": "b c"}, {"s": "a", "n": None, "d": 1e10, "t": " b"}, None],
+        pa.struct(list(WRITTEN)),
+    )
+    assert csv_texts(values).to_pylist() == ['"-a",-1,0.1,b c', 'a,,1.0E10," b"', None]

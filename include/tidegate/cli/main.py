@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from types import ModuleType
 
 import click
@@ -58,6 +59,8 @@ def _sentences() -> dict[str, str]:
 
 
 def _command(package: ModuleType, name: str) -> click.Command:
+    # a command can have the name of a keyword of Python, which no function can have
+    name = f"{name}_" if iskeyword(name) else name
     command: click.Command = getattr(import_module(f"{package.__name__}.{name}"), name)
     return command
 

@@ -26,6 +26,7 @@ from tidegate.formats.json.columns import ColumnBuilder
 from tidegate.formats.registry import Format
 from tidegate.formats.text import NOT_UTF8, texts_of
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.keys import canonical_keys
 from tidegate.kernel.options import BadOption, Form, HasOptions, option
 
 _LINE_END = r"(?:\r\n|\n|\r)\z"
@@ -345,11 +346,15 @@ def csv_texts(values: pa.StructArray) -> pa.StringArray:
 
 
 def _field_texts(column: pa.Array, place: int) -> pa.StringArray:
-    if not pt.is_string(column.type):
-        return pc.utf8_trim(json_texts(column), '"')
-    to_quote = pc.match_substring_regex(column, _FIRST_TO_QUOTE if place == 0 else _TO_QUOTE)
-    doubled = pc.replace_substring(column, '"', '""')
-    return pc.if_else(to_quote, pc.binary_join_element_wise('"', doubled, '"', ""), column)
+    if pt.is_string(column.type):
+        texts = column
+    elif pt.is_decimal(column.type):
+        texts = canonical_keys(["field"], [column])  # all digits: JSON writes 0E-16
+    else:
+        texts = pc.utf8_trim(json_texts(column), '"')
+    to_quote = pc.match_substring_regex(texts, _FIRST_TO_QUOTE if place == 0 else _TO_QUOTE)
+    doubled = pc.replace_substring(texts, '"', '""')
+    return pc.if_else(to_quote, pc.binary_join_element_wise('"', doubled, '"', ""), texts)
 
 
 FORMATS = (

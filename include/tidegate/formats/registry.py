@@ -90,7 +90,7 @@ class Format:
         single: The types of the one column that a value or a key is; empty: it has any number of columns.
         write: The values or keys of a sink -> the messages, of `written` type, without a schema; None: sinks
             write JSON or by a schema.
-        key_bytes: The column of a key, and the key as text -> its bytes, for case files; None: the text itself.
+        key_bytes: The column of a key, and the key as text -> its bytes, for case files; None: the text.
     """
 
     name: str

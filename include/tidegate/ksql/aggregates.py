@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.ksql.expressions import Typed
 from tidegate.ksql.remarks import Untranslatable
-from tidegate.ksql.types import BIGINT, DOUBLE, Type
+from tidegate.ksql.translated import Translated
+from tidegate.ksql.types import BIGINT, DOUBLE, KsqlType
 
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 _ORDERED = (*_NUMBERS, "STRING", "DATE", "TIME", "TIMESTAMP")
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class KsqlAggregate:
     """An aggregate of one column.
 
     Args:
@@ -30,26 +30,31 @@ class Aggregate:
     takes: tuple[str, ...] = ()
     sql: str = ""
     result: str = "{0}"
-    type: Type | None = None
+    type: KsqlType | None = None
     is_list: bool = False
     wraps: bool = False
     differs: str = ""
 
 
-AGGREGATES: Mapping[str, Aggregate] = {
-    "COUNT": Aggregate((), "count({0})", type=BIGINT),
+AGGREGATES: Mapping[str, KsqlAggregate] = {
+    "COUNT": KsqlAggregate((), "count({0})", type=BIGINT),
     # ksqlDB begins with 0: the sum of nulls is no null
-    "SUM": Aggregate(_NUMBERS, "sum({0})", "cast(coalesce({0}, 0) as {type})"),
-    "MIN": Aggregate(_ORDERED, "min({0})"),
-    "MAX": Aggregate(_ORDERED, "max({0})"),
-    "AVG": Aggregate(("INTEGER", "BIGINT", "DOUBLE"), "avg({0})", "coalesce({0}, cast(0 as double))", DOUBLE),
-    "LATEST_BY_OFFSET": Aggregate((), "last({0})"),
-    "EARLIEST_BY_OFFSET": Aggregate((), "first({0})"),
-    "COLLECT_LIST": Aggregate((), "collect_list({0})", is_list=True, wraps=True),
-    "COLLECT_SET": Aggregate((), "collect_set({0})", is_list=True, wraps=True),
-    "TOPK": Aggregate(("INTEGER", "BIGINT", "DOUBLE", "STRING"), "top({0}, {1})", is_list=True),
-    "COUNT_DISTINCT": Aggregate(
-        (), "count(distinct {0})", type=BIGINT, differs="ksqlDB estimates COUNT_DISTINCT, and this count is exact"
+    "SUM": KsqlAggregate(_NUMBERS, "sum({0})", "cast(coalesce({0}, 0) as {type})"),
+    "MIN": KsqlAggregate(_ORDERED, "min({0})"),
+    "MAX": KsqlAggregate(_ORDERED, "max({0})"),
+    "AVG": KsqlAggregate(
+        ("INTEGER", "BIGINT", "DOUBLE"), "avg({0})", "coalesce({0}, cast(0 as double))", DOUBLE
+    ),
+    "LATEST_BY_OFFSET": KsqlAggregate((), "last({0})"),
+    "EARLIEST_BY_OFFSET": KsqlAggregate((), "first({0})"),
+    "COLLECT_LIST": KsqlAggregate((), "collect_list({0})", is_list=True, wraps=True),
+    "COLLECT_SET": KsqlAggregate((), "collect_set({0})", is_list=True, wraps=True),
+    "TOPK": KsqlAggregate(("INTEGER", "BIGINT", "DOUBLE", "STRING"), "top({0}, {1})", is_list=True),
+    "COUNT_DISTINCT": KsqlAggregate(
+        (),
+        "count(distinct {0})",
+        type=BIGINT,
+        differs="ksqlDB estimates COUNT_DISTINCT, and this count is exact",
     ),
 }
 WITHOUT_EQUIVALENT = ("HISTOGRAM", "TOPKDISTINCT", "STDDEV_SAMP", "STDDEV_SAMPLE", "CORRELATION", "ATTR")
@@ -61,7 +66,7 @@ class Folded:
     """An aggregate of a query: the aggregate of the stage, and the value that is made of it."""
 
     sql: str
-    value: Typed
+    value: Translated
     wraps: bool
     differs: str
 
@@ -71,7 +76,7 @@ def is_aggregate(name: str) -> bool:
     return name in AGGREGATES or name in WITHOUT_EQUIVALENT
 
 
-def fold(name: str, arguments: Sequence[Typed], star: bool, alone: bool) -> Folded:
+def fold(name: str, arguments: Sequence[Translated], star: bool, alone: bool) -> Folded:
     """Translate an aggregate. Raises Untranslatable.
 
     Args:
@@ -81,26 +86,30 @@ def fold(name: str, arguments: Sequence[Typed], star: bool, alone: bool) -> Fold
     if name not in AGGREGATES:
         raise Untranslatable(f"the aggregate {name} has no equivalent", "Write an aggregate in Python.")
     aggregate = AGGREGATES[name]
-    if star or (name == "COUNT" and not arguments) or (name == "COUNT" and len(arguments) == 1 and arguments[0].literal is not None):
-        return Folded("count(*)", Typed("{}", BIGINT, is_certain=True), False, "")
+    if (
+        star
+        or (name == "COUNT" and not arguments)
+        or (name == "COUNT" and len(arguments) == 1 and arguments[0].literal is not None)
+    ):
+        return Folded("count(*)", Translated("{}", BIGINT, is_certain=True), False, "")
     literal = [argument.literal for argument in arguments[1:]]
     if len(arguments) != (2 if "{1}" in aggregate.sql else 1) or not all(literal):
         raise Untranslatable(f"{name} of {len(arguments)} arguments has no equivalent", "Use one argument.")
-    of = arguments[0]
-    if aggregate.takes and of.type.kind not in aggregate.takes:
-        raise Untranslatable(f"{name} of {of.type.kind} has no equivalent", "Cast the argument.")
-    inner = of.sql
-    wraps = aggregate.wraps and not of.is_certain
+    argument = arguments[0]
+    if aggregate.takes and argument.type.kind not in aggregate.takes:
+        raise Untranslatable(f"{name} of {argument.type.kind} has no equivalent", "Cast the argument.")
+    inner = argument.sql
+    wraps = aggregate.wraps and not argument.is_certain
     if wraps:
         if not alone:
             raise Untranslatable(
                 f"{name} has nulls in its list, and none within a window", "Collect COALESCE of the column."
             )
-        inner = f"named_struct('item', {of.sql})"
-    type_ = Type("ARRAY", (of.type,)) if aggregate.is_list else aggregate.type or of.type
+        inner = f"named_struct('item', {argument.sql})"
+    type_ = KsqlType("ARRAY", (argument.type,)) if aggregate.is_list else aggregate.type or argument.type
     result = aggregate.result.replace("{type}", type_.ddl)
     if wraps:
         result = "transform({0}, e -> e.item)"
     sql = aggregate.sql.replace("{0}", inner).replace("{1}", literal[0] or "" if literal else "")
-    value = Typed(result.replace("{0}", "{}"), type_, is_certain=aggregate.type == BIGINT)
+    value = Translated(result.replace("{0}", "{}"), type_, is_certain=aggregate.type == BIGINT)
     return Folded(sql, value, wraps, aggregate.differs)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, cast
 
-from sqlglot import exp, tokens
+from sqlglot import Parser as SqlParser
+from sqlglot import Token, TokenType, exp, tokens
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.parser import Parser
-from sqlglot.tokens import Token, TokenType
 
 _NO_ALIAS = {"WINDOW", "WITHIN", "PARTITION", "EMIT", "ON", "JOIN", "INNER", "LEFT", "RIGHT", "FULL"} | {
     *("OUTER", "WHERE", "GROUP", "HAVING", "LIMIT", "TUMBLING", "HOPPING", "SESSION", "SIZE")
@@ -39,6 +38,12 @@ class InsertValues(exp.Expression):
     arg_types: ClassVar = {"this": True, "columns": False, "expressions": True}
 
 
+class Drop(exp.Expression):
+    """DROP STREAM or TABLE."""
+
+    arg_types: ClassVar = {"this": True}
+
+
 class SetProperty(exp.Expression):
     """SET 'name'='value'."""
 
@@ -51,13 +56,13 @@ class ColumnDefinition(exp.Expression):
     arg_types: ClassVar = {"this": True, "kind": True, "role": False}
 
 
-class Option(exp.Expression):
+class WithOption(exp.Expression):
     """`NAME = value` of a WITH clause."""
 
     arg_types: ClassVar = {"this": True, "expression": True}
 
 
-class Relation(exp.Expression):
+class RelationName(exp.Expression):
     """A stream or a table that a query reads, with its alias."""
 
     arg_types: ClassVar = {"this": True, "alias": False}
@@ -67,8 +72,12 @@ class KsqlJoin(exp.Expression):
     """A join: `side` INNER, LEFT, RIGHT or FULL; `before`, `after` and `grace` are durations in ms."""
 
     arg_types: ClassVar = {
-        **{"this": True, "side": True, "on": True},
-        **{"before": False, "after": False, "grace": False},
+        "this": True,
+        "side": True,
+        "on": True,
+        "before": False,
+        "after": False,
+        "grace": False,
     }
 
 
@@ -82,8 +91,16 @@ class Query(exp.Expression):
     """A SELECT of ksqlDB."""
 
     arg_types: ClassVar = {
-        **{"expressions": True, "this": True, "window": False, "joins": False, "where": False, "group": False},
-        **{"partition": False, "having": False, "emit": False, "limit": False},
+        "expressions": True,
+        "this": True,
+        "window": False,
+        "joins": False,
+        "where": False,
+        "group": False,
+        "partition": False,
+        "having": False,
+        "emit": False,
+        "limit": False,
     }
 
 
@@ -102,14 +119,14 @@ class Ksql(Dialect):
         VAR_SINGLE_TOKENS: ClassVar = {"@"}
         KEYWORDS: ClassVar = {**tokens.Tokenizer.KEYWORDS, "BYTES": TokenType.VARBINARY}
 
-    class Parser(Parser):
+    class Parser(SqlParser):
         """Parses one statement of ksqlDB. All functions are `exp.Anonymous`, so none is taken for another."""
 
-        FUNCTIONS: ClassVar = {}
-        FUNCTION_PARSERS: ClassVar = {"CAST": Parser.FUNCTION_PARSERS["CAST"]}
-        NO_PAREN_FUNCTIONS: ClassVar = {}
-        NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
-        LAMBDAS: ClassVar = {TokenType.FARROW: Parser.LAMBDAS[TokenType.ARROW]}
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar = {"CAST": SqlParser.FUNCTION_PARSERS["CAST"]}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": SqlParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+        LAMBDAS: ClassVar = {TokenType.FARROW: SqlParser.LAMBDAS[TokenType.ARROW]}
         COLUMN_OPERATORS: ClassVar = {
             TokenType.DOT: None,
             TokenType.ARROW: lambda self, this, field: self.expression(exp.Dot(this=this, expression=field)),
@@ -124,6 +141,15 @@ class Ksql(Dialect):
                 name = self._parse_string()
                 self._match(TokenType.EQ)
                 return self.expression(SetProperty(this=name, expression=self._parse_string()))
+            start = self._index
+            if self._match_text_seq("DROP") and (
+                self._match_text_seq("STREAM") or self._match_text_seq("TABLE")
+            ):
+                self._match_text_seq("IF", "EXISTS")
+                name = self._parse_id_var()
+                self._match_text_seq("DELETE", "TOPIC")
+                return self.expression(Drop(this=name))
+            self._retreat(start)
             return self._rest()
 
         def _rest(self) -> exp.Command:
@@ -185,7 +211,7 @@ class Ksql(Dialect):
             name = self._curr.text.upper()
             self._advance()
             self._match(TokenType.EQ)
-            return self.expression(Option(this=name, expression=self._parse_unary()))
+            return self.expression(WithOption(this=name, expression=self._parse_unary()))
 
         def _parse_ksql_insert(self) -> Any:
             name = self._parse_id_var()
@@ -249,12 +275,10 @@ class Ksql(Dialect):
             name = self._parse_id_var()
             if name is None:
                 self.raise_error("Expected the name of a stream or a table")
-            alias = None
-            if self._match(TokenType.ALIAS):
-                alias = self._parse_id_var()
-            elif self._curr and self._curr.token_type in _NAMES and self._curr.text.upper() not in _NO_ALIAS:
-                alias = self._parse_id_var()
-            return self.expression(Relation(this=name, alias=alias))
+            is_named = self._curr and self._curr.token_type in _NAMES
+            implicit = is_named and self._curr.text.upper() not in _NO_ALIAS
+            alias = self._parse_id_var() if self._match(TokenType.ALIAS) or implicit else None
+            return self.expression(RelationName(this=name, alias=alias))
 
         def _parse_ksql_join(self) -> Any:
             start, side = self._index, "INNER"
@@ -315,13 +339,11 @@ class Ksql(Dialect):
             if number is None or unit not in _UNITS:
                 self.raise_error("Expected a duration in MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS")
             self._advance()
-            return int(number.this) * _UNITS[unit]
+            return int(str(number and number.this)) * _UNITS[unit]
 
 
-Ksql.Parser.COLUMN_OPERATORS[TokenType.DOT] = Parser.COLUMN_OPERATORS[TokenType.DOT]
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER, *Parser.ID_VAR_TOKENS) and frozenset(
-    {TokenType.VAR, TokenType.IDENTIFIER} | set(Parser.ALIAS_TOKENS)
-)
+Ksql.Parser.COLUMN_OPERATORS[TokenType.DOT] = SqlParser.COLUMN_OPERATORS[TokenType.DOT]
+_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER} | set(SqlParser.ALIAS_TOKENS))
 
 
 def statements_of(text: str) -> Iterable[list[Token]]:
@@ -338,8 +360,8 @@ def statements_of(text: str) -> Iterable[list[Token]]:
         yield statement
 
 
-def parse(statement: list[Token], text: str) -> exp.Expression:
+def parse(statement: list[Token], text: str) -> exp.Expr:
     """Parse the tokens of one statement of `text`. Raises sqlglot's ParseError."""
     parse_tokens = cast("Callable[..., list[Any]]", Ksql().parser().parse)
     (tree,) = parse_tokens(statement, text)
-    return cast("exp.Expression", tree)
+    return cast("exp.Expr", tree)

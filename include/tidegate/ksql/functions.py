@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.ksql.expressions import Typed, guarded, quoted_text
 from tidegate.ksql.remarks import Untranslatable
-from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, LIST_OF_TEXTS, STRING, Type
+from tidegate.ksql.translated import Translated, guarded, quoted_text
+from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, LIST_OF_TEXTS, STRING, KsqlType
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "text": ("STRING",),
@@ -23,15 +23,17 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "items": ("ARRAY",),
     "map": ("MAP",),
     "scalar": ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING"),
-    "any": ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING", "ARRAY", "STRUCT", "DATE", "TIME")
-    + ("TIMESTAMP", "BYTES", "MAP"),
+    "any": (
+        *("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING", "ARRAY", "STRUCT"),
+        *("DATE", "TIME", "TIMESTAMP", "BYTES", "MAP"),
+    ),
 }
 _LITERAL = "literal"
 """An argument that has to be a literal text."""
 
 
 @dataclass(frozen=True)
-class Function:
+class KsqlFunction:
     """A function.
 
     Args:
@@ -43,7 +45,7 @@ class Function:
 
     takes: str
     sql: str
-    result: Type | str
+    result: KsqlType | str
     absorbs: bool = False
 
 
@@ -51,70 +53,78 @@ _CONTROL = r"[\\x00-\\x20]"
 _TIME = re.compile(r"(?:[yMdHms]+|S{1,3}|[ .:/,_-]|'[^']+')+")
 """The patterns of times whose letters mean the same in Java and in Spark."""
 
-FUNCTIONS: Mapping[str, Sequence[Function]] = {
-    "UCASE": [Function("text", "upper({0})", STRING)],
-    "LCASE": [Function("text", "lower({0})", STRING)],
-    "LEN": [Function("text", "length({0})", INTEGER)],
+FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
+    "UCASE": [KsqlFunction("text", "upper({0})", STRING)],
+    "LCASE": [KsqlFunction("text", "lower({0})", STRING)],
+    "LEN": [KsqlFunction("text", "length({0})", INTEGER)],
     "TRIM": [
-        Function(
+        KsqlFunction(
             "text",
             f"regexp_replace(regexp_replace({{0}}, '^{_CONTROL}+', ''), '{_CONTROL}+$', '')",
             STRING,
         )
     ],
-    "CONCAT": [Function("text…", "concat_ws('', {*})", STRING, absorbs=True)],
-    "CONCAT_WS": [Function("text text…", "concat_ws({*})", STRING, absorbs=True)],
-    "REPLACE": [Function("text text text", "replace({0}, {1}, {2})", STRING)],
+    "CONCAT": [KsqlFunction("text…", "concat_ws('', {*})", STRING, absorbs=True)],
+    "CONCAT_WS": [KsqlFunction("text text…", "concat_ws({*})", STRING, absorbs=True)],
+    "REPLACE": [KsqlFunction("text text text", "replace({0}, {1}, {2})", STRING)],
     "SUBSTRING": [
-        Function("text whole", "substring({0}, {start})", STRING),
-        Function("text whole whole", "substring({0}, {start}, greatest({2}, 0))", STRING),
+        KsqlFunction("text whole", "substring({0}, {start})", STRING),
+        KsqlFunction("text whole whole", "substring({0}, {start}, greatest({2}, 0))", STRING),
     ],
-    "INSTR": [Function("text text", "coalesce(instr({0}, {1}), 0)", INTEGER)],
+    "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER)],
     "LPAD": [
-        Function("text whole text", "(case when {1} >= 0 and {2} <> '' then lpad({0}, {1}, {2}) end)", STRING)
+        KsqlFunction(
+            "text whole text", "(case when {1} >= 0 and {2} <> '' then lpad({0}, {1}, {2}) end)", STRING
+        )
     ],
     "RPAD": [
-        Function("text whole text", "(case when {1} >= 0 and {2} <> '' then rpad({0}, {1}, {2}) end)", STRING)
+        KsqlFunction(
+            "text whole text", "(case when {1} >= 0 and {2} <> '' then rpad({0}, {1}, {2}) end)", STRING
+        )
     ],
-    "SPLIT": [Function("text literal", "split({0}, {regex})", LIST_OF_TEXTS)],
-    "REGEXP_REPLACE": [Function("text literal text", "regexp_replace({0}, {1}, {2})", STRING)],
+    "SPLIT": [KsqlFunction("text literal", "split({0}, {regex})", LIST_OF_TEXTS)],
+    "REGEXP_REPLACE": [KsqlFunction("text literal text", "regexp_replace({0}, {1}, {2})", STRING)],
     "REGEXP_EXTRACT": [
-        Function(
+        KsqlFunction(
             "literal text", "(case when {1} rlike {0} then regexp_extract({1}, {0}, 0) end)", STRING
         ),
-        Function(
+        KsqlFunction(
             "literal text whole", "(case when {1} rlike {0} then regexp_extract({1}, {0}, {2}) end)", STRING
         ),
     ],
-    "ABS": [Function("whole", "abs({0})", INTEGER), Function("long", "abs({0})", BIGINT)]
-    + [Function("double", "abs({0})", DOUBLE)],
-    "CEIL": [Function("double", "cast(ceil({0}) as double)", DOUBLE)],
-    "FLOOR": [Function("double", "cast(floor({0}) as double)", DOUBLE)],
-    "ROUND": [Function("long", "cast({0} as bigint)", BIGINT)]
-    + [Function("double", "cast(floor({0} + cast('0.5' as double)) as bigint)", BIGINT)],
-    "SQRT": [Function("double", "sqrt({0})", DOUBLE)],
-    "EXP": [Function("double", "exp({0})", DOUBLE)],
-    "SIGN": [Function("double", "cast(signum({0}) as int)", INTEGER)],
-    "COALESCE": [Function("any…", "coalesce({*})", "same", absorbs=True)],
-    "IFNULL": [Function("any any", "coalesce({0}, {1})", "same", absorbs=True)],
-    "NULLIF": [Function("scalar scalar", "nullif({0}, {1})", "same", absorbs=True)],
-    "GREATEST": [Function("scalar…", "greatest({*})", "same", absorbs=True)],
-    "LEAST": [Function("scalar…", "least({*})", "same", absorbs=True)],
+    "ABS": [
+        KsqlFunction("whole", "abs({0})", INTEGER),
+        KsqlFunction("long", "abs({0})", BIGINT),
+        KsqlFunction("double", "abs({0})", DOUBLE),
+    ],
+    "CEIL": [KsqlFunction("double", "cast(ceil({0}) as double)", DOUBLE)],
+    "FLOOR": [KsqlFunction("double", "cast(floor({0}) as double)", DOUBLE)],
+    "ROUND": [
+        KsqlFunction("long", "cast({0} as bigint)", BIGINT),
+        KsqlFunction("double", "cast(floor({0} + cast('0.5' as double)) as bigint)", BIGINT),
+    ],
+    "SQRT": [KsqlFunction("double", "sqrt({0})", DOUBLE)],
+    "SIGN": [KsqlFunction("double", "cast(signum({0}) as int)", INTEGER)],
+    "COALESCE": [KsqlFunction("any…", "coalesce({*})", "same", absorbs=True)],
+    "IFNULL": [KsqlFunction("any any", "coalesce({0}, {1})", "same", absorbs=True)],
+    "NULLIF": [KsqlFunction("scalar scalar", "nullif({0}, {1})", "same", absorbs=True)],
+    "GREATEST": [KsqlFunction("scalar…", "greatest({*})", "same", absorbs=True)],
+    "LEAST": [KsqlFunction("scalar…", "least({*})", "same", absorbs=True)],
     "ARRAY_CONTAINS": [
-        Function("array scalar", "coalesce(exists({0}, e -> e <=> {1}), false)", BOOLEAN, absorbs=True)
+        KsqlFunction("array scalar", "coalesce(exists({0}, e -> e <=> {1}), false)", BOOLEAN, absorbs=True)
     ],
-    "ARRAY_LENGTH": [Function("array", "(case when {0} is not null then size({0}) end)", INTEGER)],
-    "ARRAY_MAX": [Function("items", "array_max({0})", "item")],
-    "ARRAY_MIN": [Function("items", "array_min({0})", "item")],
-    "ARRAY_DISTINCT": [Function("items", "array_distinct({0})", "same")],
-    "ARRAY_UNION": [Function("items items", "array_union({0}, {1})", "same")],
-    "ARRAY_EXCEPT": [Function("items items", "array_except({0}, {1})", "same")],
-    "ARRAY_INTERSECT": [Function("items items", "array_intersect({0}, {1})", "same")],
+    "ARRAY_LENGTH": [KsqlFunction("array", "(case when {0} is not null then size({0}) end)", INTEGER)],
+    "ARRAY_MAX": [KsqlFunction("items", "array_max({0})", "item")],
+    "ARRAY_MIN": [KsqlFunction("items", "array_min({0})", "item")],
+    "ARRAY_DISTINCT": [KsqlFunction("items", "array_distinct({0})", "same")],
+    "ARRAY_UNION": [KsqlFunction("items items", "array_union({0}, {1})", "same")],
+    "ARRAY_EXCEPT": [KsqlFunction("items items", "array_except({0}, {1})", "same")],
+    "ARRAY_INTERSECT": [KsqlFunction("items items", "array_intersect({0}, {1})", "same")],
     "TIMESTAMPTOSTRING": [
-        Function("long literal", "date_format(timestamp_millis({0}), {time})", STRING),
+        KsqlFunction("long literal", "date_format(timestamp_millis({0}), {time})", STRING),
     ],
-    "DATETOSTRING": [Function("whole literal", "date_format(date_from_unix_date({0}), {time})", STRING)],
-    "AS_VALUE": [Function("any", "{0}", "same")],
+    "DATETOSTRING": [KsqlFunction("whole literal", "date_format(date_from_unix_date({0}), {time})", STRING)],
+    "AS_VALUE": [KsqlFunction("any", "{0}", "same")],
 }
 """The functions that have an equivalent, by name, each with the forms that do."""
 
@@ -127,7 +137,7 @@ AGAINST = {
 """Functions for which there can be no equivalent, and why."""
 
 
-def call(name: str, translate: Callable[[], Sequence[Typed]]) -> Typed:
+def call(name: str, translate: Callable[[], Sequence[Translated]]) -> Translated:
     """Translate a call. Raises Untranslatable if no form of the function takes the arguments.
 
     Args:
@@ -145,10 +155,10 @@ def call(name: str, translate: Callable[[], Sequence[Typed]]) -> Typed:
         raise Untranslatable(f"{name} of ({kinds}) has no equivalent", "Cast the arguments to other types.")
     fails = tuple(failing for argument in arguments for failing in argument.fails)
     sql = _expression(form, arguments)
-    return Typed(guarded(sql, fails) if form.absorbs else sql, _result(form, arguments), fails)
+    return Translated(guarded(sql, fails) if form.absorbs else sql, _result(form, arguments), fails)
 
 
-def _fits(form: Function, arguments: Sequence[Typed]) -> bool:
+def _fits(form: KsqlFunction, arguments: Sequence[Translated]) -> bool:
     kinds = form.takes.split()
     if kinds[-1].endswith("…"):
         kinds[-1] = kinds[-1].removesuffix("…")
@@ -160,7 +170,7 @@ def _fits(form: Function, arguments: Sequence[Typed]) -> bool:
     return not same or len({argument.type for argument in arguments if argument.type.kind != "NULL"}) == 1
 
 
-def _is_of(argument: Typed, kind: str) -> bool:
+def _is_of(argument: Translated, kind: str) -> bool:
     if kind == _LITERAL:
         return argument.literal is not None and argument.type == STRING
     if kind == "items" and "MAP" in {inner.kind for inner in argument.type.inner}:
@@ -168,22 +178,23 @@ def _is_of(argument: Typed, kind: str) -> bool:
     return argument.type.kind in _KINDS[kind] or (argument.type.kind == "NULL" and kind in ("any", "scalar"))
 
 
-def _result(form: Function, arguments: Sequence[Typed]) -> Type:
-    if isinstance(form.result, Type):
+def _result(form: KsqlFunction, arguments: Sequence[Translated]) -> KsqlType:
+    if isinstance(form.result, KsqlType):
         return form.result
     if form.result == "item":
         return arguments[0].type.parts[0]
     return next(argument.type for argument in arguments if argument.type.kind != "NULL")
 
 
-def _expression(form: Function, arguments: Sequence[Typed]) -> str:
+def _expression(form: KsqlFunction, arguments: Sequence[Translated]) -> str:
     texts = [argument.sql for argument in arguments]
     sql = form.sql.replace("{*}", ", ".join(texts))
     if "{start}" in sql:
         # from the end, a text shorter than that begins at its first character
-        place = texts[1]
+        at = texts[1]
         sql = sql.replace(
-            "{start}", f"(case when {place} < 0 then greatest(length({texts[0]}) + {place}, 0) + 1 else {place} end)"
+            "{start}",
+            f"(case when {at} < 0 then greatest(length({texts[0]}) + {at}, 0) + 1 else {at} end)",
         )
     if "{regex}" in sql:
         sql = sql.replace("{regex}", _quoted_regex(arguments[1].literal or ""))
@@ -200,7 +211,9 @@ def _quoted_regex(text: str) -> str:
     return quoted_text(f"\\Q{text}\\E")
 
 
-def _time(argument: Typed) -> str:
+def _time(argument: Translated) -> str:
     if not _TIME.fullmatch(argument.literal or ""):
-        raise Untranslatable(f"the pattern {argument.sql} of times differs", "Use the letters y, M, d, H, m, s, S.")
+        raise Untranslatable(
+            f"the pattern {argument.sql} of times differs", "Use the letters y, M, d, H, m, s, S."
+        )
     return argument.sql

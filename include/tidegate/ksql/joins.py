@@ -9,23 +9,25 @@ from typing import Any
 from sqlglot import exp
 
 from tidegate.ksql.dialect import KsqlJoin, Query
-from tidegate.ksql.expressions import Translator, Typed
+from tidegate.ksql.expressions import Translator
 from tidegate.ksql.functions import call
-from tidegate.ksql.queries import Item, Result, item_of, spelling
-from tidegate.ksql.relations import Column, Relation, check_readable, source_of
+from tidegate.ksql.items import SelectItem, item_of, spelling
+from tidegate.ksql.queries import QueryResult
+from tidegate.ksql.relations import KsqlColumn, Relation, check_readable, source_of
 from tidegate.ksql.remarks import Untranslatable
+from tidegate.ksql.translated import Translated
 from tidegate.ksql.types import name_of, quoted
 
 _DAY_MS = 86_400_000
 _KEY = "KSQL_JOIN"
 _LATER = (
-    "a record without a match goes out when the time of its own topic has passed, in ksqlDB also when that of "
-    "the other topic has"
+    "a record without a match goes out when the time of its own topic has passed, in ksqlDB also when that "
+    "of the other topic has"
 )
 
 
 @dataclass(frozen=True)
-class Side:
+class JoinSide:
     """A side of a join.
 
     Args:
@@ -37,13 +39,13 @@ class Side:
     name: str
     alias: str
     relation: Relation
-    column: Column
+    column: KsqlColumn
 
     @property
-    def columns(self) -> Mapping[str, Typed]:
-        """Column -> what stands for it in the stage behind the join."""
+    def columns(self) -> Mapping[str, Translated]:
+        """KsqlColumn -> what stands for it in the stage behind the join."""
         return {
-            column.name: Typed(
+            column.name: Translated(
                 f"{quoted(self.name)}.{quoted(_KEY if column == self.column else column.name)}", column.type
             )
             for column in self.relation.all_columns
@@ -62,9 +64,7 @@ class Side:
     def stage(self) -> dict[str, Any]:
         """Return the stage that reads the side's records."""
         select = {
-            column.name: quoted(column.name)
-            for column in self.relation.all_columns
-            if column != self.column
+            column.name: quoted(column.name) for column in self.relation.all_columns if column != self.column
         }
         name = f"{self.name}_side"
         return {"name": name, "from": f"{self.name}_topic", "select": select, "emit": {"on": "update"}}
@@ -79,22 +79,22 @@ class StreamJoin:
     earliest: bool
     differs: list[str] = field(default_factory=list)
 
-    def result(self) -> Result:
+    def result(self) -> QueryResult:
         """Return the pipeline's parts."""
         self._check()
         join: KsqlJoin = self.query.args["joins"][0]
         self._sides = self._read_sides(join)
         items = list(self._items())
-        key = self._key(items, join)
+        key = self._key(items)
         values = {item.name: self._translator.value(item.node) for item in items if item != key}
         if not values:
             raise Untranslatable("its records have no value, only a key", "Select a column.")
         stages = [side.stage() for side in self._sides]
         stages += [{"name": "pairs", "join": self._join(join)}, self._last(values)]
         source = {f"{side.name}_topic": side.source(self.earliest) for side in self._sides}
-        columns = tuple(Column(name, typed.type) for name, typed in values.items())
-        of_key = (Column(key.name, self._sides[0].column.type),)
-        return Result(source, stages, of_key, columns, differs=tuple(self.differs))
+        columns = tuple(KsqlColumn(name, typed.type) for name, typed in values.items())
+        of_key = (KsqlColumn(key.name, self._sides[0].column.type),)
+        return QueryResult(source, stages, of_key, columns, differs=tuple(self.differs))
 
     def _check(self) -> None:
         if "TABLE" in [relation.kind for relation in self.relations]:
@@ -114,11 +114,13 @@ class StreamJoin:
             check_readable(relation)
             self.differs += spelling(relation)
 
-    def _read_sides(self, join: KsqlJoin) -> tuple[Side, Side]:
+    def _read_sides(self, join: KsqlJoin) -> tuple[JoinSide, JoinSide]:
         if join.args["side"] not in ("INNER", "LEFT"):
             raise Untranslatable(f"a {join.args['side']} join has a key of its own", "Use LEFT JOIN.")
         if join.args.get("before") is None:
-            raise Untranslatable("a join of streams needs WITHIN, which ksqlDB refuses to miss", "Write WITHIN.")
+            raise Untranslatable(
+                "a join of streams needs WITHIN, which ksqlDB refuses to miss", "Write WITHIN."
+            )
         aliases = [name_of(node.args.get("alias") or node.this) for node in (self.query.this, join.this)]
         on = join.args["on"].unnest()
         compared = [on.this.unnest(), on.expression.unnest()] if isinstance(on, exp.EQ) else []
@@ -126,14 +128,14 @@ class StreamJoin:
         if columns.keys() != set(aliases):
             raise Untranslatable("ON does not compare a column of each side", "Compare two columns.")
         left, right = (
-            Side(name, alias, relation, columns[alias])
+            JoinSide(name, alias, relation, columns[alias])
             for name, alias, relation in zip(("left", "right"), aliases, self.relations, strict=True)
         )
         if left.column.type != right.column.type:
             raise Untranslatable("the compared columns have two types", "Cast one of them in a query before.")
         return left, right
 
-    def _compared(self, node: exp.Expression, aliases: Sequence[str]) -> tuple[str, Column] | None:
+    def _compared(self, node: exp.Expr, aliases: Sequence[str]) -> tuple[str, KsqlColumn] | None:
         if not isinstance(node, exp.Column):
             return None
         name, table = name_of(node.this), node.args.get("table")
@@ -150,7 +152,7 @@ class StreamJoin:
 
     @property
     def _translator(self) -> Translator:
-        columns: dict[str, Typed] = {}
+        columns: dict[str, Translated] = {}
         for side in self._sides:
             for name, typed in side.columns.items():
                 columns[f"{side.alias}.{name}"] = columns[f"{side.relation.name}.{name}"] = typed
@@ -158,7 +160,7 @@ class StreamJoin:
                     columns[name] = typed
         return Translator(columns, call)
 
-    def _items(self) -> Iterator[Item]:
+    def _items(self) -> Iterator[SelectItem]:
         unnamed = 0
         for node in self.query.expressions:
             if isinstance(node, exp.Star):
@@ -167,14 +169,15 @@ class StreamJoin:
                 table = name_of(node.args["table"])
                 yield from (item for side in self._sides if side.alias == table for item in _all_of(side))
             elif isinstance(node, exp.Column):
-                name, table = name_of(node.this), node.args.get("table")
-                clashes = table is not None and name in self._clashing
-                yield Item(f"{name_of(table)}_{name}" if clashes else name, node)
+                name, qualifier = name_of(node.this), node.args.get("table")
+                if qualifier is not None and name in self._clashing:
+                    name = f"{name_of(qualifier)}_{name}"
+                yield SelectItem(name, node)
             else:
                 item, unnamed = item_of(node, unnamed)
                 yield item
 
-    def _key(self, items: Sequence[Item], join: KsqlJoin) -> Item:
+    def _key(self, items: Sequence[SelectItem]) -> SelectItem:
         """Return the item that is the key: the compared column of the left side, or else of the right."""
         for side in self._sides:
             for item in items:
@@ -184,7 +187,6 @@ class StreamJoin:
                 table = node.args.get("table")
                 if table is None or name_of(table) in (side.alias, side.relation.name):
                     return item
-        del join
         raise Untranslatable("the compared column is not selected, which ksqlDB refuses", "Select it.")
 
     def _join(self, join: KsqlJoin) -> dict[str, Any]:
@@ -199,20 +201,25 @@ class StreamJoin:
             self.differs.append(_LATER)
         before, after = (f"{join.args[bound]}ms" for bound in ("before", "after"))
         return {
-            **{"left": "left_side", "right": "right_side", "kind": kind, "before": before, "after": after},
-            **{"grace": f"{_DAY_MS if grace is None else grace}ms", "clock": "stream"},
+            "left": "left_side",
+            "right": "right_side",
+            "kind": kind,
+            "before": before,
+            "after": after,
+            "grace": f"{_DAY_MS if grace is None else grace}ms",
+            "clock": "stream",
         }
 
-    def _last(self, values: Mapping[str, Typed]) -> dict[str, Any]:
+    def _last(self, values: Mapping[str, Translated]) -> dict[str, Any]:
         stage: dict[str, Any] = {"name": "records"}
         if (where := self.query.args.get("where")) is not None:
             stage["filter"] = self._translator.condition(where)
         return {**stage, "select": {n: v.sql for n, v in values.items()}, "emit": {"on": "update"}}
 
 
-def _all_of(side: Side) -> Iterator[Item]:
+def _all_of(side: JoinSide) -> Iterator[SelectItem]:
     for column in side.relation.all_columns:
         node = exp.column(
             exp.to_identifier(column.name, quoted=True), table=exp.to_identifier(side.alias, quoted=True)
         )
-        yield Item(f"{side.alias}_{column.name}", node)
+        yield SelectItem(f"{side.alias}_{column.name}", node)

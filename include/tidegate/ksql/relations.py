@@ -1,4 +1,4 @@
-"""Streams and tables: their columns, keys and formats, and how a pipeline file reads and writes their topics."""
+"""Streams and tables: columns, keys and formats, and how a pipeline file reads and writes their topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from tidegate.ksql.dialect import CreateSource
 from tidegate.ksql.remarks import Untranslatable
-from tidegate.ksql.types import Type, name_of, quoted, type_of
+from tidegate.ksql.types import KsqlType, name_of, quoted, type_of
 
 _VALUES = {"JSON": "json", "DELIMITED": "csv", "KAFKA": "kafka"}
 """ksqlDB's format -> that of a pipeline file."""
@@ -18,30 +18,32 @@ _WITHOUT_EFFECT = {"KAFKA_TOPIC", "VALUE_FORMAT", "KEY_FORMAT", "FORMAT", "PARTI
     *("TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "RETENTION_MS")
 }
 _SINGLE_KEYS = ("INTEGER", "BIGINT", "STRING")
-_FORMAT_FIX = "Write the topic in JSON, DELIMITED or KAFKA, or write the pipeline with `format: avro` yourself."
+_FORMAT_FIX = (
+    "Write the topic in JSON, DELIMITED or KAFKA, or write the pipeline with `format: avro` yourself."
+)
 
 
 @dataclass(frozen=True)
-class Column:
+class KsqlColumn:
     """A column of a stream or a table.
 
     Args:
-        names: Names under which the field may stand in JSON: ksqlDB ignores the case of fields.
+        names: Names that the field may have in JSON: ksqlDB ignores the case of fields.
     """
 
     name: str
-    type: Type
+    type: KsqlType
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Options:
+class WithOptions:
     """The options of a WITH clause, in upper case, with the line of none of them."""
 
     values: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Iterable[exp.Expression]) -> Options:
+    def read(cls, options: Iterable[exp.Expr] | None) -> WithOptions:
         """Read the options. Raises Untranslatable for one that would change a result."""
         values = {str(option.this): str(option.expression.this) for option in options or ()}
         unknown = sorted(values.keys() - _WITHOUT_EFFECT)
@@ -69,8 +71,8 @@ class Relation:
     name: str
     kind: str
     topic: str
-    key: tuple[Column, ...]
-    columns: tuple[Column, ...]
+    key: tuple[KsqlColumn, ...]
+    columns: tuple[KsqlColumn, ...]
     key_format: str
     value_format: str
     timestamp: str | None = None
@@ -80,14 +82,14 @@ class Relation:
     delimiter: str | None = None
 
     @property
-    def all_columns(self) -> tuple[Column, ...]:
+    def all_columns(self) -> tuple[KsqlColumn, ...]:
         """The key's columns and the value's, in the order of SELECT *."""
         return (*self.key, *self.columns)
 
 
 def declared(tree: CreateSource) -> Relation:
     """Return the relation that CREATE STREAM or TABLE declares. Raises Untranslatable."""
-    options = Options.of(tree.args.get("options"))
+    options = WithOptions.read(tree.args.get("options"))
     columns = [
         (part.args.get("role"), _column(part, options.get("VALUE_FORMAT", "FORMAT")))
         for part in tree.args.get("columns") or ()
@@ -109,10 +111,12 @@ def declared(tree: CreateSource) -> Relation:
         (options.get("VALUE_FORMAT", "FORMAT") or "").upper(),
         delimiter=options.get("VALUE_DELIMITER"),
     )
+    if relation.columns:
+        _check_wrapping(relation, options)
     return with_time(relation, options)
 
 
-def with_time(relation: Relation, options: Options) -> Relation:
+def with_time(relation: Relation, options: WithOptions) -> Relation:
     """Return the relation with the column of its time, if the options name one."""
     named = options.get("TIMESTAMP")
     if named is None:
@@ -126,24 +130,26 @@ def with_time(relation: Relation, options: Options) -> Relation:
     )
 
 
-def _column(part: exp.Expression, value_format: str | None) -> Column:
+def _column(part: exp.Expr, value_format: str | None) -> KsqlColumn:
     name, type_ = name_of(part.this), type_of(part.args["kind"])
     written = str(part.this.this)
-    others = (written, written.lower())
+    spellings = (written, written.lower())
     is_free = (value_format or "").upper() == "JSON" and not part.args.get("role")
-    names = tuple(dict.fromkeys(other for other in others if other != name)) if is_free else ()
-    return Column(name, type_, names)
+    names = tuple(dict.fromkeys(spelling for spelling in spellings if spelling != name)) if is_free else ()
+    return KsqlColumn(name, type_, names)
 
 
-def check_readable(relation: Relation, options: Options | None = None) -> None:
+def check_readable(relation: Relation, options: WithOptions | None = None) -> None:
     """Raise Untranslatable if a pipeline cannot read, or write, the topic of a relation exactly."""
     if relation.window:
-        raise Untranslatable(f"{relation.name} has the windows of another query in its key", "Join the queries.")
+        raise Untranslatable(
+            f"{relation.name} has the windows of another query in its key", "Join the queries."
+        )
     _check_formats(relation)
     if not relation.columns:
         raise Untranslatable(f"{relation.name} has no column in its value", "Add a column.")
-    if options is not None and options.get("WRAP_SINGLE_VALUE") is not None and len(relation.columns) == 1:
-        raise Untranslatable("WRAP_SINGLE_VALUE changes the form of values", "Leave it out.")
+    if options is not None:
+        _check_wrapping(relation, options)
     inner = {type_.kind for column in relation.columns for type_ in column.type.inner}
     if relation.value_format == "KAFKA" and (
         len(relation.columns) != 1 or relation.columns[0].type.kind not in (*_SINGLE_KEYS, "DOUBLE")
@@ -151,6 +157,11 @@ def check_readable(relation: Relation, options: Options | None = None) -> None:
         raise Untranslatable("a value of KAFKA is a single column", "Use another format.")
     if relation.value_format == "DELIMITED" and inner & {"ARRAY", "MAP", "STRUCT", "BYTES"}:
         raise Untranslatable("a value of DELIMITED has single values", "Use JSON.")
+
+
+def _check_wrapping(relation: Relation, options: WithOptions) -> None:
+    if options.get("WRAP_SINGLE_VALUE") is not None and len(relation.columns) == 1:
+        raise Untranslatable("WRAP_SINGLE_VALUE changes the form of values", "Leave it out.")
 
 
 def _check_formats(relation: Relation) -> None:
@@ -173,7 +184,7 @@ def source_of(
 
     Args:
         key: The columns by which the pipeline keeps state.
-        internal: Column of the relation's key -> its name in the pipeline.
+        internal: KsqlColumn of the relation's key -> its name in the pipeline.
     """
     source: dict[str, Any] = {
         "topics": [relation.topic],
@@ -187,7 +198,7 @@ def source_of(
         source["aliases"] = aliases
     if relation.key:
         source["key_format"] = "kafka" if relation.key_format == "KAFKA" else "json"
-        keys = [Column(internal.get(column.name, column.name), column.type) for column in relation.key]
+        keys = [KsqlColumn(internal.get(column.name, column.name), column.type) for column in relation.key]
         source["key_columns"] = _ddl(keys)
     source["key"] = list(key)
     if relation.timestamp is not None:
@@ -197,7 +208,7 @@ def source_of(
     return source
 
 
-def _ddl(columns: Iterable[Column]) -> str:
+def _ddl(columns: Iterable[KsqlColumn]) -> str:
     return ", ".join(f"{quoted(column.name)} {column.type.ddl}" for column in columns)
 
 

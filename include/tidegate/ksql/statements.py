@@ -6,17 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import Token, exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token
 
 from tidegate.errors import PipelineInvalid
 from tidegate.ksql import dialect
 from tidegate.ksql.joins import StreamJoin
-from tidegate.ksql.queries import QueryPlan, Result
+from tidegate.ksql.queries import QueryPlan, QueryResult
 from tidegate.ksql.relations import (
-    Options,
     Relation,
+    WithOptions,
     check_readable,
     declared,
     sink_of,
@@ -29,7 +28,7 @@ from tidegate.ksql.writer import pipeline_name, pipeline_text
 from tidegate.yaml.load import parse_pipeline
 
 _SHOWN = 60
-_HARMLESS = ("DROP STREAM", "DROP TABLE", "DROP CONNECTOR", "SHOW", "LIST", "DESCRIBE", "PRINT", "EXPLAIN")
+_HARMLESS = ("SHOW", "LIST", "DESCRIBE", "PRINT", "EXPLAIN")
 _INSTEAD = {
     "CREATE TYPE": "Write the type in place of its name.",
     "CREATE CONNECTOR": "Keep the connector in Kafka Connect.",
@@ -98,7 +97,7 @@ class Import:
             why = f"its pipeline is refused: {problem.message}"
             self.remarks.append(Remark(*place, why, problem.fix))
 
-    def _statement(self, tree: exp.Expression, line: int) -> Iterable[str]:
+    def _statement(self, tree: exp.Expr, line: int) -> Iterable[str]:
         """Translate a statement; return why its result may differ."""
         if isinstance(tree, dialect.SetProperty):
             self._set(str(tree.this.this), str(tree.expression.this))
@@ -111,10 +110,12 @@ class Import:
             return self._create_as(tree, line)
         elif isinstance(tree, dialect.InsertAs):
             return self._insert_as(tree, line)
+        elif isinstance(tree, dialect.Drop):
+            self._drop(name_of(tree.this))
         elif not str(tree.this).startswith(_HARMLESS):
-            raise Untranslatable(
-                f"{tree.this} is no stream and no query", _INSTEAD.get(str(tree.this), "Leave it out.")
-            )
+            word = str(tree.this).split(" ")[0]
+            instead = _INSTEAD.get(str(tree.this), _INSTEAD.get(word, "Leave it out."))
+            raise Untranslatable(f"{tree.this} makes no stream and no table", instead)
         return ()
 
     def _set(self, name: str, value: str) -> None:
@@ -122,24 +123,29 @@ class Import:
             raise Untranslatable(f"the property {name} is not translated", "Leave it out.")
         self.earliest = value == "earliest"
 
+    def _drop(self, name: str) -> None:
+        """Forget what nothing in the file has made: a script often drops what an earlier run of it made."""
+        if name in self.relations:
+            raise Untranslatable(f"{name} is made in this file", "Leave out both statements.")
+
     def _forget(self, name: str) -> None:
         self.relations.pop(name, None)
 
     def _add(self, relation: Relation) -> None:
         self.relations[relation.name] = relation
 
-    def _relation(self, name: exp.Expression) -> Relation:
-        found = self.relations.get(name_of(name))
-        if found is None:
+    def _relation(self, name: exp.Expr) -> Relation:
+        relation = self.relations.get(name_of(name))
+        if relation is None:
             raise Untranslatable(
                 f"no statement that is imported makes {name_of(name)}", "Look for its own remark, or add it."
             )
-        return found
+        return relation
 
     def _create_as(self, tree: dialect.CreateAs, line: int) -> Iterable[str]:
         name, query = name_of(tree.this), tree.args["query"]
         self._forget(name)
-        options = Options.of(tree.args.get("options"))
+        options = WithOptions.read(tree.args.get("options"))
         relations = [self._relation(node.this) for node in self._inputs(query)]
         result, kind = self._result(query, relations), str(tree.args["kind"])
         made = with_time(_made(name, kind, options, relations[0], result), options)
@@ -162,7 +168,9 @@ class Import:
         result = self._result(query, relations)
         if query.args.get("group"):
             raise Untranslatable("INSERT INTO takes no table", "Write CREATE TABLE.")
-        names = [[(column.name, column.type) for column in columns] for columns in (result.key, result.columns)]
+        names = [
+            [(column.name, column.type) for column in columns] for columns in (result.key, result.columns)
+        ]
         expected = [[(column.name, column.type) for column in part] for part in (target.key, target.columns)]
         if names != expected:
             raise Untranslatable(f"its columns are not those of {target.name}", "Name and cast them alike.")
@@ -171,16 +179,16 @@ class Import:
         self._add(replace(target, is_derived=True))
         return result.differs
 
-    def _inputs(self, query: dialect.Query) -> list[exp.Expression]:
+    def _inputs(self, query: dialect.Query) -> list[exp.Expr]:
         return [query.this, *(join.this for join in query.args.get("joins") or ())]
 
-    def _result(self, query: dialect.Query, relations: Sequence[Relation]) -> Result:
+    def _result(self, query: dialect.Query, relations: Sequence[Relation]) -> QueryResult:
         if len(relations) > 1:
             return StreamJoin(query, relations, self.earliest).result()
         return QueryPlan(query, relations[0], self.earliest).result()
 
     def _write(
-        self, name: str, result: Result, made: Relation, relations: Sequence[Relation], line: int
+        self, name: str, result: QueryResult, made: Relation, relations: Sequence[Relation], line: int
     ) -> None:
         named = "sources" if len(relations) > 1 else "source"
         document = {
@@ -191,16 +199,22 @@ class Import:
             "stages": result.stages,
             "sinks": [sink_of(replace(made, window=""))],
         }
+        if name in [pipeline.name for pipeline in self.pipelines]:
+            raise Untranslatable(
+                f"another statement makes a pipeline {name}", "Leave one of them out, or rename it."
+            )
         text = pipeline_text(document, f"{self.file}:{line}")
         parse_pipeline(text, f"{name}.yaml")  # raises PipelineInvalid
         topics = tuple(relation.topic for relation in relations)
         self.pipelines.append(ImportedPipeline(name, document, text, topics, made.topic, line))
 
 
-def _made(name: str, kind: str, options: Options, of: Relation, result: Result) -> Relation:
+def _made(name: str, kind: str, options: WithOptions, left: Relation, result: QueryResult) -> Relation:
     """Return what a query makes: formats that it does not name are those of what it reads."""
-    value_format = (options.get("VALUE_FORMAT", "FORMAT") or of.value_format).upper()
-    delimiter = options.get("VALUE_DELIMITER") or (of.delimiter if value_format == of.value_format else None)
+    value_format = (options.get("VALUE_FORMAT", "FORMAT") or left.value_format).upper()
+    delimiter = options.get("VALUE_DELIMITER") or (
+        left.delimiter if value_format == left.value_format else None
+    )
     if delimiter is not None:
         raise Untranslatable("sinks write DELIMITED with commas", "Leave VALUE_DELIMITER out.")
     return Relation(
@@ -209,7 +223,7 @@ def _made(name: str, kind: str, options: Options, of: Relation, result: Result) 
         options.get("KAFKA_TOPIC") or name,
         result.key,
         result.columns,
-        (options.get("KEY_FORMAT", "FORMAT") or of.key_format).upper(),
+        (options.get("KEY_FORMAT", "FORMAT") or left.key_format).upper(),
         value_format,
         window=result.window,
         is_derived=True,

@@ -21,9 +21,17 @@ _DDL = {
     "TIMESTAMP": "bigint",
 }
 _NAMES = {
-    **{"INT": "INTEGER", "VARCHAR": "STRING", "TEXT": "STRING", "TIMESTAMPNTZ": "TIMESTAMP"},
-    **{"BOOLEAN": "BOOLEAN", "BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "DATE": "DATE", "TIME": "TIME"},
-    **{"TIMESTAMP": "TIMESTAMP", "VARBINARY": "BYTES"},
+    "INT": "INTEGER",
+    "VARCHAR": "STRING",
+    "TEXT": "STRING",
+    "TIMESTAMPNTZ": "TIMESTAMP",
+    "BOOLEAN": "BOOLEAN",
+    "BIGINT": "BIGINT",
+    "DOUBLE": "DOUBLE",
+    "DATE": "DATE",
+    "TIME": "TIME",
+    "TIMESTAMP": "TIMESTAMP",
+    "VARBINARY": "BYTES",
 }
 INTEGERS = ("INTEGER", "BIGINT")
 NUMBERS = (*INTEGERS, "DECIMAL", "DOUBLE")
@@ -31,7 +39,7 @@ TIMES = ("DATE", "TIME", "TIMESTAMP")
 
 
 @dataclass(frozen=True)
-class Type:
+class KsqlType:
     """A type of ksqlDB.
 
     Args:
@@ -42,8 +50,8 @@ class Type:
     """
 
     kind: str
-    parts: tuple[Type, ...] = ()
-    fields: tuple[tuple[str, Type], ...] = ()
+    parts: tuple[KsqlType, ...] = ()
+    fields: tuple[tuple[str, KsqlType], ...] = ()
     precision: int = 0
     scale: int = 0
 
@@ -64,16 +72,16 @@ class Type:
         return self.kind in ("ARRAY", "MAP", "STRUCT")
 
     @property
-    def inner(self) -> tuple[Type, ...]:
+    def inner(self) -> tuple[KsqlType, ...]:
         """It, and all types within it."""
         parts = (*self.parts, *(type_ for _, type_ in self.fields))
         return (self, *(inner for part in parts for inner in part.inner))
 
 
 BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, NULL = (
-    Type(kind) for kind in ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING", "NULL")
+    KsqlType(kind) for kind in ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING", "NULL")
 )
-LIST_OF_TEXTS = Type("ARRAY", (STRING,))
+LIST_OF_TEXTS = KsqlType("ARRAY", (STRING,))
 
 
 def quoted(name: str) -> str:
@@ -81,31 +89,33 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def name_of(identifier: exp.Expression) -> str:
+def name_of(identifier: exp.Expr) -> str:
     """Return a name as ksqlDB knows it: in upper case, unless it is quoted."""
     text = str(identifier.this)
     return text if identifier.args.get("quoted") else text.upper()
 
 
-def type_of(node: exp.Expression) -> Type:
+def type_of(node: exp.Expr) -> KsqlType:
     """Return the type that a node of sqlglot names. Raises Untranslatable for a type that is none."""
     kind = node.this.value if isinstance(node.this, exp.DataType.Type) else str(node.this)
     parts = node.expressions
     if kind == "USERDEFINED" and str(node.args.get("kind")).upper() == "BYTES":
-        return Type("BYTES")
+        return KsqlType("BYTES")
     if kind == "DECIMAL" and parts:
         numbers = [int(str(part.this.this)) for part in parts]
-        return Type("DECIMAL", precision=numbers[0], scale=numbers[1] if len(numbers) > 1 else 0)
+        return KsqlType("DECIMAL", precision=numbers[0], scale=numbers[1] if len(numbers) > 1 else 0)
     if kind in ("ARRAY", "MAP") and parts:
-        return _checked(Type(kind, tuple(type_of(part) for part in parts)))
+        return _checked(KsqlType(kind, tuple(type_of(part) for part in parts)))
     if kind == "STRUCT":
-        return Type(kind, fields=tuple((name_of(field.this), type_of(field.args["kind"])) for field in parts))
+        return KsqlType(
+            kind, fields=tuple((name_of(field.this), type_of(field.args["kind"])) for field in parts)
+        )
     if kind not in _NAMES:
         raise Untranslatable(f"the type {node.sql()} is unknown", "Write the type in place of its name.")
-    return Type(_NAMES[kind])
+    return KsqlType(_NAMES[kind])
 
 
-def _checked(type_: Type) -> Type:
+def _checked(type_: KsqlType) -> KsqlType:
     if type_.kind == "MAP" and type_.parts[0] != STRING:
         raise Untranslatable("a map has keys that are no texts", "Use MAP<STRING, …>.")
     return type_

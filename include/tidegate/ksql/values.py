@@ -15,7 +15,7 @@ from tidegate.ksql.types import name_of
 
 @dataclass(frozen=True)
 class Inserted:
-    """A record of a relation: its key's columns and its value's; `timestamp` in epoch ms, if it is written."""
+    """A record of a relation: its key's columns and its value's; `timestamp` is in epoch ms, or None."""
 
     relation: Relation
     columns: dict[str, Any]
@@ -37,7 +37,7 @@ def inserted(tree: InsertValues, relation: Relation, line: int) -> Inserted:
     return Inserted(relation, columns, time if isinstance(time, int) else None)
 
 
-def _value(node: exp.Expression) -> Any:
+def _value(node: exp.Expr) -> Any:
     if isinstance(node, exp.Null):
         return None
     if isinstance(node, exp.Boolean):
@@ -51,7 +51,9 @@ def _value(node: exp.Expression) -> Any:
         return [_value(item) for item in node.expressions]
     if isinstance(node, exp.Anonymous) and str(node.this).upper() in ("MAP", "STRUCT"):
         return {
-            str(part.this.this) if str(node.this).upper() == "MAP" else name_of(part.this): _value(part.expression)
+            str(part.this.this) if str(node.this).upper() == "MAP" else name_of(part.this): _value(
+                part.expression
+            )
             for part in node.expressions
         }
     raise Untranslatable(f"`{node.sql()}` is no literal", "Write the value itself.")

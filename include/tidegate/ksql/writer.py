@@ -5,13 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
-
 from tidegate.ksql.values import Inserted
 
+if TYPE_CHECKING:
+    from tidegate.ksql.statements import Import
+
 _WIDTH = 100
+
+
+def import_texts(imported: Import, folder: Path) -> dict[Path, str]:
+    """Return the text of each file: the pipelines, and a case for each that reads inserted records."""
+    texts = {}
+    for pipeline in imported.pipelines:
+        texts[folder / f"{pipeline.name}.yaml"] = pipeline.text
+        records = [record for record in imported.inserted if record.relation.topic in pipeline.topics]
+        if records:
+            path = folder / "cases" / pipeline.name / "inserted.yaml"
+            texts[path] = case_text(pipeline.name, f"../../{pipeline.name}.yaml", records)
+    return texts
 
 
 def pipeline_name(relation: str) -> str:

@@ -6,6 +6,7 @@ databases, the grammar) is imported by the functions that need it.
 
 COMMANDS = {
     "init": "Write a new pipeline NAME with a case that it passes and a quality suite.",
+    "import": "Translate the files of another system into pipeline files.",
     "schema": "Print the JSON Schema of pipeline files, or of `defaults.yaml` beside them, for editors.",
     "test": (
         "Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."

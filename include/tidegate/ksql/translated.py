@@ -1,0 +1,143 @@
+"""What stands for an expression of ksqlDB: the text of Spark SQL, its type, and where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tidegate.ksql import types
+from tidegate.ksql.remarks import Untranslatable
+from tidegate.ksql.types import BIGINT, DOUBLE, INTEGER, NULL, STRING, KsqlType
+
+
+@dataclass(frozen=True)
+class Translated:
+    """An expression of Spark SQL with its type in ksqlDB.
+
+    Args:
+        sql: A text that stands for itself: a name, a call, or something in brackets.
+        fails: Expressions that are null where ksqlDB fails: then the whole expression is null there.
+        is_certain: Whether it is never null.
+        literal: The text of a literal; None for others.
+    """
+
+    sql: str
+    type: KsqlType
+    fails: tuple[str, ...] = ()
+    is_certain: bool = False
+    literal: str | None = None
+
+
+def guarded(sql: str, fails: Sequence[str]) -> str:
+    """Return an expression that is null where one of `fails` is null."""
+    if not fails:
+        return sql
+    return f"(case when {' or '.join(f'{failing} is null' for failing in fails)} then null else {sql} end)"
+
+
+CASTS: Mapping[tuple[str, str], str] = {
+    ("BOOLEAN", "STRING"): "cast({0} as string)",
+    ("INTEGER", "BIGINT"): "cast({0} as bigint)",
+    ("INTEGER", "DOUBLE"): "cast({0} as double)",
+    ("BIGINT", "DOUBLE"): "cast({0} as double)",
+    ("DECIMAL", "DOUBLE"): "cast({0} as double)",
+    ("INTEGER", "STRING"): "cast({0} as string)",
+    ("BIGINT", "STRING"): "cast({0} as string)",
+    ("DOUBLE", "STRING"): "cast({0} as string)",
+    ("INTEGER", "DECIMAL"): "try_cast({0} as {1})",
+    ("BIGINT", "DECIMAL"): "try_cast({0} as {1})",
+    ("DECIMAL", "DECIMAL"): "try_cast({0} as {1})",
+    ("DOUBLE", "INTEGER"): "cast({0} as int)",
+    ("DOUBLE", "BIGINT"): "cast({0} as bigint)",
+    ("BIGINT", "INTEGER"): "cast({0} as int)",
+    ("STRING", "INTEGER"): r"(case when {0} rlike '^[\\x00-\\x20]*[+-]?[0-9]+[\\x00-\\x20]*$' "
+    "then try_cast({0} as int) end)",
+    ("STRING", "BIGINT"): r"(case when {0} rlike '^[\\x00-\\x20]*[+-]?[0-9]+[\\x00-\\x20]*$' "
+    "then try_cast({0} as bigint) end)",
+    ("STRING", "DOUBLE"): r"(case when {0} rlike "
+    r"'^[\\x00-\\x20]*[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?[\\x00-\\x20]*$' "
+    "then try_cast({0} as double) end)",
+}
+"""(from, to) -> the expression. A text that is no number fails in ksqlDB, and is null here."""
+
+
+def text_of(node: exp.Expr) -> str:
+    return node.sql()
+
+
+def quoted_text(text: str) -> str:
+    """Return a literal of Spark SQL, in which a backslash escapes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def literal(node: exp.Literal) -> Translated:
+    text = str(node.this)
+    if node.is_string:
+        return Translated(quoted_text(text), STRING, is_certain=True, literal=text)
+    if text.isdigit():
+        small = int(text) < 2**31
+        sql = text if small else f"{text}L"
+        return Translated(sql, INTEGER if small else BIGINT, is_certain=True, literal=text)
+    if "E" in text.upper():
+        return Translated(f"cast('{text}' as double)", DOUBLE, is_certain=True, literal=text)
+    whole, _, fraction = text.partition(".")
+    digits = max(len((whole + fraction).lstrip("0")), len(fraction), 1)
+    return Translated(
+        f"{text}BD", KsqlType("DECIMAL", precision=digits, scale=len(fraction)), is_certain=True, literal=text
+    )
+
+
+def failing(sql: str, type_: KsqlType, *operands: Translated) -> Translated:
+    """Return an operation that fails on a null operand, or has no result."""
+    fails = () if all(operand.is_certain for operand in operands) and "/" not in sql else (sql,)
+    return Translated(sql, type_, fails, is_certain=not fails)
+
+
+def as_double(operand: Translated) -> Translated:
+    if operand.type == DOUBLE:
+        return operand
+    sql = (
+        f"cast('{operand.literal}' as double)"
+        if operand.literal is not None
+        else f"cast({operand.sql} as double)"
+    )
+    return Translated(sql, DOUBLE, operand.fails, operand.is_certain, operand.literal)
+
+
+def as_decimal(type_: KsqlType) -> KsqlType:
+    if type_.kind == "DECIMAL":
+        return type_
+    return KsqlType("DECIMAL", precision=10 if type_ == INTEGER else 19)
+
+
+def comparable(left: Translated, right: Translated, node: exp.Expr) -> tuple[Translated, Translated]:
+    """Return both sides in a form that Spark compares as ksqlDB does."""
+    kinds = {left.type.kind, right.type.kind}
+    if "DOUBLE" in kinds and kinds <= set(types.NUMBERS):
+        return as_double(left), as_double(right)
+    same = left.type == right.type and "MAP" not in {inner.kind for inner in left.type.inner}
+    if same or kinds <= {*types.INTEGERS, "DECIMAL"} or "NULL" in kinds:
+        return left, right
+    raise Untranslatable(
+        f"`{text_of(node)}` compares {left.type.kind} with {right.type.kind}", "Cast both sides to one type."
+    )
+
+
+def common_type(items: Sequence[Translated], node: exp.Expr) -> KsqlType:
+    """Return the one type of all items; nulls have any."""
+    kinds = {item.type for item in items if item.type != NULL}
+    if kinds and kinds <= {INTEGER, BIGINT, DOUBLE}:
+        return next(type_ for type_ in (DOUBLE, BIGINT, INTEGER) if type_ in kinds)
+    if len(kinds) != 1:
+        raise Untranslatable(f"`{text_of(node)}` has values of several types", "Cast them to one type.")
+    return kinds.pop()
+
+
+def as_type(operand: Translated, type_: KsqlType) -> Translated:
+    return (
+        operand
+        if operand.type in (type_, NULL)
+        else Translated(f"cast({operand.sql} as {type_.ddl})", type_, operand.fails)
+    )

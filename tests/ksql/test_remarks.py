@@ -1,0 +1,95 @@
+"""A statement without an equivalent is a remark with its line, and never another pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tidegate.cli.main import cli
+from tidegate.ksql.statements import Import
+
+STREAMS = (
+    "CREATE STREAM s (k BIGINT KEY, a INT, t STRING, xs ARRAY<INT>) "
+    "WITH (kafka_topic='s', value_format='JSON');"
+    "CREATE STREAM r (k BIGINT KEY, b INT) WITH (kafka_topic='r', value_format='JSON');\n"
+    "CREATE TABLE tab (k BIGINT PRIMARY KEY, c INT) WITH (kafka_topic='tab', value_format='JSON');\n"
+    "CREATE STREAM keyless (a INT) WITH (kafka_topic='keyless', value_format='JSON');\n"
+)
+REMARKS = [
+    ("CREATE TABLE o AS SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING COUNT(*) > 1", "HAVING deletes"),
+    ("CREATE TABLE o AS SELECT k, c FROM tab WHERE c > 1", "WHERE on a table"),
+    ("CREATE TABLE o AS SELECT c, COUNT(*) AS n FROM tab GROUP BY c", "loses its last row"),
+    ("CREATE STREAM o AS SELECT s.k, a, c FROM s JOIN tab ON s.k = tab.k", "a join with a table"),
+    ("CREATE STREAM o AS SELECT s.k, a, b FROM s JOIN r ON s.k = r.k", "needs WITHIN"),
+    ("CREATE STREAM o AS SELECT s.k, a, b FROM s LEFT JOIN r WITHIN 1 DAY ON s.k = r.k", "GRACE PERIOD"),
+    ("CREATE STREAM o AS SELECT s.k, a, b FROM s FULL JOIN r WITHIN 1 DAY ON s.k = r.k", "a key of its own"),
+    ("CREATE STREAM o AS SELECT a FROM keyless", "has no key"),
+    ("CREATE STREAM o AS SELECT a FROM s", "is not selected, which ksqlDB refuses"),
+    ("CREATE STREAM o AS SELECT k, UUID() AS id FROM s", "another value each time"),
+    ("CREATE STREAM o AS SELECT k, FROB(a) AS id FROM s", "the function FROB"),
+    ("CREATE STREAM o AS SELECT k, nothing FROM s", "there is no column `NOTHING`"),
+    ("CREATE STREAM o AS SELECT k, a + t AS x FROM s", "does not compute with numbers"),
+    ("CREATE STREAM o AS SELECT k, a = t AS x FROM s", "compares INTEGER with STRING"),
+    ("CREATE STREAM o AS SELECT k, CAST(t AS BOOLEAN) AS x FROM s", "a cast of STRING to BOOLEAN"),
+    ("CREATE STREAM o WITH (value_format='AVRO') AS SELECT k, a FROM s", "values in AVRO"),
+    ("CREATE STREAM o WITH (key_format='JSON') AS SELECT k, a FROM s", "keys in JSON"),
+    ("CREATE STREAM o WITH (frob='x') AS SELECT k, a FROM s", "the option FROB"),
+    ("CREATE STREAM o AS SELECT k, a FROM s LIMIT 3", "LIMIT ends"),
+    ("CREATE STREAM o AS SELECT k, a FROM gone", "no statement that is imported makes GONE"),
+    ("CREATE TABLE o AS SELECT k, a FROM s", "the query gives a STREAM"),
+    ("CREATE TABLE o AS SELECT k, HISTOGRAM(t) AS h FROM s GROUP BY k", "the aggregate HISTOGRAM"),
+    ("CREATE STREAM o AS SELECT k, EXPLODE(xs) AS x, EXPLODE(xs) AS y FROM s", "several EXPLODE"),
+    ("CREATE STREAM o AS SELEKT k FROM s", "it cannot be read"),
+    ("CREATE TYPE address AS STRUCT<street STRING>", "CREATE TYPE makes no stream"),
+    ("DROP STREAM s", "S is made in this file"),
+    ("SELECT * FROM s EMIT CHANGES", "makes no stream"),
+    ("SET 'cache.max.bytes.buffering'='0'", "the property cache.max.bytes.buffering"),
+]
+
+
+@pytest.mark.parametrize(("statement", "why"), REMARKS, ids=[why for _, why in REMARKS])
+def test_statement_without_an_equivalent_is_remarked(statement: str, why: str) -> None:
+    imported = Import("shop.sql").read(f"{STREAMS}{statement};\nCREATE STREAM p AS SELECT k, a FROM s;")
+    (remark,) = imported.remarks
+    assert why in remark.why
+    assert str(remark).startswith("shop.sql:4: ")
+    assert remark.instead.endswith(".")
+    assert [pipeline.name for pipeline in imported.pipelines] == ["p"]  # the others go on
+
+
+def test_estimated_count_is_imported_with_a_remark() -> None:
+    imported = Import("f.sql").read(
+        f"{STREAMS}CREATE TABLE o AS SELECT k, COUNT_DISTINCT(a) AS n FROM s GROUP BY k;"
+    )
+    (remark,) = imported.remarks
+    assert remark.imported
+    assert len(imported.pipelines) == 1
+
+
+def test_queries_read_from_the_latest_record_on() -> None:
+    latest = Import("f.sql").read(f"{STREAMS}CREATE STREAM o AS SELECT k, a FROM s;")
+    earliest = Import("f.sql").read(
+        f"SET 'auto.offset.reset'='earliest';{STREAMS}CREATE STREAM o AS SELECT k, a FROM s;"
+    )
+    (one_start,) = [pipeline.document["source"].get("start") for pipeline in latest.pipelines]
+    (other_start,) = [pipeline.document["source"].get("start") for pipeline in earliest.pipelines]
+    assert (one_start, other_start) == ("latest", None)
+
+
+def test_second_statement_of_a_name_is_remarked() -> None:
+    query = "CREATE OR REPLACE STREAM o AS SELECT k, a FROM s;"
+    (remark,) = Import("f.sql").read(f"{STREAMS}{query}\n{query}").remarks
+    assert remark.why == "another statement makes a pipeline o"
+    assert Import("f.sql").read(f"DROP STREAM IF EXISTS s;\n{STREAMS}{query}").remarks == []
+
+
+def test_command_overwrites_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "f.sql"
+    file.write_text(f"{STREAMS}CREATE STREAM o AS SELECT k, a FROM s;")
+    arguments = ["import", "ksql", str(file), "--to", str(tmp_path / "pipelines")]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    again = CliRunner().invoke(cli, arguments)
+    assert again.exit_code != 0
+    assert "already exists" in str(again.exception) + again.output
