@@ -55,7 +55,7 @@ def _event(quantities: pa.Int32Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([quantities.cast(pa.int64()), seen], names=["visitorId", "action"])
 
 
-def _change(quantities: pa.Int32Array) -> pa.StructArray:
+def change_columns(quantities: pa.Int32Array) -> pa.StructArray:
     """Return the columns that a decoder of changes returns; most changes of a key come after a later one."""
     frame = pa.StructArray.from_arrays([quantities], names=["quantity"])
     columns = [frame, sequence_texts([quantities]), pa.repeat(False, len(quantities))]
@@ -120,7 +120,7 @@ STRATEGIES = {
     ),
     "sequence": Strategy(
         _always(kernel.Stage(kernel.Latest(), kernel.InSequence(), deduplicate="none", by_time=True)),
-        Shape(_change),
+        Shape(change_columns),
         lambda batches, *_: naive.in_sequence(batches),
     ),
     "threshold": Strategy(

@@ -13,10 +13,18 @@ from benchmarks.kernel import compare
 from benchmarks.measure import CommandFailed, run_measured
 from benchmarks.programs import ResultWrong
 from benchmarks.publication import measure
+from benchmarks.rates import all_measured
+from benchmarks.rates import measure as measure_rate
 from benchmarks.strategies import STRATEGIES
 
 from benchmarks import decode
+from tidegate.kernel.aggregates import FUNCTIONS
+from tidegate.kernel.options import options_of
+from tidegate.kernel.strategies import OF_FIELDS
+from tidegate.kernel.strategies import STRATEGIES as STRATEGIES_OF_EMIT
+from tidegate.kernel.windows import WINDOWS
 
+KINDS = ("emit", "field", "window", "aggregate")
 _HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
 _LEAVE_A_CHILD = "import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
 
@@ -78,6 +86,17 @@ def test_loop_unlike_the_kernel_is_no_comparison(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(STRATEGIES, "change, exact", everything)
     with pytest.raises(ResultWrong, match="differ"):
         compare(Load(events=1_000, keys=100), 1, _ignore, ["change, exact"])
+
+
+def test_rates_cover_all_registries() -> None:
+    measured = list(all_measured())
+    names = {kind: {part.name for part in measured if part.kind.startswith(kind)} for kind in KINDS}
+    assert names["emit"] == {*STRATEGIES_OF_EMIT, "any"}
+    assert names["window"] == {options_of(window)[0].written for window in WINDOWS}
+    assert len(names["aggregate"]) == len(FUNCTIONS) + 1
+    assert len(names["field"]) == len(OF_FIELDS)
+    for part in measured:
+        assert measure_rate(part, Load(events=300, keys=3_000)).per_second > 0
 
 
 def test_keys_have_equal_numbers_of_events() -> None:

@@ -15,7 +15,7 @@ from tidegate.kernel.ttl import TimeToLive
 
 _FILES = ("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet")
 """A file contains the strategy of its name."""
-_OF_FIELDS: tuple[type[Emit], ...] = (Once, InSequence, LastRecord, Join)
+OF_FIELDS: tuple[type[Emit], ...] = (Once, InSequence, LastRecord, Join)
 """The strategies that other fields than `emit` ask for: of the source, of `lookup`, and a stage's `join`."""
 
 
@@ -30,7 +30,7 @@ STRATEGIES: dict[str, type[Emit]] = {name: _strategy(name) for name in _FILES}
 
 REASONS: dict[str, str] = {
     reason: meaning
-    for strategy in (*STRATEGIES.values(), *_OF_FIELDS)
+    for strategy in (*STRATEGIES.values(), *OF_FIELDS)
     for reason, meaning in strategy.reasons.items()
 } | dict(TimeToLive.reasons)
 """The reasons of emissions, and the fates of records, that strategies and `ttl` give -> their meaning."""
