@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.model.files import made, several_sources
 from tests.world import NOW_MS, World, key_of
 from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
+from tidegate.cli.commands.plan import range_rows
+from tidegate.ledger.records import OffsetRange
+from tidegate.yaml.load import parse_case_pipeline
 
 pytestmark = pytest.mark.process
 
@@ -124,6 +128,14 @@ def test_unreadable_kafka_settings_hide_the_password(world: World) -> None:
     result = tidegate(world, "plan", "availability", TIDEGATE_KAFKA='{"sasl.password": "hunter2"')
     assert result.returncode == 2
     assert "hunter2" not in result.stderr + result.stdout
+
+
+def test_plan_names_the_source_of_topics() -> None:
+    pipeline = parse_case_pipeline(several_sources(), "p.yaml")
+    ranges = (OffsetRange("orders-eu", 0, 0, 5), OffsetRange("payments", 1, 2, 2))
+    rows = [(row["source"], row["topic"], row["offsets"]) for row in range_rows(pipeline, ranges)]
+    assert rows == [("orders", "orders-eu", 5), ("payments", "payments", 0)]
+    assert "source" not in range_rows(made(), ranges)[0]
 
 
 @pytest.mark.broker

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kernel.joins_for_tests import Emitted, JoinKernel, JoinRecord, join, naive
 from tidegate import kernel
+from tidegate.kernel.strategies.join import Joined
 from tidegate.model.condition import read_condition
 
 HISTORIES = Path(__file__).parents[1] / "conformance" / "joins" / "kafka-streams.jsonl"
@@ -215,4 +217,17 @@ def _comparable(emissions: Sequence[Emitted]) -> list[tuple[Any, ...]]:
     alone = [(row.key, row.timestamp, row.left, row.right) for row in emissions if None in row[1:3]]
     return [
         row for row in (*sorted(pairs, key=lambda row: row[0]), *sorted(alone, key=repr)) if row[0] != "z"
+    ]
+
+
+def test_state_shows_the_side_of_each_record() -> None:
+    kernel_ = decided(join("outer"), [left(1, 10), right(2, 11, key="other")])
+    rows = [
+        {"key": row["key"], "window_start": row["window_start"], "window_end": 0, "value": row["accumulator"]}
+        for row in kernel_.state.values()
+    ]
+    shown = Joined().shown(pa.Table.from_pylist(rows)).to_pylist()
+    assert sorted(shown, key=lambda row: row["key"]) == [
+        {"key": "a", "side": "left", "value": {"l": 1, "r": None}},
+        {"key": "other", "side": "right", "value": {"l": None, "r": 2}},
     ]

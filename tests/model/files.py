@@ -173,6 +173,24 @@ def everything() -> dict[str, Any]:
     )
 
 
+def several_sources() -> dict[str, Any]:
+    """A pipeline that reads sources of two formats, their union, and joins them."""
+    data = written(
+        {"from": "orders", "select": {"price": "price"}, "on_error": "quarantine"},
+        {"from": ["payments"], "select": {"paid": "paid"}, "ttl": "7d", "emit": {"on": "change"}},
+        {
+            "join": {"left": "s0", "right": "s1", "kind": "outer", "before": "0s", "after": "1m"},
+            "select": {"price": "left.price", "paid": "right.paid"},
+            "on_late": "quarantine",
+        },
+        {"from": ["orders", "payments"], **COUNT, **HOUR, "on_late": "emit"},
+        sinks=[{"kind": "table", "path": name, "stage": name} for name in ("s2", "s3.late")],
+    )
+    orders = {**data.pop("source"), "topics": {"pattern": "orders-.*"}, "metadata": ["topic"]}
+    payments = {"topics": ["payments"], "format": "csv", "columns": "id bigint, paid double", "key": ["id"]}
+    return {**data, "sources": {"orders": orders, "payments": payments}}
+
+
 def made(*stages: dict[str, Any], **fields: Any) -> Pipeline:
     """Return the pipeline of `written`, which has no mistakes."""
     return parse_case_pipeline(written(*stages, **fields), "p.yaml")

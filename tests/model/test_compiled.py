@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.case_files import cases_in
-from tests.model.files import COUNT, GOOD, everything, made
+from tests.model.files import COUNT, GOOD, everything, made, several_sources
 from tidegate import __version__
 from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.expressions import Condition
@@ -105,6 +105,7 @@ def with_everything() -> dict[str, Pipeline]:
     sinks = tuple(sink.with_schemas(SinkSchema(7, "{}"), None) for sink in registered.sinks)
     return {
         "everything": parse_case_pipeline(everything(), "p.yaml"),
+        "several sources": parse_case_pipeline(several_sources(), "p.yaml"),
         "registered": registered.model_copy(update={"sinks": sinks}),
         "others": other_strategies,
         "good": parse_pipeline(GOOD, "p.yaml"),

@@ -123,3 +123,18 @@ def test_emissions_of_a_join_cannot_retract() -> None:
     ((field, message, _),) = refused(LEFT, RIGHT, joined(), counts)
     assert field == "stages.3.retract"
     assert message.endswith("each of them is an event of its own")
+
+
+def test_late_join_beside_a_window_is_refused() -> None:
+    join = {"left": "nowhere", "right": "s0", "within": "1m"}
+    mistakes = refused(LEFT, {"join": join, "on_late": "emit", "window": {"sliding": "1h"}})
+    assert sorted(field for field, _, _ in mistakes) == [
+        "stages.1.join.left",
+        "stages.1.on_late",
+        "stages.1.window",
+    ]
+
+
+def test_side_with_an_unknown_input_is_one_mistake() -> None:
+    ((field, _, _),) = refused(LEFT, {**RIGHT, "from": "nowhere"}, joined())
+    assert field == "stages.1.from"

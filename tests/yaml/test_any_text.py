@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.model.expressions import ALLOWED, REFUSED
-from tests.model.files import GOOD, everything
+from tests.model.files import GOOD, everything, several_sources
 from tidegate.errors import ConditionFailed, PipelineInvalid, Problem
 from tidegate.model.aggregates import parse_aggregate
 from tidegate.model.columns import parse_columns
@@ -94,7 +94,8 @@ def _routes(data: Any, route: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def test_everything_is_without_mistakes() -> None:
-    assert refused(lambda: parse_case_pipeline(everything(), "p.json")) == ()
+    for data in (everything(), several_sources()):
+        assert refused(functools.partial(parse_case_pipeline, data, "p.json")) == ()
 
 
 _VALUES = _JSON | st.sampled_from(
@@ -115,9 +116,18 @@ _VALUES = _JSON | st.sampled_from(
 )
 
 
-@given(st.sampled_from(_routes(everything())[1:]), _VALUES, st.sampled_from(["", "x", "on", "key", "stage"]))
-def test_any_value_in_the_place_of_any_other(route: tuple[Any, ...], value: Any, name: str) -> None:
-    data: Any = everything()
+Route = tuple[Any, ...]
+_PLACES = st.sampled_from(
+    [(make, route) for make in (everything, several_sources) for route in _routes(make())[1:]]
+)
+
+
+@given(_PLACES, _VALUES, st.sampled_from(["", "x", "on", "key", "stage"]))
+def test_any_value_in_the_place_of_any_other(
+    place: tuple[Callable[[], dict[str, Any]], Route], value: Any, name: str
+) -> None:
+    make, route = place
+    data: Any = make()
     around = functools.reduce(lambda inner, part: inner[part], route[:-1], data)
     around[route[-1]] = value
     if name and isinstance(around, dict):
@@ -125,9 +135,10 @@ def test_any_value_in_the_place_of_any_other(route: tuple[Any, ...], value: Any,
     refused(lambda: parse_case_pipeline(data, "p.json"))
 
 
-@given(st.sampled_from(_routes(everything())[1:]))
-def test_anything_may_be_missing(route: tuple[Any, ...]) -> None:
-    data: Any = everything()
+@given(_PLACES)
+def test_anything_may_be_missing(place: tuple[Callable[[], dict[str, Any]], Route]) -> None:
+    make, route = place
+    data: Any = make()
     del functools.reduce(lambda inner, part: inner[part], route[:-1], data)[route[-1]]
     refused(lambda: parse_case_pipeline(data, "p.json"))
 

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import yaml
-from tests.model.files import GOOD, everything
+from tests.model.files import GOOD, everything, several_sources
 from tests.model.test_airflow import AIRFLOW
 from tidegate.yaml.grammar import EXAMPLES
 from tidegate.yaml.json_schema import file_schema
@@ -49,7 +49,8 @@ def test_json_schema_accepts_the_page_and_full_pipeline() -> None:
     text = PAGE.split("```yaml\npipeline: ", 1)[1].split("```", 1)[0]
     assert complaints(f"pipeline: {text}") == []
     assert complaints(GOOD + AIRFLOW) == []
-    assert [error.message for error in VALIDATOR.iter_errors(everything())] == []
+    for data in (everything(), several_sources()):
+        assert [error.message for error in VALIDATOR.iter_errors(data)] == []
 
 
 def test_json_schema_accepts_numbers_with_underscores() -> None:

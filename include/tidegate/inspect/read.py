@@ -39,7 +39,7 @@ def read_state(
     The columns are `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (the folded
     value) and `emitted` (the value last emitted), or `digest` in a stage that stores only hashes; `pending`,
     the number of records that are held back, and `due_at`, until when; and the position that last changed the
-    row.
+    row. Of a join, there is one row per record that can still match: it has no window, but its `side`.
 
     Args:
         as_of: The seq of a batch; None for the head.
@@ -61,7 +61,8 @@ def read_state(
         is_bounded = kernel_stage(pipeline, chosen).bound is not None
         # Files keep the column names of their time, and are read with the present ones.
         aliases = aliases_of(app.ledger, stream, seq, chosen.name)
-        return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key, aliases)
+        rows = live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key, aliases)
+        return chosen.reduce.shown(rows)
 
 
 def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:

@@ -54,16 +54,16 @@ def note_input(inputs: tuple[str, ...], info: Info) -> tuple[str, ...]:
     scope = scope_of(info)
     if scope.stage.joins:  # its inputs are noted already
         return inputs
-    scope.stage.reads = inputs
     stages = {stage.name or "": stage for stage in scope.stages[:-1]}
     if len(inputs) == 1 and inputs[0] in stages:
         _note_emissions(scope.stage, stages[inputs[0]])
+        scope.stage.reads = inputs
         return inputs
     for name in inputs:
         if name not in scope.sources and scope.sources:
             raise _unknown(name, inputs, stages, scope)
     distinct(inputs)
-    scope.stage.input, scope.stage.sources = None, inputs
+    scope.stage.input, scope.stage.sources, scope.stage.reads = None, inputs, inputs
     sources = {name: scope.sources[name] for name in inputs if name in scope.sources}
     if sources:
         _note_records(scope, sources)

@@ -24,7 +24,7 @@ def check_late(on_late: str, info: Info) -> str:
 
 
 def _check_emitted(info: Info) -> None:
-    if scope_of(info).stage.windowed is False:
+    if scope_of(info).stage.joins:
         fix = "Write `on_late: quarantine`."
         raise mistake("late records of a join have no window of their own, and are not emitted", fix)
     # An `emit` with mistakes is reported already.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,8 @@ from tidegate.cli.output import out, show, warn
 
 if TYPE_CHECKING:
     from tidegate.inspect.read import StateEstimate
+    from tidegate.ledger.records import OffsetRange
+    from tidegate.model.pipeline import Pipeline
 
 
 @click.command()
@@ -34,20 +37,12 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
     next_plan = waiting or draft(app, loaded, head, trigger_now("dry run", RunOptions(**options)))
-    rows = [
-        {
-            "topic": range_.topic,
-            "partition": range_.partition,
-            "from": range_.start,
-            "to": range_.end,
-            "offsets": range_.span,
-        }
-        for range_ in next_plan.ranges
-    ]
+    # a batch that is planned is computed as it was planned, whatever the file says now
+    planned = planned_pipeline(waiting) if waiting else loaded
+    rows = range_rows(planned, next_plan.ranges)
     topics = new_topics(loaded.sources, head, next_plan.ranges)
     states = estimate_state(app, loaded, next_plan) if estimate else []
-    # a batch that is planned is computed as it was planned, whatever the file says now
-    reading = reading_of(planned_pipeline(waiting) if waiting else loaded).described
+    reading = reading_of(planned).described
     if as_json:
         state = {"state": [vars(estimate_) for estimate_ in states]} if estimate else {}
         print(json.dumps({"ranges": rows, "new_topics": topics, "reading": reading} | state))
@@ -65,6 +60,21 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     if estimate:
         out.print()
         show([_estimate_row(state) for state in states], False, "State, now and at most after this batch")
+
+
+def range_rows(pipeline: Pipeline, ranges: Iterable[OffsetRange]) -> list[dict[str, Any]]:
+    """Return one row per topic-partition that a batch reads; with several sources, it names the source."""
+    return [
+        {
+            **({"source": pipeline.sources.name_of(range_.topic)} if pipeline.named_sources else {}),
+            "topic": range_.topic,
+            "partition": range_.partition,
+            "from": range_.start,
+            "to": range_.end,
+            "offsets": range_.span,
+        }
+        for range_ in ranges
+    ]
 
 
 def _estimate_row(state: StateEstimate) -> dict[str, Any]:

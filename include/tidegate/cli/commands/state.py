@@ -8,7 +8,7 @@ from tidegate.cli.options import of_stream, open_stream, stage
 from tidegate.cli.output import show_rows_of
 
 _COLUMNS = (
-    *("key", "window_start", "window_end", "value", "digest", "pending", "due_at"),
+    *("key", "side", "window_start", "window_end", "value", "digest", "pending", "due_at"),
     *("timestamp", "topic", "partition", "offset", "updated_seq"),
 )
 

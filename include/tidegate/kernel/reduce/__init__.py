@@ -249,6 +249,14 @@ class Reduce:
         """
         raise NotImplementedError
 
+    def shown(self, state: pa.Table) -> pa.Table:
+        """Return state rows as people read them.
+
+        Args:
+            state: The rows as files have them, with a column `value`.
+        """
+        return state
+
     def bind(self, rows: pa.RecordBatch) -> Values:
         """Return the values of these rows.
 

@@ -197,6 +197,21 @@ class Joined(Reduce):
         """Return the type of the records' columns without the side."""
         return pa.struct([field for field in value if field.name != IS_LEFT])
 
+    def shown(self, state: pa.Table) -> pa.Table:
+        """Return the records that wait, each with its side and with the columns of that side's record.
+
+        The window of an entry is no window of the stage: its start is the record's timestamp.
+        """
+        values = state["value"].combine_chunks()
+        is_left = pc.struct_field(values, IS_LEFT)
+        columns = [field for field in values.type if field.name != IS_LEFT]
+        of_people = pa.StructArray.from_arrays(
+            [pc.struct_field(values, field.name) for field in columns], fields=columns, mask=values.is_null()
+        )
+        side = pc.if_else(is_left, "left", "right")
+        shown = state.drop_columns(["value", "window_start", "window_end"])
+        return shown.append_column("side", side).append_column("value", of_people)
+
     def bind(self, rows: pa.RecordBatch) -> JoinedValues:
         """Return the values of these rows."""
         return JoinedValues(rows, self.output_type(rows.schema.field("value").type))
