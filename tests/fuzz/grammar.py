@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 from tests.fuzz.schemas import KINDS
 from tests.fuzz.texts import Texts
 from tidegate.errors import PipelineInvalid
+from tidegate.model.join import EXCLUDED
 from tidegate.model.pipeline import Pipeline
 from tidegate.yaml.json_schema import file_schema
 from tidegate.yaml.load import load_pipeline
@@ -21,7 +22,14 @@ _NUMBERS = (1, 2, 3, 5, 100, 5_000, 2_147_483_647)
 _COMMON = ("stages.*.select", "stages.*.reduce", "stages.*.window", "source.key", "stages.*.where")
 """Optional fields that decide most, and are drawn more often than others."""
 _RARE = re.compile(r"airflow|quality|lookup|source\.(connection|registry|key_registry|start)")
-_ROUNDS = 30
+_BESIDE_NO_JOIN = frozenset({"from" if name == "inputs" else name for name in EXCLUDED})
+_MAPPINGS = ("select", "reduce", "within", "headers", "aliases")
+"""Fields whose parts have names of the user."""
+_STAGES, _WITH_JOIN = (1, 1, 2, 2, 3, 4), (3, 3, 4, 5)
+"""How many stages a pipeline has: any, and one that probably has a join."""
+_DROPPED = {"stages.*.join": 0.03, "stages.*.from": 0.2, "sources": 0.1, "stages": 0.0}
+"""How often a field with a mistake is dropped, and not drawn again, if that is not the same for all."""
+_ROUNDS = 50
 
 
 class Drawing:
@@ -31,6 +39,9 @@ class Drawing:
         self.dice = dice
         self.schema = file_schema("pipeline")
         self.texts = Texts(dice, folder)
+        self.first_source: dict[str, Any] | None = None
+        self.has_several = dice.random() < 0.45
+        self.has_join = dice.random() < (0.6 if self.has_several else 0.25)
 
     def file(self) -> dict[str, Any]:
         """Return a pipeline as it would be written, which may have mistakes."""
@@ -41,7 +52,9 @@ class Drawing:
 
     def again(self, path: str) -> Any:
         """Return another value for the field at a generic path."""
-        return self._value(self._part(path), path)
+        drawn = self._value(self._part(path), path)
+        self.texts.note(path, drawn)
+        return drawn
 
     def is_required(self, path: str) -> bool:
         """Return whether the field at a generic path has to be there."""
@@ -79,8 +92,7 @@ class Drawing:
 
     def _value(self, part: Mapping[str, Any], path: str) -> Any:
         choices = [choice for choice in self._choices(part) if choice.get("type") != "null"]
-        # no class of a user is trusted here, and there is one source
-        if path in ("stages.*.reduce.*", "stages.*.from"):
+        if path == "stages.*.reduce.*":  # no class of a user is trusted here
             choices = [choice for choice in choices if choice.get("type") == "string"]
         choice = self.dice.choice(choices)
         if "const" in choice:
@@ -93,7 +105,11 @@ class Drawing:
             return self._object(choice, path)
         if kind == "array":
             count = self.dice.choice((1, 1, 1, 2, 2, 3))
-            return [self._value(choice["items"], f"{path}.*") for _ in range(count)]
+            if path == "stages":
+                self.texts.stages.clear()
+                count = self.dice.choice(_WITH_JOIN if self.has_join else _STAGES)
+            drawn = [self._value(choice["items"], f"{path}.*") for _ in range(count)]
+            return [*dict.fromkeys(drawn)] if path == "stages.*.from" else drawn
         if kind == "boolean":
             return self.dice.random() < 0.5
         if kind in ("integer", "number"):
@@ -105,6 +121,8 @@ class Drawing:
     def _object(self, part: Mapping[str, Any], path: str) -> dict[str, Any]:
         if path == "stages.*":
             self.texts.begin_stage()
+        if path == "sources":
+            return {name: self._source(part["additionalProperties"], name) for name in self.texts.names(path)}
         if isinstance(part.get("additionalProperties"), dict):
             names = self.texts.names(path)
             drawn = {name: self._value(part["additionalProperties"], f"{path}.*") for name in names}
@@ -116,20 +134,44 @@ class Drawing:
             if name in part.get("required", ()) or self.dice.random() < self._share(inner):
                 drawn[name] = self._value(field, inner)
                 self.texts.note(inner, drawn[name])
-        if path == "stages.*":
-            self.texts.end_stage()
+        return drawn
+
+    def _source(self, part: Mapping[str, Any], name: str) -> Any:
+        """Draw a source of several; often with the key of the first one, which a union and a join need."""
+        self.texts.begin_source(name)
+        drawn = self._value(part, "source")
+        first = self.first_source
+        if first is None:
+            self.first_source = drawn
+        elif self.dice.random() < 0.8:
+            drawn.pop("key", None)
+            if "key" in first:
+                drawn["key"] = list(first["key"])  # an own list: YAML would write an alias
         return drawn
 
     def _share(self, path: str) -> float:
         """Return how often an optional field is there."""
+        source, stage = self.texts.source, self.texts.stage
         if path == "source.schema":
-            return {"json": 0.3}.get(self.texts.format, 1.0) if self.texts.format in KINDS else 0.03
-        if path == "source.columns" and self.texts.schema:
+            return {"json": 0.3}.get(source.format, 1.0) if source.format in KINDS else 0.03
+        if path == "source.columns" and source.schema:
             return 0.3
-        if path == "source":
+        if path in ("sources", "source"):  # which exclude each other
+            return float(self.has_several == (path == "sources"))
+        if path.startswith("stages.*.join."):
+            return 0.8 if path.endswith("within") else 0.4
+        if path.startswith("stages.*.") and stage.joins:
+            return 0.03 if path.removeprefix("stages.*.") in _BESIDE_NO_JOIN else 0.3
+        if path == "stages.*.join":
+            return (0.8 if self.has_join else 0.2) if len(self.texts.stages) > 2 else 0.01
+        if path == "stages.*.from" and (self.has_several or self.has_join):
+            return 0.97 if len(self.texts.stages) <= 2 else 0.6
+        if path == "stages.*.key" and self.has_join and len(self.texts.stages) < 3:
+            return 0.02
+        if path == "stages.*.emit":
             return 1.0
-        if path == "sources":  # which excludes `source`
-            return 0.0
+        if path == "stages.*.on_error":
+            return 0.2
         if path in ("source.columns", "stages"):
             return 0.95
         if _RARE.match(path):
@@ -154,19 +196,39 @@ def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | 
             for problem in error.problems:
                 assert problem.line > 0, problem
                 assert problem.fix, problem
-            if not all(_mend(drawing, written, problem.field) for problem in error.problems):
+            mended = [_mend(drawing, written, problem.field) for problem in error.problems]
+            if not any(mended) and not _mend(drawing, written, error.problems[0].field, climbs=True):
                 return None
     return None
 
 
-def _mend(drawing: Drawing, written: dict[str, Any], field: str) -> bool:
-    """Drop the field that a mistake names, or draw it again. Return whether there was something to do."""
+def generic_path(route: Sequence[str]) -> str:
+    """Return the path of a field with `*` for places in lists; a source of several is as `source`."""
+    if len(route) > 1 and route[0] == "sources":
+        route = ["source", *route[2:]]
+    around = ["", *route]
+    return ".".join(
+        "*" if name.isdigit() or before in _MAPPINGS else name
+        for before, name in zip(around, route, strict=False)
+    )
+
+
+def _mend(drawing: Drawing, written: dict[str, Any], field: str, climbs: bool = False) -> bool:
+    """Drop the field that a mistake names, or draw it again. Return whether there was something to do.
+
+    With `climbs`, a part that is missing stands for what is around it.
+    """
     names = [name for name in field.split(".") if name]
+    if len(names) > 2 and not names[-2].isdigit() and drawing.dice.random() < 0.2:
+        names.pop()  # what is around a mistake may be the mistake
     while names:
         around, name = _around(written, names), names[-1]
         if around is not None:
-            path = ".".join("*" if name.isdigit() else name for name in names)
+            drawing.texts.enter(names)
+            path = generic_path(names)
             return _mend_at(drawing, around, name, path)
+        if not climbs:
+            return False
         names.pop()
     return False
 
@@ -176,11 +238,12 @@ def _mend_at(drawing: Drawing, around: Any, name: str, path: str) -> bool:
         position = int(name)
         if position < len(around) and len(around) > 1:
             del around[position]
+            drawing.texts.drop(path, position)
             return True
         if position < len(around):
             around[position] = drawing.again(path)
         return position < len(around)
-    if drawing.dice.random() < 0.6 and not _is_needed(drawing, path):
+    if drawing.dice.random() < _DROPPED.get(path, 0.6) and not _is_needed(drawing, path):
         around.pop(name, None)
         return True
     try:

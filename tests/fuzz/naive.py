@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from tests.kernel.joins_for_tests import Emitted, JoinRecord, naive
 from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
 from tests.kernel.model.grammar import Condition
@@ -40,6 +41,7 @@ _NOT_MODELLED = ("variance", "stddev", "min_by", "max_by", "percentile", "top")
 _MANY = 100
 _OF_TWO = re.compile(r"(\w+\([^()]*\)) ([-+/]) (\w+\([^()]*\))")
 _COLUMN = re.compile(r"`(\w+)`")
+_SIDE = re.compile(r"`?(left|right)`?(?:\.`?(\w+)`?)?")
 _CONDITION = re.compile(r"`(\w+)` (is not null|is null|> 1)|true")
 
 
@@ -65,14 +67,20 @@ def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[Ca
         _require(source.filter is None, "a filter")
     # Only what the last stage emits is compared.
     path = [pipeline.stages.index(stage) for stage in pipeline.path_to(pipeline.stages[-1])]
-    stages = [_Stage(pipeline, number, written["stages"][number]) for number in path]
+    *before, last = path
+    join = _Join(pipeline, written["stages"][last]) if pipeline.stages[last].join is not None else None
+    modelled_ = path if join is None else before
+    stages = [_Stage(pipeline, number, written["stages"][number]) for number in modelled_]
     batches = _batches(pipeline, inputs)
     instants = [record.timestamp for batch in batches for record in batch.records]
     instants += [batch.clock for batch in batches if batch.clock is not None]
     span_ms = max(instants, default=0) - min(instants, default=0)
     _require(all(stage.is_quick(span_ms) for stage in stages), "as many timers or windows")
     try:
-        emissions = _alone(stages[0], batches) if len(stages) == 1 else _chained(stages, batches)
+        if join is not None:
+            emissions = join.emissions(stages, batches)
+        else:
+            emissions = _alone(stages[0], batches) if len(stages) == 1 else _chained(stages, batches)
     except BufferFull:
         return Modelled(None)
     partitions = {record.home for batch in batches for record in batch.records}
@@ -91,7 +99,7 @@ class _Stage:
 
     def __init__(self, pipeline: Pipeline, number: int, written: Mapping[str, Any]) -> None:
         self.stage = pipeline.stages[number]
-        emit = dict(written["emit"])
+        emit = dict(written.get("emit") or {})
         _require(written.keys() <= _OF_STAGE and emit.keys() <= _OF_EMIT, "an option")
         _require("max_bytes" not in emit.get("buffer", {}), "bytes of values")
         schema = value_schema(pipeline, self.stage)
@@ -103,6 +111,8 @@ class _Stage:
         if "window" in written:
             _require("sliding" not in (written["window"] or {}), "sliding windows")
             self.settings["window"] = written["window"]
+        if "ttl" in written:
+            self.settings["ttl"] = written["ttl"]
         if "where" in written:
             self.settings["where"] = written["where"]
             self.conditions[written["where"]] = _condition(written["where"])
@@ -163,6 +173,13 @@ class _Stage:
         """Whether the clocks of batches mean nothing to it."""
         return self.model().settings.clock == "stream"
 
+    @property
+    def at_once(self) -> bool:
+        """Whether it emits with a record only, and the records of sources have one key for it."""
+        emit, settings = self.settings["emit"], self.model().settings
+        waits = {"at_most_every", "heartbeat"} & emit.keys() or "ttl" in self.settings or settings.window
+        return settings.on in ("update", "change") and not waits and self.stage.reads_source
+
     def is_quick(self, span_ms: int) -> bool:
         """Return whether the model, which is slow, gets through records of that time."""
         settings = self.model().settings
@@ -177,6 +194,50 @@ class _Stage:
 
     def serial(self) -> Serial:
         return Serial(self.settings, "offset", self.conditions)
+
+
+class _Join:
+    """The last stage, which pairs what two stages emit of the records of one partition."""
+
+    def __init__(self, pipeline: Pipeline, written: Mapping[str, Any]) -> None:
+        self.stage = pipeline.stages[-1]
+        _require(written.keys() <= {"name", "join", "select", "where", "on_late", "on_error"}, "an option")
+        assert self.stage.join is not None
+        self.rule = self.stage.join
+        _require(pipeline.key_of(self.stage) == (), "the columns of a key")
+        self.columns = {name: _SIDE.fullmatch(sql) for name, sql in self.stage.select.items()}
+        _require(all(self.columns.values()), "a field of a struct")
+        self.where = _condition(written["where"]) if "where" in written else None
+
+    def emissions(self, sides: Sequence[_Stage], batches: Sequence[Batch]) -> list[Emission]:
+        """Return the emissions of both sides' emissions, each record's left ones before its right ones."""
+        by_name = {side.stage.name: side for side in sides}
+        _require(by_name.keys() == {*self.rule.inputs} and all(side.at_once for side in sides), "such sides")
+        records = [record for batch in batches for record in batch.records]
+        _require(len({record.home for record in records}) < 2, "several partitions")
+        _require(len({record.offset for record in records}) == len(records), "an exploded record")
+        _require(all(batch.clock is None for batch in batches), "clocks")
+        models = [("left", by_name[self.rule.left].model()), ("right", by_name[self.rule.right].model())]
+        log: list[JoinRecord] = []
+        for record in records:
+            for side, model in models:
+                before = len(model.emissions)
+                model.apply(Batch((record,)))
+                log += [
+                    JoinRecord(side, emission.key, emission.value, emission.timestamp)
+                    for emission in model.emissions[before:]
+                ]
+        return [emission for joined in naive(self.rule, log) if (emission := self._emission(joined))]
+
+    def _emission(self, joined: Emitted) -> Emission | None:
+        value = {}
+        for name, path in self.columns.items():
+            assert path
+            side = joined.left if path[1] == "left" else joined.right
+            value[name] = side if path[2] is None or side is None else side[path[2]]
+        if self.where is not None and self.where(value) is not True:
+            return None
+        return Emission(joined.key, value, joined.timestamp, None, joined.reason, joined.at)
 
 
 def _require(condition: bool, what: str) -> None:

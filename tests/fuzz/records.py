@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,67 +16,130 @@ from tests.fuzz.schemas import KINDS, damaged, writer_of
 from tidegate.expressions.types import Type
 from tidegate.model.columns import parse_type
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.source import Source
 from tidegate.model.topics import TopicPattern
 from tidegate.yaml.cases import CaseRecord, Tick
 
 START_MS = 1_767_225_600_000
 _STEPS_MS = (0, 0, 1, 500, 1_000, 9_999, 30_000, 60_000, 3_600_000)
-_KEYS = ("a", "a", "bb", "ccc", "ключ", None)
+_KEYS = ("a", "a", "a", "bb", "bb", "ccc", "ключ", None)
+_DISTINCT = (None, "a", "bb", "ccc", "ключ")
 _INTEGERS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
 class RecordDrawing:
-    """The records of one run. `folder` has the pipeline's schema file."""
+    """The records of one run. `folder` has the pipeline's schema files."""
 
     def __init__(self, dice: random.Random, pipeline: Pipeline, folder: Path) -> None:
         self.dice = dice
-        self.source = pipeline.sources["source"]
-        schema = self.source.schema_file
-        self.write = writer_of(self.source.format, folder / schema) if schema is not None else None
         # of a key in several partitions, timers fire before or after a record as the batches' cut has it
-        self.is_timed = any(stage.emit.sets_timers or stage.window for stage in pipeline.stages)
+        self.is_timed = any(stage.timed for stage in pipeline.stages)
         self.regroups = any(stage.key is not None for stage in pipeline.stages)
-        self.columns = {column.name: parse_type(column.type) for column in self.source.columns}
+        self.mixes = any(len(pipeline.sources_of(stage)) > 1 for stage in pipeline.stages)
+        keys = {name for source in pipeline.sources.values() for name in source.key or ()}
+        shared: dict[str, tuple[Any, ...]] = {}
+        self.sources = [
+            SourceRecords(dice, source, folder, keys, shared) for source in pipeline.sources.values()
+        ]
+        self.can_be_cut = True
 
     def inputs(self) -> list[CaseRecord | Tick]:
-        """Return records of up to three partitions, in the order in which they are written, or with ticks.
+        """Return records of up to three partitions of each source, in the order in which they are written, or
+        with ticks. Afterwards `can_be_cut` says whether the result must be the same for any cut.
 
         A key's records are in one partition, or their timestamps rise: otherwise their order depends on what
         is read together, and so may the result.
         """
-        partitions, rising = self._partitions()
-        offsets, at = dict.fromkeys(range(partitions), 0), START_MS
+        places = self._places()
+        self.can_be_cut = places.can_be_cut
+        offsets: Counter[tuple[str, int]] = Counter()
+        at = START_MS
         ticks = 0.15 if self.dice.random() < 0.4 else 0.0
         records: list[CaseRecord | Tick] = []
-        for _ in range(self.dice.randint(4, 24)):
-            at += self.dice.choice(_STEPS_MS) + rising
-            key = self.dice.choice(_KEYS)
-            partition = self.dice.randrange(partitions) if rising else len(key or "") % partitions
-            late = 0 if rising else self.dice.choice((0, 0, 0, 0, 2_000, 120_000))
-            place = self._topic, partition, offsets[partition]
-            records.append(CaseRecord(key, self.payload(), at - late, *place, self._headers()))
-            offsets[partition] += self.dice.choice((1, 1, 1, 3))
+        for _ in range(self.dice.randint(4, 24 if len(self.sources) == 1 else 36)):
+            source, key = self.dice.choice(self.sources), self.dice.choice(_KEYS)
+            at += self.dice.choice(_STEPS_MS) + places.rising
+            partition = places.partition(key, self.dice)
+            late = 0 if places.rising else self.dice.choice((0, 0, 0, 0, 2_000, 120_000))
+            place = source.topic, partition
+            records.append(
+                CaseRecord(key, source.payload(), at - late, *place, offsets[place], source.drawn_headers())
+            )
+            offsets[place] += self.dice.choice((1, 1, 1, 3))
             if self.dice.random() < ticks:
                 at += self.dice.choice(_STEPS_MS)
                 records.append(Tick(at))
         return records
 
+    def _places(self) -> Places:
+        """Return where records are written.
+
+        Of a key that several sources have, a partition with no other key makes the time of each place the
+        time of the key, so that timers fire at the same records however the log is cut.
+        """
+        sources = [drawing.source for drawing in self.sources]
+        if self.dice.random() < 0.1:
+            return Places(self.dice.randint(1, 3), by_key=False, can_be_cut=False)
+        is_simple = all(source.timestamp == "record" for source in sources) and not self.regroups
+        own_key = all(source.key is None and source.key_format == "text" for source in sources)
+        if self.mixes:
+            if is_simple and own_key and self.dice.random() < 0.7:
+                return Places(len(_DISTINCT), rising=True)
+            if is_simple and not self.is_timed:
+                return Places(self.dice.randint(1, 3), rising=True, by_key=False)
+            return Places(self.dice.randint(1, 3), by_key=own_key, can_be_cut=False)
+        ordered = any(source.sequence is not None or source.key_format != "text" for source in sources)
+        if self.regroups or ordered:
+            return Places(1)
+        if is_simple and not self.is_timed and self.dice.random() < 0.5:
+            return Places(self.dice.randint(2, 3), rising=True, by_key=False)
+        return Places(self.dice.randint(1, 3) if own_key else 1)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The partitions of each topic. `rising`: timestamps rise; `by_key`: a key has one partition;
+    `can_be_cut`: the result does not depend on what is read together.
+    """
+
+    partitions: int
+    rising: bool = False
+    by_key: bool = True
+    can_be_cut: bool = True
+
+    def partition(self, key: str | None, dice: random.Random) -> int:
+        """Return the partition of a record."""
+        if not self.by_key:
+            return dice.randrange(self.partitions)
+        return _DISTINCT.index(key) % self.partitions
+
+
+class SourceRecords:
+    """The records of one source. `keys` are columns that have few values, which all sources share."""
+
+    def __init__(
+        self,
+        dice: random.Random,
+        source: Source,
+        folder: Path,
+        keys: Collection[str],
+        shared: dict[str, tuple[Any, ...]],
+    ) -> None:
+        self.dice = dice
+        self.source = source
+        schema = source.schema_file
+        self.write = writer_of(source.format, folder / schema) if schema is not None else None
+        self.columns = {column.name: parse_type(column.type) for column in source.columns}
+        self.keys = keys
+        self.shared = shared
+
     @property
-    def _topic(self) -> str:
+    def topic(self) -> str:
         """The topic of the records; of a pattern, one that it selects."""
         selection = self.source.selection
-        return "orders-eu" if isinstance(selection, TopicPattern) else selection[0]
+        return selection.pattern.replace(".*", "eu") if isinstance(selection, TopicPattern) else selection[0]
 
-    def _partitions(self) -> tuple[int, bool]:
-        """Return how many there are, and whether timestamps rise."""
-        source = self.source
-        if self.regroups or source.sequence is not None or source.key_format != "text":
-            return 1, False
-        if source.timestamp == "record" and not self.is_timed and self.dice.random() < 0.5:
-            return self.dice.randint(2, 3), True
-        return (self.dice.randint(1, 3), False) if source.key is None else (1, False)
-
-    def _headers(self) -> tuple[tuple[str, str], ...]:
+    def drawn_headers(self) -> tuple[tuple[str, str], ...]:
         """Draw the headers that the source reads, some of them missing, twice or unusable."""
         declared = [*self.source.headers.values(), *self.source.headers.values()]
         return tuple(
@@ -93,7 +158,10 @@ class RecordDrawing:
         return damaged(self.dice, value) if value and self.dice.random() < 0.05 else value
 
     def _row(self) -> dict[str, Any]:
-        row = {name: self._value(type_) for name, type_ in self.columns.items()}
+        row = {
+            name: self._key_value(name, type_) if name in self.keys else self._value(type_)
+            for name, type_ in self.columns.items()
+        }
         if self.dice.random() < 0.1:
             row.pop(self.dice.choice(list(row)), None)
         return row
@@ -114,6 +182,13 @@ class RecordDrawing:
 
     def _text(self) -> bytes:
         return self.dice.choice(("", "a", "b", "ä", "x" * 300)).encode()
+
+    def _key_value(self, name: str, type_: Type | None) -> Any:
+        """Draw one of two values, so that records of all sources meet in one key."""
+        if type_ is None:
+            return None
+        values = self.shared.setdefault(name, (self._of_type(type_), self._of_type(type_)))
+        return self.dice.choice(values) if self.dice.random() < 0.9 else self._value(type_)
 
     def _value(self, type_: Type | None) -> Any:
         if type_ is None or self.dice.random() < 0.1:
@@ -141,12 +216,12 @@ class RecordDrawing:
         return self.dice.choice(values.get(type_.kind, ("AAE=",)))
 
 
-_ENCODE: dict[str, Callable[[RecordDrawing], bytes]] = {
-    "json": RecordDrawing._json,
-    "debezium": RecordDrawing._debezium,
-    "csv": RecordDrawing._csv,
-    "string": RecordDrawing._text,
-    "bytes": RecordDrawing._text,
+_ENCODE: dict[str, Callable[[SourceRecords], bytes]] = {
+    "json": SourceRecords._json,
+    "debezium": SourceRecords._debezium,
+    "csv": SourceRecords._csv,
+    "string": SourceRecords._text,
+    "bytes": SourceRecords._text,
 }
 COMPUTED = frozenset((*_ENCODE, *KINDS))
 """The formats that records are drawn for."""

@@ -40,12 +40,20 @@ def differences(
     tally = Counter() if tally is None else tally
     dice = random.Random(seed)
     drawn = drawn_pipeline(dice, folder)
-    if drawn is None or not _is_computable(drawn[0]):
+    if drawn is None or not is_computable(drawn[0]):
         return
     pipeline, text = drawn
     tally["computed"] += 1
-    inputs = RecordDrawing(dice, pipeline, folder).inputs()
-    uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs))
+    records = RecordDrawing(dice, pipeline, folder)
+    inputs = records.inputs()
+    tally.update(features(pipeline))
+    uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs) if records.can_be_cut else [])
+    tally["emitting joins"] += uncut.error is None and any(
+        emission.reason in ("matched", "unmatched")
+        for emitted in (uncut.emissions, *uncut.stages.values())
+        for emission in emitted
+    )
+    tally["failed"] += uncut.error is not None
     for outcome in (uncut, *cut):
         if isinstance(outcome.error, Transient):
             yield f"it fails with an error that a retry does not mend: {outcome.error!r}"
@@ -61,16 +69,33 @@ def differences(
     tally["in the model"] += model is not None
     if model is not None:
         yield from _differing_model(uncut, model)
-    for title, batches in _ways(inputs).items():
+    for title, batches in _ways(inputs, records.can_be_cut).items():
         outcome = _played(spark, pipeline, batches, folder / title.replace(" ", "-"))
         yield from _differing(f"in the data plane, {title}", uncut, outcome)
 
 
-def _is_computable(pipeline: Pipeline) -> bool:
+def is_computable(pipeline: Pipeline) -> bool:
     """Return whether records can be drawn for it, and no other system is asked."""
-    source = pipeline.sources["source"]
-    texts = source.format in COMPUTED and source.key_format in ("text", "json")
-    return texts and not (source.registries or pipeline.lookup or pipeline.checks)
+    texts = all(
+        source.format in COMPUTED and source.key_format in ("text", "json")
+        for source in pipeline.sources.values()
+    )
+    return texts and not (pipeline.sources.registries or pipeline.lookup or pipeline.checks)
+
+
+def features(pipeline: Pipeline) -> Iterator[str]:
+    """Yield what a pipeline has beside one source and stages one after the other."""
+    if len(pipeline.sources) > 1:
+        yield "several sources"
+    for stage in pipeline.stages:
+        if len(stage.sources) > 1:
+            yield "unions"
+        if stage.join is not None:
+            yield "joins"
+        if stage.on_error == "quarantine":
+            yield "records in quarantine"
+        if len(pipeline.inputs_of(stage)) > 1 and len(pipeline.sources_of(stage)) > 1:
+            yield "joins of several sources"
 
 
 def _replayed(
@@ -120,8 +145,10 @@ def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
     return [list(places), sorted(dice.sample(places, dice.randint(1, len(places))))]
 
 
-def _ways(inputs: Sequence[Input]) -> dict[str, list[Batch]]:
-    """Return the ways to make batches for the data plane: by ticks; without them, one batch and three."""
+def _ways(inputs: Sequence[Input], can_be_cut: bool) -> dict[str, list[Batch]]:
+    """Return the ways to make batches for the data plane: by ticks; without them one batch, and three where
+    the result must be the same.
+    """
     batches: list[Batch] = [([], None)]
     for entry in inputs:
         if isinstance(entry, Tick):
@@ -132,6 +159,8 @@ def _ways(inputs: Sequence[Input]) -> dict[str, list[Batch]]:
     if len(batches) > 1:
         return {"batches by ticks": [batch for batch in batches if batch != ([], None)]}
     ((records, _),) = batches
+    if not can_be_cut:
+        return {"one batch": batches}
     size = -(-len(records) // 3)
     thirds = [(records[start : start + size], None) for start in range(0, len(records), size)]
     return {"one batch": batches, "three batches": thirds}

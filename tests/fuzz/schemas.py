@@ -61,11 +61,13 @@ class SchemaKind:
     writer: Callable[[str], Write]
 
 
-def draw_file(dice: random.Random, format_: str, folder: Path) -> tuple[str, dict[str, str]]:
+def draw_file(
+    dice: random.Random, format_: str, folder: Path, stem: str = "drawn"
+) -> tuple[str, dict[str, str]]:
     """Write a schema file of the format into the folder. Return its name, and its columns with types."""
     kind = KINDS[format_]
     text = kind.draw(dice)
-    name = f"drawn{kind.ending}"
+    name = f"{stem}{kind.ending}"
     (folder / name).write_text(text)
     return name, {field.name: type_of(field.type).text for field in kind.columns(text)}
 

@@ -11,8 +11,10 @@ import pytest
 
 from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.records import COMPUTED, RecordDrawing
-from tests.fuzz.runs import differences, model_of
+from tests.fuzz.runs import differences, features, is_computable, model_of
 from tests.fuzz.schemas import KINDS
+from tidegate.kernel.strategies import STRATEGIES
+from tidegate.model.pipeline import Pipeline
 from tidegate.model.source import Source
 
 if TYPE_CHECKING:
@@ -21,17 +23,31 @@ if TYPE_CHECKING:
 FIRST = int(os.environ.get("TIDEGATE_TEST_SEED", "1")) * 1_000_000
 
 
+Drawn = list[tuple[random.Random, Pipeline, str, Path]]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    """Return accepted pipelines with their files, and the dice that draw their records."""
+    accepted: Drawn = []
+    for seed in range(60):
+        dice, folder = random.Random(seed), tmp_path_factory.mktemp("drawn")
+        if (pair := drawn_pipeline(dice, folder)) is not None:
+            accepted.append((dice, *pair, folder))
+    return accepted
+
+
 @pytest.mark.heavy
-def test_drawn_pipelines_cover_all_kinds_of_stages(tmp_path: Path) -> None:
-    drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
-    accepted = [pipeline for pipeline, _ in filter(None, drawn)]
-    assert len(accepted) > 30
-    stages = [stage for pipeline in accepted for stage in pipeline.stages]
-    assert {stage.emit.on for stage in stages} == {
-        *("update", "change", "window_close", "time_limit", "threshold", "interval", "quiet", "any")
-    }
+def test_drawn_pipelines_cover_all_kinds_of_stages(drawn: Drawn) -> None:
+    assert len(drawn) > 30
+    stages = [stage for _, pipeline, _, _ in drawn for stage in pipeline.stages]
+    assert {stage.emit.on for stage in stages} == {*STRATEGIES, "any", "join"}
     assert len({type(stage.window) for stage in stages}) >= 4
-    assert {len(pipeline.stages) for pipeline in accepted} >= {1, 2, 3}
+    assert {len(pipeline.stages) for _, pipeline, _, _ in drawn} >= {1, 2, 3}
+    drawn_features = {feature for _, pipeline, _, _ in drawn for feature in features(pipeline)}
+    assert drawn_features >= {
+        *("several sources", "unions", "joins", "joins of several sources", "records in quarantine")
+    }
 
 
 def test_records_are_drawn_for_each_format() -> None:
@@ -39,25 +55,18 @@ def test_records_are_drawn_for_each_format() -> None:
 
 
 @pytest.mark.heavy
-def test_schema_file_pipelines_of_each_kind_are_accepted(tmp_path: Path) -> None:
-    drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
-    sources = [pipeline.sources["source"] for pipeline, _ in filter(None, drawn)]
+def test_schema_file_pipelines_of_each_kind_are_accepted(drawn: Drawn) -> None:
+    sources = [source for _, pipeline, _, _ in drawn for source in pipeline.sources.values()]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 
 @pytest.mark.heavy
-def test_naive_model_covers_some_drawn_pipelines(tmp_path: Path) -> None:
+def test_naive_model_covers_some_drawn_pipelines(drawn: Drawn) -> None:
     covered = 0
-    for seed in range(40):
-        dice = random.Random(seed)
-        drawn = drawn_pipeline(dice, tmp_path)
-        if (
-            drawn is not None
-            and drawn[0].sources["source"].format in COMPUTED
-            and not drawn[0].sources.registries
-        ):
-            inputs = RecordDrawing(dice, drawn[0], tmp_path).inputs()
-            covered += model_of(*drawn, inputs) is not None
+    for dice, pipeline, text, folder in drawn:
+        if is_computable(pipeline):
+            inputs = RecordDrawing(dice, pipeline, folder).inputs()
+            covered += model_of(pipeline, text, inputs) is not None
     assert covered > 3
 
 

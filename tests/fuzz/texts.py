@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,39 @@ _TAKEN = {"numbers": (*_NUMERIC, "decimal(10,2)", "decimal(38,10)"), "booleans":
 """What an aggregate takes -> the types of such columns."""
 
 
+_COLUMN = re.compile(r"`(\w+)`")
+
+
+@dataclass
+class DrawnSource:
+    """The facts of a source that other fields refer to."""
+
+    name: str = "source"
+    format: str = "json"
+    schema: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=lambda: {"value": "string"})
+
+
+@dataclass
+class DrawnStage:
+    """The facts of a stage that other fields refer to: `before` and `emitted` are columns with their types,
+    `reads` is the stage that it reads, or empty for sources; `sources` are those whose records reach it.
+    """
+
+    name: str
+    before: dict[str, str]
+    emitted: dict[str, str]
+    reads: str = ""
+    sources: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    left: str | None = None
+
+    @property
+    def joins(self) -> bool:
+        """Whether it pairs the records of two stages."""
+        return self.left is not None
+
+
 class Texts:
     """The names that the texts of a file may use so far: columns by their types, stage by stage.
 
@@ -32,63 +67,130 @@ class Texts:
         self.dice = dice
         self.folder = folder
         self.plain = dice.random() < 0.4
-        self.format = "json"
-        self.schema: dict[str, str] = {}
-        self.columns: dict[str, str] = {"value": "string"}
-        self.stages = 0
-        self.before: dict[str, str] = {}
-        self.emitted: dict[str, str] = {}
-        self.outputs: dict[str, dict[str, str]] = {}
+        self.source = DrawnSource()
+        self.sources: dict[str, DrawnSource] = {}
+        self.types: dict[str, str] = {}
+        self.stage = DrawnStage("", {}, {})
+        self.stages: list[DrawnStage] = []
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the union of all sources."""
+        return self._union([*self.sources])
+
+    def begin_source(self, name: str) -> None:
+        """Note that from now on the fields of another source are drawn."""
+        self.source = self.sources[name] = DrawnSource(name)
 
     def begin_stage(self) -> None:
         """Note that from now on the fields of another stage are drawn."""
-        self.before = self.emitted if self.stages else self.columns
-        self.emitted = dict(self.before)
-        self.stages += 1
+        before = self.stages[-1] if self.stages else None
+        columns = before.emitted if before is not None else self.columns
+        name, reads = f"stage_{len(self.stages) + 1}", before.name if before is not None else ""
+        key = before.key if before is not None else ()
+        sources = before.sources if before is not None else tuple(self.sources)
+        self.stage = DrawnStage(name, dict(columns), dict(columns), reads, sources, key)
+        self.stages.append(self.stage)
 
-    def end_stage(self) -> None:
-        """Note that a stage is complete."""
-        self.outputs[f"stage_{self.stages}"] = self.emitted
+    def enter(self, route: Sequence[str]) -> None:
+        """Note that the next fields are drawn for the source or the stage of a route in the file."""
+        if len(route) > 1 and route[0] == "sources":
+            self.source = self.sources.get(route[1], self.source)
+        elif len(route) > 1 and route[0] == "stages" and int(route[1]) < len(self.stages):
+            self.stage = self.stages[int(route[1])]
+
+    def drop(self, path: str, position: int) -> None:
+        """Note that an entry of a list is dropped."""
+        if path == "stages.*" and position < len(self.stages):
+            del self.stages[position]
 
     def names(self, path: str) -> list[str]:
         """Return the names of a mapping's fields."""
         path = path.replace(".emit.any.*.", ".emit.")
+        if path == "sources":
+            return ["orders", "payments", "refunds"][: self.dice.choice((2, 2, 2, 3))]
         if path in ("source.aliases", "stages.*.emit.equal.within", "stages.*.aliases"):
-            return [self._column(self.columns if path.startswith("source") else self.emitted)]
+            return [self._column(self.source.columns if path.startswith("source") else self.stage.emitted)]
         return self.dice.sample(["x", "y", "total", "isHigh"], self.dice.choice((1, 1, 2)))
 
     def note(self, path: str, drawn: Any) -> None:
         """Note what was drawn, if later fields may name it."""
+        if path.startswith("source."):
+            self._note_source(path, drawn)
+        elif path == "stages.*.from" and drawn is not None:
+            self._note_input([drawn] if isinstance(drawn, str) else drawn)
+        elif path == "stages.*.key" and drawn is not None:
+            self.stage.key = tuple(drawn)
+        elif path == "stages.*.join.left":
+            self.stage.left = drawn
+        elif path == "stages.*.join" and drawn is not None:
+            self._note_join(drawn)
+        elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
+            self.stage.emitted = {name: self._type_of(text) for name, text in drawn.items()}
+        elif path == "stages.*.reduce" and drawn == "collect":
+            self.stage.emitted = {"events": "array<any>"}
+
+    def _note_source(self, path: str, drawn: Any) -> None:
+        source = self.source
         if path == "source.format":
-            self.format = drawn
+            source.format = drawn
         elif path == "source.columns" and isinstance(drawn, str):
             columns, _ = parse_columns(drawn)
-            self.columns = {column.name: column.type for column in columns}
+            source.columns = {column.name: column.type for column in columns}
         elif path == "source.metadata":
             fields = drawn.items() if isinstance(drawn, dict) else zip(drawn, drawn, strict=True)
-            self.columns |= {column: type_of(METADATA[field].type).text for column, field in fields}
+            source.columns |= {column: type_of(METADATA[field].type).text for column, field in fields}
         elif path == "source.headers":
             types = {
                 column: header if isinstance(header, str) else header["type"]
                 for column, header in drawn.items()
             }
-            self.columns |= types
-        elif path == "stages.*.from" and drawn is not None:
-            self.before = self.outputs.get(drawn, self.columns)
-            self.emitted = dict(self.before)
-        elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
-            self.emitted = dict.fromkeys(drawn, "any")
-        elif path == "stages.*.reduce" and drawn == "collect":
-            self.emitted = {"events": "array<any>"}
+            source.columns |= types
+
+    def _note_input(self, inputs: Sequence[str]) -> None:
+        by_name = {stage.name: stage for stage in self.stages}
+        if inputs[0] in by_name:
+            before = by_name[inputs[0]]
+            self.stage.reads, self.stage.key, columns = before.name, before.key, dict(before.emitted)
+            self.stage.sources = before.sources
+        else:
+            self.stage.reads, self.stage.key, columns = "", (), self._union(inputs)
+            self.stage.sources = tuple(inputs)
+        self.stage.before, self.stage.emitted = columns, dict(columns)
+
+    def _note_join(self, join: Mapping[str, Any]) -> None:
+        by_name = {stage.name: stage for stage in self.stages}
+        sides = {side: by_name.get(join[side], self.stage).emitted for side in ("left", "right")}
+        self.stage.before = {
+            f"{side}.{name}": type_ for side, columns in sides.items() for name, type_ in columns.items()
+        }
+        self.stage.emitted = dict.fromkeys(sides, "any")
+
+    @property
+    def _earlier(self) -> list[DrawnStage]:
+        """The stages above the present one."""
+        return self.stages[: self.stages.index(self.stage)] if self.stage in self.stages else []
+
+    def _union(self, names: Sequence[str]) -> dict[str, str]:
+        sources = [self.sources[name] for name in names if name in self.sources] or [self.source]
+        return {name: type_ for source in sources for name, type_ in source.columns.items()}
+
+    def _type_of(self, text: Any) -> str:
+        """Return the type of a column that is a column of the input; `any` for other expressions."""
+        column = _COLUMN.fullmatch(text) if isinstance(text, str) else None
+        return "any" if column is None else self.stage.before.get(column[1], "any")
 
     def text(self, path: str) -> str:
         """Return a text for the field at a generic path."""
         # the triggers of `any` have the fields of strategies
         path = path.replace(".emit.any.*.", ".emit.")
-        if path == "source.schema" and self.format in KINDS:
-            name, self.schema = draw_file(self.dice, self.format, self.folder)
-            self.columns = dict(self.schema)
+        source, stage = self.source, self.stage
+        if path == "source.schema" and source.format in KINDS:
+            name, source.schema = draw_file(self.dice, source.format, self.folder, source.name)
+            source.columns = dict(source.schema)
             return name
+        if path in ("source.topics.*", "source.topics.pattern") and self.sources:
+            return f"{source.name}{'-.*' * path.endswith('pattern')}"
         if path == "source.message":
             return MESSAGE
         if path in ("source.columns", "source.key_columns"):
@@ -96,47 +198,74 @@ class Texts:
         if path in ("source.headers.*", "source.headers.*.type"):
             return self.dice.choice(SCALARS)
         if path == "stages.*.name":
-            return f"stage_{self.stages}"
+            return stage.name
         if path == "stages.*.from":
-            return self.dice.choice(("source", *self.outputs))
+            earlier = [other.name for other in self._earlier]
+            sources = [*self.sources] or ["source"]
+            if len(earlier) < len(sources) and self.dice.random() < 0.95:
+                return sources[len(earlier)]
+            return self.dice.choice(
+                (*sources, *sources, *earlier) if len(earlier) < 2 else (*sources, *earlier)
+            )
+        if path == "stages.*.from.*":
+            return self.dice.choice([*self.sources] or ["source"])
+        if path in ("stages.*.join.left", "stages.*.join.right"):
+            return self._side(path.endswith("right"))
         if path == "stages.*.select.*":
-            return self._expression(self.before)
+            return self._column(stage.before) if stage.joins else self._expression(stage.before)
         if path == "stages.*.reduce.*":
             return self._formula() if self.dice.random() < 0.15 else self._aggregate()
         if path == "stages.*.where":
-            return self._condition(self.emitted)
+            return self._condition(stage.emitted)
         if path == "stages.*.emit.until":
             # without `select`, the events of `collect` have all columns
-            return self._condition(self.before if "events" in self.emitted else self.emitted)
+            return self._condition(stage.before if "events" in stage.emitted else stage.emitted)
         if path in ("source.filter", "stages.*.filter"):
-            return self._condition(self.columns if path.startswith("source") else self.before)
+            return self._condition(source.columns if path.startswith("source") else stage.before)
         if path == "stages.*.emit.equal.sql":
-            name = self._column(self.emitted)
+            name = self._column(stage.emitted)
             return self.dice.choice(
                 (f"old.`{name}` = new.`{name}`", f"old.`{name}` is not null and new.`{name}` is not null")
             )
         if path == "stages.*.emit.equal.within.*":
             return self.dice.choice(("0", "0.5", "1%", "100"))
         if path in ("stages.*.emit.columns.*", "stages.*.emit.ignore.*"):
-            return self._column(self.emitted)
+            return self._column(stage.emitted)
         if path == "stages.*.key.*":
-            return self._path(self.before)
+            return self._path(stage.before)
         if path == "source.timestamp.format":
             return self.dice.choice(("epoch_seconds", "epoch_millis", "yyyy-MM-dd[ HH:mm:ss]"))
         if path == "source.timestamp.timezone":
             return self.dice.choice(("UTC", "Europe/Berlin", "Asia/Kolkata"))
         if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp", "explode"):
-            return self._path(self.columns)
+            return self._path(source.columns)
         if path in ("source.deduplicate.columns.*", "source.sequence.columns.*"):
-            return self._path(self.columns)
+            return self._path(source.columns)
         return _example(path)
 
     def _ddl(self) -> str:
-        if self.schema:
-            some = self.dice.sample(list(self.schema), self.dice.randint(1, len(self.schema)))
-            return ", ".join(f"{name} {self.schema[name]}" for name in some)
+        schema = self.source.schema
+        if schema:
+            some = self.dice.sample(list(schema), self.dice.randint(1, len(schema)))
+            return ", ".join(f"{name} {schema[name]}" for name in some)
         names = self.dice.sample(NAMES, self.dice.randint(2, 5))
-        return ", ".join(f"{name} {self.dice.choice(TYPES)}" for name in names)
+        return ", ".join(f"{name} {self._type(name)}" for name in names)
+
+    def _type(self, name: str) -> str:
+        """Return the type of a column: in a union of sources it has one, so that others are rare."""
+        type_ = self.dice.choice(TYPES)
+        return type_ if self.dice.random() < 0.1 else self.types.setdefault(name, type_)
+
+    def _side(self, is_right: bool) -> str:
+        """Draw a stage above; the right one often has the key and the input of the left one."""
+        earlier = self._earlier
+        left = next((stage for stage in earlier if is_right and stage.name == self.stage.left), None)
+        if left is not None:
+            candidates = [stage for stage in earlier if stage is not left]
+            like = [stage for stage in candidates if (stage.reads, stage.key) == (left.reads, left.key)]
+            apart = [stage for stage in like if stage.sources != left.sources]
+            earlier = apart or like or candidates or earlier
+        return self.dice.choice([stage.name for stage in earlier] or [self.stage.name])
 
     def _column(self, columns: Mapping[str, str]) -> str:
         return self.dice.choice(list(columns) or ["n"])
@@ -163,6 +292,7 @@ class Texts:
                 *(f"upper(`{text}`)", f"concat(`{text}`, '!')", f"coalesce(`{any_}`, null)"),
                 *(f"cast(`{any_}` as string)", f"if(`{number}` > 10, 'high', 'low')", f"`{number}` / 2"),
                 *(f"cast(`{text}` as int)", f"abs(`{number}`)", f"`{number}` * `{number}`"),
+                *(f"10 div `{number}`", f"cast(`{text}` as date)"),
             )
         )
 
@@ -171,10 +301,10 @@ class Texts:
         if function == "count" and self.dice.random() < 0.6:
             return "count(*)"
         types = _TAKEN.get(FUNCTIONS[function].takes, SCALARS)
-        if not {*types, "any"} & {*self.before.values()}:
+        if not {*types, "any"} & {*self.stage.before.values()}:
             return "count(*)"
-        column = f"`{self._of_types(self.before, *types)}`"
-        first = f"`{self._of_types(self.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
+        column = f"`{self._of_types(self.stage.before, *types)}`"
+        first = f"`{self._of_types(self.stage.before, *SCALARS)}`, " if FUNCTIONS[function].chooses else ""
         call = f"count(distinct {column})" if function == DISTINCT else f"{function}({first}{column})"
         if FUNCTIONS[function].parameter:
             shapes = (
@@ -186,10 +316,10 @@ class Texts:
         return f"{call} filter (where {column} is not null)" if self.dice.random() < 0.2 else call
 
     def _formula(self) -> str:
-        any_ = f"`{self._of_types(self.before, *SCALARS)}`"
-        if not {*_NUMERIC} & {*self.before.values()}:
+        any_ = f"`{self._of_types(self.stage.before, *SCALARS)}`"
+        if not {*_NUMERIC} & {*self.stage.before.values()}:
             return f"count(*) - count({any_})"
-        number = f"`{self._of_types(self.before, *_NUMERIC)}`"
+        number = f"`{self._of_types(self.stage.before, *_NUMERIC)}`"
         return self.dice.choice(
             (
                 *(f"sum({number}) / count(*)", f"count(*) - count({any_})", f"count({number}) + count(*)"),

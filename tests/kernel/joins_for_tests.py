@@ -24,7 +24,7 @@ class JoinRecord(NamedTuple):
 
     side: Literal["left", "right"]
     key: str
-    value: int | None
+    value: Any
     timestamp: int
     place: int = 0
     """Its partition."""
@@ -34,8 +34,8 @@ class Emitted(NamedTuple):
     """An emission, in the order of its key."""
 
     key: str
-    left: int | None
-    right: int | None
+    left: Any
+    right: Any
     timestamp: int
     at: int
     reason: str
