@@ -139,9 +139,14 @@ def _once() -> tuple[kernel.Stage, Shape]:
     return kernel.Stage(kernel.Latest(), kernel.Once(_KEEP_MS)), Shape(_numbers)
 
 
+def _last_record() -> tuple[kernel.Stage, Shape]:
+    return kernel.Stage(kernel.Latest(), kernel.LastRecord()), Shape(_frames)
+
+
 _OF_FIELD: dict[type[kernel.Emit], Callable[[], tuple[kernel.Stage, Shape]]] = {
     kernel.Once: _once,
     kernel.InSequence: _in_sequence,
+    kernel.LastRecord: _last_record,
     kernel.Join: _joined,
 }
 
@@ -151,6 +156,11 @@ _OF_FIELD: dict[type[kernel.Emit], Callable[[], tuple[kernel.Stage, Shape]]] = {
 
 def _numbers(quantities: pa.Int32Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([quantities.cast(pa.int64())], names=["quantity"])
+
+
+def _frames(quantities: pa.Int32Array) -> pa.StructArray:
+    frames = [quantities, pa.repeat(False, len(quantities))]
+    return pa.StructArray.from_arrays(frames, names=["frame", "deleted"])
 
 
 def _sides(quantities: pa.Int32Array) -> pa.StructArray:
