@@ -58,7 +58,10 @@ def emitted(world: World, stream: Stream, stage: str) -> list[Any]:
 
 def tree(*stages: dict[str, Any], published: tuple[str, ...] = ()) -> Pipeline:
     """Return a pipeline of stages that have an input and little else."""
-    written = [{"emit": {"on": "update"}, **stage} for stage in stages]
+    written = [
+        {name: value for name, value in {"emit": {"on": "update"}, **stage}.items() if value is not None}
+        for stage in stages
+    ]
     sinks = [{"kind": "table", "path": name, "stage": name} for name in published]
     source = {"topics": ["in"], "format": "json", "columns": "id bigint", "key": ["id"]}
     return parse_case_pipeline({"pipeline": "p", "source": source, "stages": written, "sinks": sinks}, "case")
@@ -93,6 +96,31 @@ def test_source_that_is_read_again_computes_all_branches() -> None:
         StageWork("a", False, "source", "the source is read again, for b"),
         StageWork("b", False, "source", "`reduce` is changed"),
     )
+
+
+OTHER = {"name": "other", "from": "source"}
+JOINED = {"name": "joined", "join": {"left": "a", "right": "other", "within": "1m"}, "emit": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "unstored", "computed"),
+    [
+        ({"joined": "new"}, {}, {"joined": "a and other"}),
+        ({"d": "new"}, {"joined": "no sink"}, {"joined": "a and other", "d": "joined"}),
+        ({"d": "new"}, {"a": "no sink"}, {"d": "joined"}),
+        (
+            {"joined": "new"},
+            {"other": "no sink"},
+            {"a": "source", "other": "source", "joined": "a and other", "d": "joined"},
+        ),
+    ],
+)
+def test_join_is_computed_from_both_sides(
+    changed: dict[str, str], unstored: dict[str, str], computed: dict[str, str]
+) -> None:
+    pipeline = tree(A, OTHER, JOINED, {"name": "d", "from": "joined"}, published=("d",))
+    work = stage_work(pipeline, changed, unstored)
+    assert {part.stage: part.input for part in work if not part.is_reused} == computed
 
 
 @pytest.mark.spark

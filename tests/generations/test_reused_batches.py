@@ -146,21 +146,31 @@ def difference(spark: SparkSession, seed: int, folder: Path) -> str | None:
         before, after = _pipeline(stages, _some(dice, stages)), _pipeline(edited, _some(dice, edited))
     except PipelineInvalid:
         return None
-    unstored = {stage["name"]: "" for stage in edited if stage["name"] not in before.published_stages}
+    reused = _reused(before, after)
+    differing = _differing(spark, before, after, batches, folder) if reused else None
+    return f"{differing}, with {reused} reused, of {stages} edited to {edited}" if differing else None
+
+
+def _reused(before: Pipeline, after: Pipeline) -> list[str]:
+    """Return the stages that are taken from the batches of the pipeline before."""
+    unstored = {stage.name: "" for stage in after.stages if stage.name not in before.published_stages}
     work = stage_work(after, changed_stages(before, after), unstored)
-    reused = [part.stage for part in work if part.is_reused]
-    if not reused:
-        return None
+    return [part.stage for part in work if part.is_reused]
+
+
+def _differing(
+    spark: SparkSession, before: Pipeline, after: Pipeline, batches: Any, folder: Path
+) -> str | None:
+    """Return how batches that reuse a part differ from computed ones."""
     origin = _play(spark, before, batches, folder / "origin")
     whole = _play(spark, after, batches, folder / "whole")
     partial = Played(spark, after, folder / "partial")
-    partial.reuse(origin, reused)
+    partial.reuse(origin, _reused(before, after))
     for seq in range(len(batches)):
         expected, actual = _results(whole, seq), _results(partial, seq)
         for part in expected:
             if expected[part] != actual[part]:
-                text = f"{part} of batch {seq} with {reused} reused: {actual[part]}, not {expected[part]}"
-                return f"{text}, of {stages} edited to {edited}"
+                return f"{part} of batch {seq}: {actual[part]}, not {expected[part]}"
     return None
 
 
@@ -169,3 +179,38 @@ def difference(spark: SparkSession, seed: int, folder: Path) -> str | None:
 @pytest.mark.parametrize("seed", range(share(40)))
 def test_reused_batches_equal_computed_ones(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert difference(spark, seed, tmp_path) is None
+
+
+LEFT = {"name": "left", "from": "source", "filter": "n < 4", "select": {"n": "n"}, "emit": {"on": "update"}}
+RIGHT = {"name": "right", "from": "source", "filter": "n > 1", "select": {"m": "n"}, "emit": {"on": "update"}}
+JOINED = {"name": "joined", "join": {"left": "left", "right": "right", "kind": "outer", "within": "3s"}}
+COUNTED = {
+    "name": "counted",
+    "reduce": {"n": "count(left.n)", "m": "count(right.m)"},
+    "emit": {"on": "update"},
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("before", "after", "reused"),
+    [
+        ([LEFT, RIGHT], [LEFT, RIGHT, JOINED], ["left", "right"]),
+        ([LEFT, RIGHT, JOINED], [LEFT, RIGHT, JOINED, COUNTED], ["left", "right", "joined"]),
+    ],
+    ids=["new join", "new stage behind a join"],
+)
+def test_parts_of_a_join_are_reused(
+    spark: SparkSession, tmp_path: Path, before: Any, after: Any, reused: list[str]
+) -> None:
+    old, new = (_pipeline(stages, [stage["name"] for stage in stages]) for stages in (before, after))
+    assert _reused(old, new) == reused
+    ids, at = (1, 2, 1, 2, 1, 2, 1, 1, 2), (0, 100, 900, 1_000, 1_000, 4_000, 4_100, 9_000, 9_000)
+    records = [
+        CaseRecord(
+            str(id_), json.dumps({"id": id_, "n": number % 6}).encode(), 10_000 + time, "in", id_ % 2, number
+        )
+        for number, (id_, time) in enumerate(zip(ids, at, strict=True))
+    ]
+    batches = [(records[:4], None), (records[4:7], 15_000), (records[7:], 30_000)]
+    assert _differing(spark, old, new, batches, tmp_path) is None
