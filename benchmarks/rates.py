@@ -25,13 +25,15 @@ from benchmarks.strategies import change_columns
 from tidegate import kernel
 from tidegate.errors import PipelineInvalid
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
-from tidegate.kernel.options import HasOptions, Option, options_of
+from tidegate.kernel.options import Option, options_of
+from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.strategies import OF_FIELDS, STRATEGIES
 from tidegate.kernel.strategies.any_of import TRIGGERS, AnyOf
 from tidegate.kernel.strategies.join import Joined
 from tidegate.kernel.windows import WINDOWS
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.yaml.load import parse_case_pipeline
+from tidegate.yaml.tree import read
 
 BOUND = 1_000_000
 """Records per second on one core that each rate is compared with."""
@@ -66,7 +68,8 @@ class Rate:
 def all_measured() -> Iterator[Measured]:
     """Yield all that the registries have."""
     for name, declared in STRATEGIES.items():
-        yield Measured("emit", name, _stage(*_with_strategy(name, declared)), Shape(_numbers, keys_per_100=1))
+        stage = _stage(*_with_strategy(name, declared))
+        yield Measured("emit", name, stage, Shape(_arguments(stage.reduce), keys_per_100=1))
     triggers = tuple(_triggers())
     yield Measured("emit", "any", kernel.Stage(kernel.Latest(), AnyOf(triggers)), _FEW_KEYS)
     for strategy in OF_FIELDS:
@@ -96,8 +99,12 @@ def _stage(*written: dict[str, Any]) -> kernel.Stage:
     raise AssertionError(f"no file can have {written[0]}")
 
 
-def _with_strategy(name: str, declared: type[HasOptions]) -> list[dict[str, Any]]:
-    """Return stages with a strategy: with the options that it requires, and with one more."""
+def _with_strategy(name: str, declared: type[kernel.Emit]) -> list[dict[str, Any]]:
+    """Return stages with a strategy: that of a new pipeline, or with the options that it requires, and one
+    more.
+    """
+    if declared.sample is not None:
+        return [read(declared.sample.stage.replace("{select}", "select: {quantity: quantity}"), name).data]
     required = {option.written: _example(option) for option in options_of(declared) if option.required}
     optional = [{option.written: _example(option)} for option in options_of(declared) if not option.required]
     emits = [{"on": name, **required, **more} for more in ({}, *optional)]
@@ -183,18 +190,20 @@ def _aggregates() -> dict[str, kernel.Aggregates]:
     return {**single, mean.text: kernel.Aggregates(parts, (mean,))}
 
 
-def _arguments(reduce: kernel.Aggregates) -> Callable[[pa.Int32Array], pa.StructArray]:
+def _arguments(reduce: Reduce) -> Callable[[pa.Int32Array], pa.StructArray]:
     def columns(quantities: pa.Int32Array) -> pa.StructArray:
         numbers = quantities.cast(pa.int64())
         arrays = []
-        for aggregate in reduce:
+        if not reduce.by_name:
+            return _numbers(quantities)
+        for aggregate in reduce.by_name.values():
             if aggregate.rule.chooses:
                 arrays.append(pa.StructArray.from_arrays([numbers, numbers], names=["value", "by"]))
             elif aggregate.rule.takes == "booleans":
                 arrays.append(pc.greater(numbers, 0))
             else:
                 arrays.append(numbers)
-        return pa.StructArray.from_arrays(arrays, names=[aggregate.name for aggregate in reduce])
+        return pa.StructArray.from_arrays(arrays, names=[*reduce.by_name])
 
     return columns
 

@@ -24,6 +24,7 @@ from tidegate.yaml.tree import read_exactly
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JOINED_WINDOWS = 10
 Input: TypeAlias = CaseRecord | Tick
 ByKey: TypeAlias = Mapping[str, list[tuple[Any, ...]]]
 Batch: TypeAlias = tuple[list[CaseRecord], int | None]
@@ -80,7 +81,10 @@ def is_computable(pipeline: Pipeline) -> bool:
         source.format in COMPUTED and source.key_format in ("text", "json")
         for source in pipeline.sources.values()
     )
-    return texts and not (pipeline.sources.registries or pipeline.lookup or pipeline.checks)
+    windows = max((stage.window.windows_per_record for stage in pipeline.stages if stage.window), default=1)
+    joins = any(stage.join is not None for stage in pipeline.stages)
+    is_small = windows <= _JOINED_WINDOWS or not joins  # each emission of a window is a record of the join
+    return texts and is_small and not (pipeline.sources.registries or pipeline.lookup or pipeline.checks)
 
 
 def features(pipeline: Pipeline) -> Iterator[str]:

@@ -160,6 +160,19 @@ def test_windows_are_those_of_the_definition(times: list[int], data: st.DataObje
     assert {window: texts for window, texts, _ in emitted} == defined(log)
 
 
+@examples(60)
+@given(st.lists(st.integers(0, 60), max_size=14))
+def test_record_emits_the_windows_that_it_changes(times: list[int]) -> None:
+    log = records(*zip("abcdefghijklmn", times, strict=False))
+    kernel = Kernel(case())
+    for number, record in enumerate(log):
+        before, after = defined(log[:number]), defined(log[: number + 1])
+        kernel.emissions.clear()
+        kernel.apply(Batch((record,)))
+        changed = {window: texts for window, texts in after.items() if before.get(window) != texts}
+        assert {window: texts for window, texts, _ in out(kernel)} == changed
+
+
 EMITS: list[dict[str, Any]] = [
     {"on": "update"},
     {"on": "change"},
