@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.model.files import COLLECT, COUNT, made, refused
+from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.sql.layout import Target
-from tidegate.sinks.sql.model import SQL_COLUMNS, SqlSink
+from tidegate.sinks.sql.model import MODE_COLUMNS, SQL_COLUMNS, SqlSink
 
 
 def sink(**written: Any) -> SqlSink:
@@ -77,11 +78,11 @@ def test_a_column_of_the_sql_table_is_refused(mode: str, column: str, part: str)
     assert f"event_{column}" in fix
 
 
-@pytest.mark.parametrize(("mode", "windowed"), [("append", True), ("upsert", True), ("upsert", False)])
+@pytest.mark.parametrize("mode", MODE_COLUMNS)
+@pytest.mark.parametrize("windowed", [True, False])
 def test_names_are_those_of_the_table(mode: str, windowed: bool) -> None:
     own = set(Target("t", mode, with_key=False, windowed=windowed).own_columns)
-    assert own - {"deleted"} <= set(SQL_COLUMNS)
-    assert not windowed or own - {"deleted"} == set(SQL_COLUMNS)
+    assert own | set(WINDOW_COLUMNS) == {*SQL_COLUMNS, *MODE_COLUMNS[mode]}
 
 
 def test_where_the_databases_url_stands_is_reported() -> None:
@@ -89,8 +90,9 @@ def test_where_the_databases_url_stands_is_reported() -> None:
     assert "TIDEGATE_SQL_REPORTS" in fix
 
 
-def test_events_are_appended_and_never_replaced() -> None:
-    upsert = {"kind": "sql", "table": "events", "mode": "upsert"}
+@pytest.mark.parametrize("mode", ["upsert", "history"])
+def test_events_are_appended_and_never_replaced(mode: str) -> None:
+    upsert = {"kind": "sql", "table": "events", "mode": mode}
     ((field, message, fix),) = refused(COLLECT, sinks=[upsert])
     assert (field, "would overwrite events" in message) == ("sinks.0.mode", True)
     assert "Use `mode: append`: what `reduce: collect` gathers" in fix

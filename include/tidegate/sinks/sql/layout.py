@@ -17,6 +17,7 @@ from sqlalchemy import (
     DateTime,
     Dialect,
     Double,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -34,15 +35,24 @@ from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
 """The columns of an outbox that rows are made of."""
 
+EMITTED, DELETED = "emitted_timestamp", "deleted"
+"""The timestamp of an emission (epoch ms), and whether it is a deletion."""
+VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
+"""In mode `history`, when a version begins and ends (epoch ms), and whether it is the valid one."""
+
 _FIRST = {KEY: Text}
 _WINDOW = dict.fromkeys(WINDOW, BigInteger)
 _LAST = {
-    "emitted_timestamp": BigInteger,
+    EMITTED: BigInteger,
     SOURCE: Text,
     "stream": Text,
     "batch": BigInteger,
     ORDINAL: BigInteger,
 }
+
+
+_INDEX_STEM = 54
+"""The characters of a table's name that its index repeats: PostgreSQL cuts names after 63."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Target:
 
     Args:
         table: Its name, optionally with a schema (`reports.visitors`).
-        mode: `append` or `upsert`.
+        mode: `append`, `upsert` or `history`.
         with_key: Whether rows contain the key's columns.
         windowed: Whether the stage keeps state per window, which the primary key then includes.
     """
@@ -72,17 +82,32 @@ class Target:
         return self.table.rpartition(".")[2]
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The primary key: one row per key (and window), or one per emission of a stream in mode `append`."""
-        if self.mode == "append":
-            return ("stream", "batch", ORDINAL)
+    def adds_rows(self) -> bool:
+        """Return whether each emission is a row of its own, which no other replaces."""
+        return self.mode != "upsert"
+
+    @property
+    def entry(self) -> tuple[str, ...]:
+        """The columns that identify a key, or a key's window."""
         return (KEY, *WINDOW) if self.windowed else (KEY,)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The primary key: one row per emission of a stream, or in mode `upsert` one per key (and window)."""
+        return ("stream", "batch", ORDINAL) if self.adds_rows else self.entry
 
     @property
     def own_columns(self) -> Mapping[str, type[TypeEngine[Any]]]:
         """The columns that every such table has beside the emitted ones."""
-        deleted = {"deleted": Boolean} if self.mode == "append" else {}
-        return {**_FIRST, **(_WINDOW if self.windowed else {}), **_LAST, **deleted}
+        deleted = {DELETED: Boolean} if self.adds_rows else {}
+        validity = {VALID_FROM: BigInteger, VALID_TO: BigInteger, IS_CURRENT: Boolean}
+        return {
+            **_FIRST,
+            **(_WINDOW if self.windowed else {}),
+            **_LAST,
+            **deleted,
+            **(validity if self.mode == "history" else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -125,6 +150,10 @@ class Layout:
                 for name in names
             ),
         )
+        if target.mode == "history":
+            # The versions of a key are looked up whenever it gets one.
+            columns = (self.table.c[self.keys[name]] for name in (*target.entry, VALID_FROM))
+            Index(f"{target.name[:_INDEX_STEM]}_versions", *columns)
 
     def rows(self, emissions: pa.RecordBatch, stream: str, seq: int, first: int) -> list[dict[str, Any]]:
         """Return the rows of some emissions.
@@ -137,8 +166,12 @@ class Layout:
             "stream": [stream] * count,
             "batch": [seq] * count,
             ORDINAL: range(first, first + count),
-            "emitted_timestamp": emissions.column(TIMESTAMP).to_pylist(),
-            "deleted": emissions.column(VALUE).is_null().to_pylist(),
+            EMITTED: emissions.column(TIMESTAMP).to_pylist(),
+            DELETED: emissions.column(VALUE).is_null().to_pylist(),
+            # `update_validity` sets these, when all versions of the batch are written
+            VALID_FROM: [None] * count,
+            VALID_TO: [None] * count,
+            IS_CURRENT: [False] * count,
         }
         taken = [name for name in self.target.own_columns if name not in own]
         own |= {name: emissions.column(name).to_pylist() for name in taken}

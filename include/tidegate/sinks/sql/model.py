@@ -26,6 +26,17 @@ SQL_COLUMNS = {
     "ordinal": "the place in the batch",
 }
 """Column that each table of a SQL sink has beside the emitted ones -> its content."""
+MODE_COLUMNS = {
+    "append": {"deleted": "whether it is a deletion"},
+    "upsert": {},  # a deletion deletes the row, so that no column marks it
+    "history": {
+        "deleted": "whether it is a deletion",
+        "valid_from": "when the version begins",
+        "valid_to": "when the version ends",
+        "is_current": "whether it is the newest version",
+    },
+}
+"""The columns that a table of a mode has in addition."""
 # PostgreSQL truncates longer identifiers.
 _SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
@@ -39,13 +50,15 @@ def _check_table(name: str) -> str:
 
 
 def _check_mode(mode: str, info: Info) -> str:
-    """Refuse `upsert` where rows would overwrite each other: for collected events, or windows that
-    share a key.
+    """Refuse `upsert` and `history` where rows would replace each other: for collected events, or windows
+    that share a key.
     """
-    if mode == "upsert" and stage_of(info).collects:
+    if mode == "append":
+        return mode
+    if stage_of(info).collects:
         fix = "Use `mode: append`: what `reduce: collect` gathers, or a late record, is a row of its own."
-        raise mistake("`upsert` would overwrite events that were sent before", fix)
-    if mode == "upsert" and stage_of(info).drops_window:
+        raise mistake(f"`{mode}` would overwrite events that were sent before", fix)
+    if stage_of(info).drops_window:
         fix = (
             "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
             "`mode: append`."
@@ -57,8 +70,7 @@ def _check_mode(mode: str, info: Info) -> str:
 
 def _check_sql_columns(mode: str, info: Info) -> str:
     """Refuse emitted columns that the SQL table has already. Case does not count, as in most databases."""
-    # With `upsert` a deletion deletes the row, so that no column marks it.
-    taken = SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
+    taken = SQL_COLUMNS | MODE_COLUMNS[mode]
     stage = stage_of(info)
     columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
     if stage.windowed is False:
@@ -97,8 +109,14 @@ class SqlSink(SinkModel):
         default=None, description="The database, by its name. Null: TIDEGATE_SQL."
     )
     mode: Annotated[
-        Literal["append", "upsert"], AfterValidator(_check_mode), AfterValidator(_check_sql_columns)
-    ] = Field(default="append", description="A row for each emission, or one for each key (and window).")
+        Literal["append", "upsert", "history"],
+        AfterValidator(_check_mode),
+        AfterValidator(_check_sql_columns),
+    ] = Field(
+        default="append",
+        description="A row for each emission, or one for each key (and window), or one for each version of "
+        "a key with the time for which it was valid.",
+    )
 
     @property
     def name(self) -> str:

@@ -30,6 +30,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Stream
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
+from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import Target
 from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
 from tidegate.storage.schema import KEY, SOURCE
@@ -265,9 +266,9 @@ class SqlProgress:
 
 
 def restart_after(database: Database, shard: ProgressKey, target: Target, seq: int, attempt: str) -> None:
-    """Set the progress row to batch `seq`, and delete rows of later batches from a table in mode `append`.
+    """Set the progress row to batch `seq`, and delete rows of later batches.
 
-    In mode `upsert`, a row is overwritten when its key is sent again.
+    In mode `upsert` they stay: a row is overwritten when its key is sent again.
     """
     with failpoint("sql.restart"), database.transaction() as connection:
         lock_for_changes(connection)
@@ -275,10 +276,12 @@ def restart_after(database: Database, shard: ProgressKey, target: Target, seq: i
         connection.execute(delete(progress).where(progress.c.shard == shard.name))
         if seq:
             connection.execute(insert(progress).values(_progress_row(shard, seq, attempt)))
-        if target.mode == "append" and inspect(connection).has_table(target.name, target.schema):
+        if target.adds_rows and inspect(connection).has_table(target.name, target.schema):
             rows = table(target.name, column("stream"), column("batch"), schema=target.schema)
             later = rows.c.batch > seq
             connection.execute(delete(rows).where(rows.c.stream == str(shard.stream), later))
+            if target.mode == "history":
+                update_validity(connection, target)
 
 
 def seal(database: Database, shard: ProgressKey, seq: int, attempt: str) -> int:

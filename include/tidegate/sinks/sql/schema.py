@@ -34,7 +34,8 @@ from sqlalchemy.types import TypeEngine
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
 from tidegate.kernel.equality import widens
-from tidegate.sinks.sql.layout import Layout, Part, Target
+from tidegate.sinks.sql.history import update_validity
+from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Part, Target
 from tidegate.storage.schema import KEY, SOURCE
 
 
@@ -155,6 +156,10 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
     missing = _missing_columns(connection, layout)
     if missing:
         add_columns(connection, layout.target, missing)
+    if IS_CURRENT in (column.name for column in missing):  # so far the table was one of `mode: append`
+        for index in layout.table.indexes:
+            index.create(connection, checkfirst=True)
+        update_validity(connection, layout.target)
 
 
 def check_table(connection: Connection, layout: Layout) -> None:
@@ -210,7 +215,7 @@ def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordB
     for chunk in emissions:
         for name, values in _columns(layout, chunk):
             _check_values(dialect, layout, name, values)
-        if dialect == "postgresql" and layout.target.mode == "upsert":
+        if dialect == "postgresql" and layout.target.mode != "append":
             longest = pc.max(pc.binary_length(chunk.column(KEY))).as_py() or 0
             if longest > _INDEXED_BYTES:
                 raise _refused(layout, f"a key has {longest} bytes; {_INDEXED_BYTES} are possible")

@@ -22,6 +22,7 @@ from tidegate.model.connection import Connection
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink, RequireCommitted, table_dataset
 from tidegate.sinks.sql.database import Database, dialect_of
+from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.model import SqlSink
 from tidegate.sinks.sql.progress import ProgressKey, SqlProgress, restart_after, seal
@@ -84,6 +85,8 @@ class SqlPublisher:
                     write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
                 sent += len(rows)
             own_row = progress.c.shard == self._shard.name
+            if self._layout.target.mode == "history":
+                update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
             with failpoint("sql.count"):
                 # Known only now; `seal` reads it to say how much of a given-up batch is in the table.
                 connection.execute(update(progress).where(own_row).values(rows=sent))
@@ -207,10 +210,8 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return SqlProgress(database, self.named_shard, self.target, self.require_committed)
 
     def restart_effect(self, seq: int) -> str:
-        """Return a sentence on rows of later batches: deleted in mode `append`, overwritten in mode
-        `upsert`.
-        """
-        if self.declared.mode == "append":
+        """Return a sentence on rows of later batches: deleted, or overwritten in mode `upsert`."""
+        if self.target.adds_rows:
             stream = self.context.stream
             return (
                 f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."

@@ -46,7 +46,7 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
         deleted: Which of the emissions delete their key.
     """
     writer = _writer(connection, layout, len(rows))
-    if layout.target.mode == "append":
+    if layout.target.adds_rows:
         _require_all(layout, writer.insert(rows), len(rows))
         return
     key = [layout.keys[name] for name in layout.target.key]
