@@ -251,6 +251,12 @@ def _text(value: Any) -> str:
 
 
 def _shown(relation: Relation, value: Any) -> str:
+    if isinstance(value, dict):  # the cases write some decimals as text; ksqlDB itself writes numbers
+        decimals = {column.name for column in relation.columns if column.type.kind == "DECIMAL"}
+        value = {
+            name: Decimal(item) if name in decimals and isinstance(item, str) else item
+            for name, item in value.items()
+        }
     return str(value) if relation.value_format == "DELIMITED" else _text(value)
 
 

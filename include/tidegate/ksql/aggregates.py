@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import BIGINT, DOUBLE, KsqlType
+from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, KsqlType
 
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 _ORDERED = (*_NUMBERS, "STRING", "DATE", "TIME", "TIMESTAMP")
@@ -92,6 +92,10 @@ def fold(name: str, arguments: Sequence[Translated], star: bool, alone: bool) ->
         or (name == "COUNT" and len(arguments) == 1 and arguments[0].literal is not None)
     ):
         return Folded("count(*)", Translated("{}", BIGINT, is_certain=True), False, "")
+    keeps_nulls = False
+    if name.endswith("_BY_OFFSET") and len(arguments) == 2 and arguments[1].type == BOOLEAN:
+        keeps_nulls = arguments[1].sql == "false"
+        arguments = arguments[:1]
     literal = [argument.literal for argument in arguments[1:]]
     if len(arguments) != (2 if "{1}" in aggregate.sql else 1) or not all(literal):
         raise Untranslatable(f"{name} of {len(arguments)} arguments has no equivalent", "Use one argument.")
@@ -99,17 +103,17 @@ def fold(name: str, arguments: Sequence[Translated], star: bool, alone: bool) ->
     if aggregate.takes and argument.type.kind not in aggregate.takes:
         raise Untranslatable(f"{name} of {argument.type.kind} has no equivalent", "Cast the argument.")
     inner = argument.sql
-    wraps = aggregate.wraps and not argument.is_certain
+    wraps = (aggregate.wraps or keeps_nulls) and not argument.is_certain
     if wraps:
         if not alone:
             raise Untranslatable(
-                f"{name} has nulls in its list, and none within a window", "Collect COALESCE of the column."
+                f"{name} has nulls, and none within a window", "Aggregate COALESCE of the column."
             )
         inner = f"named_struct('item', {argument.sql})"
     type_ = KsqlType("ARRAY", (argument.type,)) if aggregate.is_list else aggregate.type or argument.type
     result = aggregate.result.replace("{type}", type_.ddl)
     if wraps:
-        result = "transform({0}, e -> e.item)"
+        result = "{0}.item" if keeps_nulls else "transform({0}, e -> e.item)"
     sql = aggregate.sql.replace("{0}", inner).replace("{1}", literal[0] or "" if literal else "")
     value = Translated(result.replace("{0}", "{}"), type_, is_certain=aggregate.type == BIGINT)
     return Folded(sql, value, wraps, aggregate.differs)

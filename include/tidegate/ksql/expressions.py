@@ -114,7 +114,9 @@ class Translator:
         if operand.type.kind != "ARRAY":
             raise Untranslatable(f"`{text_of(node.this)}` has no items", "Use an array or a map.")
         # ksqlDB has no item 0, as no item beyond the end: both are null
-        place = index.sql if index.literal not in (None, "0") else f"nullif({index.sql}, 0)"
+        place = index.sql if index.literal is not None else f"nullif({index.sql}, 0)"
+        if index.literal == "0":
+            place = f"size({operand.sql}) + 1"
         return Translated(
             f"try_element_at({operand.sql}, {place})", operand.type.parts[0], operand.fails + index.fails
         )
@@ -133,7 +135,9 @@ class Translator:
         left, right = self.value(node.this), self.value(node.expression)
         if isinstance(node, exp.Add) and left.type == right.type == STRING:
             # Java's `+` writes a null as the text `null`
-            texts = [f"coalesce({text.sql}, 'null')" for text in (left, right)]
+            texts = [
+                text.sql if text.is_certain else f"coalesce({text.sql}, 'null')" for text in (left, right)
+            ]
             fails = left.fails + right.fails
             return Translated(guarded(f"concat({', '.join(texts)})", fails), STRING, fails)
         kinds = {left.type.kind, right.type.kind}
@@ -146,7 +150,9 @@ class Translator:
         type_ = BIGINT if "BIGINT" in kinds else INTEGER
         sign = _ARITHMETIC[type(node)]
         if isinstance(node, (exp.Div, exp.Mod)):
-            divisor = right.sql if right.literal not in (None, "0") else f"nullif({right.sql}, 0)"
+            divisor = right.sql if right.literal is not None else f"nullif({right.sql}, 0)"
+            if right.literal == "0":
+                divisor = f"nullif({left.sql} - {left.sql}, 0)"
             sign = "div" if sign == "/" else sign
             return failing(f"cast({left.sql} {sign} {divisor} as {type_.ddl})", type_, left, right)
         return failing(f"({left.sql} {sign} {right.sql})", type_, left, right)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated, guarded, quoted_text
-from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, LIST_OF_TEXTS, STRING, KsqlType
+from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, LIST_OF_TEXTS, NULL, STRING, KsqlType
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "text": ("STRING",),
@@ -22,6 +22,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "array": ("ARRAY",),
     "items": ("ARRAY",),
     "map": ("MAP",),
+    "joined": ("ARRAY",),
     "scalar": ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING"),
     "any": (
         *("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING", "ARRAY", "STRUCT"),
@@ -69,7 +70,7 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "REPLACE": [KsqlFunction("text text text", "replace({0}, {1}, {2})", STRING)],
     "SUBSTRING": [
         KsqlFunction("text whole", "substring({0}, {start})", STRING),
-        KsqlFunction("text whole whole", "substring({0}, {start}, greatest({2}, 0))", STRING),
+        KsqlFunction("text whole whole", "substring({0}, {start}, {length})", STRING),
     ],
     "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER)],
     "LPAD": [
@@ -111,7 +112,20 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "GREATEST": [KsqlFunction("scalar…", "greatest({*})", "same", absorbs=True)],
     "LEAST": [KsqlFunction("scalar…", "least({*})", "same", absorbs=True)],
     "ARRAY_CONTAINS": [
-        KsqlFunction("array scalar", "coalesce(exists({0}, e -> e <=> {1}), false)", BOOLEAN, absorbs=True)
+        KsqlFunction("array item", "coalesce(exists({0}, e -> e <=> {1}), false)", BOOLEAN, absorbs=True)
+    ],
+    "ARRAY_REMOVE": [KsqlFunction("array item", "filter({0}, e -> not (e <=> {1}))", "same", absorbs=True)],
+    "ARRAY_CONCAT": [
+        KsqlFunction(
+            "array array",
+            "(case when {0} is null then {1} when {1} is null then {0} else concat({0}, {1}) end)",
+            "same",
+            absorbs=True,
+        )
+    ],
+    "ARRAY_JOIN": [
+        KsqlFunction("joined", "array_join(cast({0} as array<string>), ',', 'null')", STRING),
+        KsqlFunction("joined literal", "array_join(cast({0} as array<string>), {1}, 'null')", STRING),
     ],
     "ARRAY_LENGTH": [KsqlFunction("array", "(case when {0} is not null then size({0}) end)", INTEGER)],
     "ARRAY_MAX": [KsqlFunction("items", "array_max({0})", "item")],
@@ -165,9 +179,14 @@ def _fits(form: KsqlFunction, arguments: Sequence[Translated]) -> bool:
         kinds += [kinds[-1]] * (len(arguments) - len(kinds))
     if len(kinds) != len(arguments) or not all(map(_is_of, arguments, kinds)):
         return False
+    alike = [
+        argument for argument, kind in zip(arguments, kinds, strict=True) if kind not in ("item", "whole")
+    ]
+    if "item" in kinds and arguments[1].type not in (arguments[0].type.parts[0], NULL):
+        return False
     # Spark would convert other types to one of them
-    same = form.result == "same" and len(arguments) > 1
-    return not same or len({argument.type for argument in arguments if argument.type.kind != "NULL"}) == 1
+    same = form.result == "same" and len(alike) > 1
+    return not same or len({argument.type for argument in alike if argument.type.kind != "NULL"}) == 1
 
 
 def _is_of(argument: Translated, kind: str) -> bool:
@@ -175,6 +194,10 @@ def _is_of(argument: Translated, kind: str) -> bool:
         return argument.literal is not None and argument.type == STRING
     if kind == "items" and "MAP" in {inner.kind for inner in argument.type.inner}:
         return False  # Spark does not compare maps
+    if kind == "item":
+        return not argument.type.is_nested
+    if kind == "joined" and argument.type.kind == "ARRAY":
+        return argument.type.parts[0].kind in ("BOOLEAN", "INTEGER", "BIGINT", "STRING")
     return argument.type.kind in _KINDS[kind] or (argument.type.kind == "NULL" and kind in ("any", "scalar"))
 
 
@@ -190,12 +213,11 @@ def _expression(form: KsqlFunction, arguments: Sequence[Translated]) -> str:
     texts = [argument.sql for argument in arguments]
     sql = form.sql.replace("{*}", ", ".join(texts))
     if "{start}" in sql:
-        # from the end, a text shorter than that begins at its first character
-        at = texts[1]
-        sql = sql.replace(
-            "{start}",
-            f"(case when {at} < 0 then greatest(length({texts[0]}) + {at}, 0) + 1 else {at} end)",
-        )
+        sql = sql.replace("{start}", _start(*arguments[:2]))
+    if "{length}" in sql:
+        is_literal = arguments[2].literal is not None
+        length = str(max(int(arguments[2].literal or 0), 0)) if is_literal else f"greatest({texts[2]}, 0)"
+        sql = sql.replace("{length}", length)
     if "{regex}" in sql:
         sql = sql.replace("{regex}", _quoted_regex(arguments[1].literal or ""))
     if "{time}" in sql:
@@ -203,6 +225,14 @@ def _expression(form: KsqlFunction, arguments: Sequence[Translated]) -> str:
     for place, text in enumerate(texts):
         sql = sql.replace(f"{{{place}}}", text)
     return sql
+
+
+def _start(text: Translated, place: Translated) -> str:
+    """Return where a part of a text begins: from the end of a shorter text, it begins with the text."""
+    from_end = f"greatest(length({text.sql}) + {place.sql}, 0) + 1"
+    if place.literal is not None:
+        return from_end if int(place.literal) < 0 else place.literal
+    return f"(case when {place.sql} < 0 then {from_end} else {place.sql} end)"
 
 
 def _quoted_regex(text: str) -> str:

@@ -158,11 +158,18 @@ class QueryPlan:
             if isinstance(node, exp.Star) or (
                 isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
             ):
-                for column in self.relation.all_columns:
+                for column in self._all_columns:
                     yield SelectItem(column.name, exp.column(exp.to_identifier(column.name, quoted=True)))
                 continue
             item, unnamed = item_of(self._without_explode(node), unnamed, self._columns)
             yield item
+
+    @property
+    def _all_columns(self) -> Sequence[KsqlColumn]:
+        """The columns of SELECT *: PARTITION BY puts those of the old key behind the others."""
+        if self.query.args.get("partition"):
+            return (*self.relation.columns, *self.relation.key)
+        return self.relation.all_columns
 
     def _without_explode(self, node: exp.Expr) -> exp.Expr:
         """Return an item with a column in place of EXPLODE."""

@@ -160,7 +160,8 @@ def check_readable(relation: Relation, options: WithOptions | None = None) -> No
 
 
 def _check_wrapping(relation: Relation, options: WithOptions) -> None:
-    if options.get("WRAP_SINGLE_VALUE") is not None and len(relation.columns) == 1:
+    wraps = (options.get("WRAP_SINGLE_VALUE") or "true").lower() == "true"
+    if not wraps and len(relation.columns) == 1:
         raise Untranslatable("WRAP_SINGLE_VALUE changes the form of values", "Leave it out.")
 
 
