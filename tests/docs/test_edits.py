@@ -105,6 +105,8 @@ CASES: dict[str, list[str]] = {
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
     "`on_late`": ["what becomes of late records"],
+    "`expected` of a stage: added, another table": ["keys that are expected", "keys of another table"],
+    "`expected` of a stage: removed": ["keys that are no longer expected"],
     "`ttl`: added, longer, shorter, removed": ["a time to live", "a longer one", "no time to live"],
     "`unchanged`": ["what is as it was"],
     "`emit.on`": ["when it emits"],

@@ -158,6 +158,11 @@ def everything() -> dict[str, Any]:
                 "grace": "1s",
             },
         },
+        {
+            "from": "source",
+            "emit": {"on": "quiet", "after": "10m"},
+            "expected": {"table": "stores/current", "key": ["id"]},
+        },
         source={
             "explode": "tags",
             "filter": "price > 1",

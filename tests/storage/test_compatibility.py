@@ -30,6 +30,8 @@ LIMIT: Parts = {"emit": {"on": "time_limit", "after": "30s"}}
 CLOSE: Parts = {**COUNT, **HOUR, "emit": {"on": "window_close"}}
 TABLE: Parts = {"kind": "table", "path": "out"}
 LOOKUP: Parts = {"table": "/a", "on": ["id"], "columns": ["region"]}
+QUIET: Parts = {"select": {"price": "price"}, "emit": {"on": "quiet", "after": "1m"}}
+KEYS: Parts = {"table": "/a", "key": ["id"]}
 REACTING: Parts = {**LOOKUP, "on_change": "emit"}
 
 
@@ -258,9 +260,19 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(lookup=[{"table": "/a", "on": ["id"], "columns": ["region"]}]),
         made(lookup=[{"table": "/b", "on": ["id"], "columns": ["region"]}]),
     ),
+    "keys that are expected": (made(QUIET), made({**QUIET, "expected": KEYS})),
+    "keys of another table": (
+        made({**QUIET, "expected": KEYS}),
+        made({**QUIET, "expected": {**KEYS, "table": "/b"}}),
+    ),
     "a lookup that stops to react": (made(CHANGE, lookup=[REACTING]), made(CHANGE, lookup=[LOOKUP])),
 }
 INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
+    "keys that are no longer expected": (
+        made({**QUIET, "expected": KEYS}),
+        made(QUIET),
+        ["stages.s0.expected"],
+    ),
     "a lookup that reacts": (
         made(CHANGE, lookup=[LOOKUP]),
         made(CHANGE, lookup=[REACTING]),

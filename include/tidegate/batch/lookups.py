@@ -13,6 +13,7 @@ from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Prob
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.expected import Expected
 from tidegate.model.kernel_stages import value_schema
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
@@ -37,20 +38,22 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
         lookup.table: _pinned_table(lookup.table)
         if lookup.state is None
         else _pinned_stage(app.ledger, pipeline.pipeline, lookup, before.get(lookup.table, {}))
-        for lookup in pipeline.lookup
+        for lookup in pipeline.tables
     }
 
 
 def changed_tables(pipeline: Pipeline, plan: Plan, before: Plan | None) -> frozenset[str]:
-    """Return the tables of lookups with `on_change: emit` that may have other rows than in the batch before.
+    """Return the tables that may have other rows than in the batch before, of those whose changes count: of
+    lookups with `on_change: emit`, and of expected keys.
 
     Args:
         pipeline: The pipeline of the plan.
         plan: The plan of a batch.
         before: That of the batch before; None if the ledger has none: then any table may have changed.
     """
-    reacting = {lookup.table for lookup in pipeline.reacting_lookups}
-    if not reacting or before is None or planned_pipeline(before).lookup != pipeline.lookup:
+    expected = {stage.expected.table for stage in pipeline.stages if stage.expected is not None}
+    reacting = {lookup.table for lookup in pipeline.reacting_lookups} | expected
+    if not reacting or before is None or planned_pipeline(before).tables != pipeline.tables:
         return frozenset(reacting)
     return frozenset(table for table in reacting if before.lookups.get(table) != plan.lookups.get(table))
 
@@ -122,7 +125,7 @@ def _table_id(path: str, version: int) -> str | None:
 
 
 def _pinned_stage(
-    ledger: LedgerReader, reader: str, lookup: Lookup, before: Mapping[str, Any]
+    ledger: LedgerReader, reader: str, lookup: Lookup | Expected, before: Mapping[str, Any]
 ) -> dict[str, Any]:
     assert lookup.state is not None, "only asked for states"
     pipeline, stage = lookup.state

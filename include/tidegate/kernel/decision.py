@@ -164,7 +164,7 @@ def _decide_groups(
     if stage.unchanged is not None:
         rows = stage.unchanged.fill(rows)
     decide_columns = column_kernel(stage, batch, rows.schema.field("value").type)
-    if batch.tables and pc.any(made_by_tables(rows)).as_py():
+    if batch.tables and (stage.expects or pc.any(made_by_tables(rows)).as_py()):
         decide_columns = None  # they are few, and no rule on columns knows them
     if decide_columns is not None:
         yield from decide_columns(stage, batch, schema, rows, counts)

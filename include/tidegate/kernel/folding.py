@@ -240,6 +240,20 @@ class Folding:
             entry.expire()
         return fate
 
+    def expect(self, row: int, since: int) -> None:
+        """Let a key wait for its first record. The row of a table has a value, whose columns are null.
+
+        Args:
+            row: The row of the table.
+            since: The time from which its silence counts, in epoch ms.
+        """
+        entry = self.entries.at(row, None)
+        entry.accumulator, entry.timestamp = self.values.fold(None, row), since
+        entry.row, entry.pending, entry.since = row, 1, since
+        self.entries.touch(entry)
+        self.timers.set(entry, since)
+        self._counts["expected"] += 1
+
     def _is_other(self, before: Any, output: Any) -> bool:
         """Return whether a record that is not emitted has changed the value that the state has."""
         if self._same_value is None or before is None or output is None:

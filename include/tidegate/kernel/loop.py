@@ -21,6 +21,7 @@ from tidegate.kernel.json_text import serialize
 from tidegate.kernel.rows import LAST, MOVED, REPLACED, STATE, TIMER, first_by
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.tables import ABSENT
 
 _REPETITIONS = ("repeated", "outdated")
 """The fates of records that repeat an earlier one."""
@@ -77,8 +78,31 @@ class Loop:
 
     def _apply(self, start: int, end: int) -> None:
         """Apply a group's rows, its state first."""
-        for row in range(self._restore(start, end), end):
+        first = self._restore(start, end)
+        if self._stage.expects and self._batch.tables:
+            first = self._expect(start, first, end)
+        for row in range(first, end):
             self._record(row)
+
+    def _expect(self, start: int, first: int, end: int) -> int:
+        """Let a key that the table has wait for its first record, or forget one that it has no longer; return
+        the row at which records begin.
+
+        Args:
+            start: The key's first row.
+            first: The row after its state.
+            end: The row after its last one.
+        """
+        existing = self._entries.entries_of_key(start)
+        waiting = [entry for entry in existing if self._columns.comes_from_table(entry.row)]
+        if first == end or self._columns.table[first] is None:
+            for entry in waiting:
+                self._entries.remove(entry)
+            return first
+        since = self._batch.since
+        if since >= 0 and not any(entry.live for entry in existing):
+            self._folding.expect(first, since)
+        return first + 1
 
     def _restore(self, start: int, end: int) -> int:
         """Restore a group's state, and return the row at which its records begin."""
@@ -184,6 +208,8 @@ class Loop:
             self._folding.expire(entry, due)
             return
         reason = self._emit.on_time(entry, due)
+        if reason is not None and self._stage.expects and self._columns.comes_from_table(entry.row):
+            reason = ABSENT
         if reason is not None and entry.pending:
             overtime = time - due
             self._counts["suppression-overtime-count"] += 1
@@ -234,6 +260,8 @@ class Loop:
     def _drain(self) -> None:
         self._folding.cause = LAST
         for entry in self._entries.pending():
+            if self._stage.expects and self._columns.comes_from_table(entry.row):
+                continue  # nothing is held back of a key that has had no record
             self._flush_early(entry, "drained", self._columns.end(entry.row))
 
     def _store(self, entry: Entry) -> None:

@@ -58,6 +58,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel.tables import is_table
+
 if TYPE_CHECKING:
     from tidegate.kernel.stage import Batch, Stage
 
@@ -337,7 +339,13 @@ class Columns:
 
     def end(self, row: int) -> int:
         """Return the time of the row's partition at the end of the batch, epoch ms."""
+        if is_table(self._topics[row]):
+            return self._batch.end_of_all
         return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
+
+    def comes_from_table(self, row: int) -> bool:
+        """Return whether a table has made the row, or the state row that it is."""
+        return is_table(self._topics[row])
 
 
 def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:

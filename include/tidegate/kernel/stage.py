@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -40,6 +40,8 @@ class Stage:
         unchanged: how a record marks columns that it leaves unchanged; see there for the supported stages.
         by_time: records in several partitions are taken by the times of their partitions, so that the records
             of each keep their order, whichever of them an earlier pass left out.
+        expects: whether keys of a table wait for their first record, see `kernel.tables`; their rows are fed
+            by a batch in which the table may have changed.
         ttl: how long a key's state lives after the last record that changed it; without window and bound.
     """
 
@@ -57,6 +59,7 @@ class Stage:
     unchanged: Unchanged | None = None
     by_time: bool = False
     ttl: TimeToLive | None = None
+    expects: bool = False
 
     @property
     def clock(self) -> Clock:
@@ -142,6 +145,7 @@ class Batch:
         replay: its records were in quarantine, so that no batch has applied them, wherever they are in their
             partitions; fences stay as they are.
         trace: also yield what became of each record.
+        since: the time before the batch from which the silence of an expected key counts; -1: there is none.
         tables: topic -> the name of the table whose changed rows make records under this topic, see
             `kernel.tables`; empty if no table has changed.
     """
@@ -154,6 +158,7 @@ class Batch:
     drain: bool = False
     replay: bool = False
     trace: bool = False
+    since: int = -1
     tables: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -166,6 +171,22 @@ class Batch:
     def least_end(self) -> int:
         """The time at the end of the batch of a topic-partition that `ends` does not have."""
         return max(self.floor, -1 if self.clock is None else self.clock)
+
+    @cached_property
+    def end_of_all(self) -> int:
+        """The time at the end of the batch that all topic-partitions with records have reached."""
+        return min((end for end in self.ends.values() if end >= 0), default=self.least_end)
+
+    def started(self, starts: Mapping[Place, int]) -> Batch:
+        """Return the batch with `since`: the least time that topic-partitions have before it.
+
+        Args:
+            starts: The stream time of each topic-partition before the batch, or the timestamp of its first
+                record.
+        """
+        times = [max(at, self.clocks.get(place, self.floor)) for place, at in starts.items() if at >= 0]
+        without = self.floor if self.floor >= 0 else self.least_end
+        return replace(self, since=min(times, default=without))
 
     def _clock_after(self, place: Place) -> int:
         # a clock ahead of unread records of its interval would make them late (DESIGN, "Clock")

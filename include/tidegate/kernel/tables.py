@@ -1,4 +1,4 @@
-"""Rows that a lookup makes of a key's last record when the row that it looks up has changed.
+"""Rows that tables make: a key's last record when the row that it looks up has changed, and expected keys.
 
 Such a row is a record of a place of its own: a topic that no Kafka topic can have, with the number of the
 batch as its offset. The table of a batch is that of its plan from the first record on, so these rows come
@@ -15,6 +15,9 @@ _MARK = "#"
 REJOINED = "lookup"
 """The reason of an emission that such a row causes; the name of the table follows after a colon."""
 
+ABSENT = "absent"
+"""The reason of an emission of an expected key that has had no record."""
+
 
 def topic_of(table: str) -> str:
     """Return the topic of the rows that a change of a table makes. A source chain separates its parts by
@@ -23,6 +26,14 @@ def topic_of(table: str) -> str:
     Example: `topic_of("stores/current")` is `#stores.current`.
     """
     return _MARK + table.strip("/").replace("/", ".")
+
+
+def is_table(topic: str) -> bool:
+    """Return whether a topic is that of a table.
+
+    Example: it is True for `#stores.current`.
+    """
+    return topic.startswith(_MARK)
 
 
 def made_by_tables(rows: pa.RecordBatch) -> pa.BooleanArray:

@@ -29,6 +29,7 @@ EXCLUDED = {
     "reduce": "each emission is made of a pair of records",
     "aliases": "its state has the records of a short time only",
     "emit": "a pair is emitted at once, and a record without a match when its time is over",
+    "expected": "a join waits for records, and not for silence",
     "ttl": "`within` and `grace` say how long its state lives",
     "retract": "each pair is an event of its own",
     "unchanged": "no record replaces another one",

@@ -88,6 +88,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> kernel.Stage:
         unchanged=stage.unchanged,
         by_time=_sequence(pipeline) is not None and stage.reads_source,
         ttl=stage.ttl,
+        expects=stage.expected is not None,
     )
     # Asked of the built stage, because only it knows whether it remembers what it emitted.
     needs_before = _is_enveloped(pipeline, stage) or pipeline.is_retracted(stage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -14,31 +13,11 @@ from tidegate.model import names
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of, suggest_column
 from tidegate.model.stage import Stage
+from tidegate.model.tables import Table, state_of
 from tidegate.model.windows import WINDOW_COLUMNS
 
 KEY = "key"
 """A name in `on`: the record's key as the outbox has it, as one text."""
-
-_STATE = re.compile(r"(?P<pipeline>[a-z][a-z0-9_]{0,99})/(?P<stage>[a-z][a-z0-9_]{0,99})")
-_PATH = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://(?:[A-Za-z0-9_][A-Za-z0-9_.@-]*)?)?(?:/[A-Za-z0-9_][A-Za-z0-9_.=-]*)+"
-)
-
-
-def _check_table(table: str, info: Info) -> str:
-    if (match := _STATE.fullmatch(table)) is not None:
-        # A batch would read the state that it is about to change.
-        if match["pipeline"] == scope_of(info).pipeline:
-            fix = "Use a second stage: it reads what the first one emits."
-            raise mistake(f"`{table}` is the state of this pipeline itself", fix)
-        return table
-    if not _PATH.fullmatch(table):
-        fix = (
-            "Write `pipeline/stage` for another pipeline's state; for a Delta table an absolute path, "
-            "or a URL such as `s3://lake/stores`, without passwords and `..`."
-        )
-        raise mistake("that is not a table", fix)
-    return table
 
 
 def _check_on(name: str, info: Info) -> str:
@@ -94,7 +73,7 @@ class Lookup(Model):
     milliseconds.
     """
 
-    table: Annotated[str, AfterValidator(_check_table)] = Field(
+    table: Table = Field(
         description="`pipeline/stage`, another pipeline's state, or path or URL of a Delta table."
     )
     on: Annotated[
@@ -121,8 +100,7 @@ class Lookup(Model):
     @property
     def state(self) -> tuple[str, str] | None:
         """The pipeline and stage whose state is looked up; None for a Delta table."""
-        match = _STATE.fullmatch(self.table)
-        return (match["pipeline"], match["stage"]) if match else None
+        return state_of(self.table)
 
     def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
         """Return the message and the fix if the lookup does not fit a stage; None if it does.

@@ -27,6 +27,7 @@ from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
+from tidegate.model.expected import Expected
 from tidegate.model.freshness import FreshnessRule
 from tidegate.model.lookup import Lookup, check_readers
 from tidegate.model.mistakes import did_you_mean, mistake, shown
@@ -376,6 +377,11 @@ class Pipeline(Written):
         """Whether a sink sends the timestamps that Kafka has of the records that trigger emissions."""
         rules = filter(None, (sink.messages for sink in self.sinks))
         return any(rule.timestamp == RECORDED for rule in rules)
+
+    @property
+    def tables(self) -> tuple[Lookup | Expected, ...]:
+        """The lookups, and what stages expect: each reads a table, which a plan pins."""
+        return (*self.lookup, *(stage.expected for stage in self.stages if stage.expected is not None))
 
     @property
     def reacting_lookups(self) -> tuple[Lookup, ...]:

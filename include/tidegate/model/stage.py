@@ -38,6 +38,7 @@ from tidegate.model.condition import (
     read_condition,
 )
 from tidegate.model.emit import Emit
+from tidegate.model.expected import Expected, check_expected
 from tidegate.model.inputs import INPUTS, note_input, note_key, open_stage, read_input, unkeyed
 from tidegate.model.join import EXCLUDED, Join, check_fields
 from tidegate.model.late import check_late, note_late
@@ -132,6 +133,11 @@ class Stage(Model):
     emit: Emit = Field(
         default=None,  # type: ignore[assignment]  # resolved while reading
         description="When the value is emitted. Required, but for a `join`.",
+    )
+    expected: Expected | None = Field(
+        default=None,
+        description="For `on: quiet`: the keys of a table, which are also silent before their first record. "
+        "Null: only keys with records are.",
     )
     ttl: TimeToLive = Field(
         default=None,
@@ -268,6 +274,8 @@ class Stage(Model):
             self._late_types = note_late(stage)
         if self.reads_source:  # other stages read no records
             self._compile(stage)
+        if self.expected is not None:
+            check_expected(self.expected, self, None if stage.keys is None else tuple(stage.keys))
         return self
 
     def _compile(self, stage: StageScope) -> None:

@@ -146,6 +146,8 @@ class StreamTimes:
 
     def __init__(self) -> None:
         self._times: dict[Place, int] = {}
+        self.firsts: dict[Place, int] = {}
+        """The first usable timestamp of each topic-partition."""
 
     @property
     def now(self) -> dict[Place, int]:
@@ -158,6 +160,8 @@ class StreamTimes:
         before = np.empty(rows.num_rows, np.int64)
         for place, numbers in _by_place(rows):
             own = pa.array(numbers)
+            for timestamp in timestamps.take(own).filter(usable.take(own)).to_pylist()[:1]:
+                self.firsts.setdefault(place, timestamp)
             before[numbers], self._times[place] = times_before(
                 timestamps.take(own), usable.take(own), self._times.get(place, -1)
             )
@@ -212,6 +216,17 @@ class StageRun:
         self._changed: list[pa.Table] = []
         self._seq = 0
         self._floor = -1
+        self._starts: Times = {}
+        self._tables: Mapping[str, str] | None = None
+
+    def feed(self, starts: Times, tables: Mapping[str, str]) -> None:
+        """Let the next batch have keys of tables that the stage expects.
+
+        Args:
+            starts: the times before it, as `shuffle.start_times` returns them.
+            tables: the topics of the tables -> their names.
+        """
+        self._starts, self._tables = starts, tables
 
     @property
     def values(self) -> pa.Table:
@@ -263,9 +278,12 @@ class StageRun:
 
     def _batch(self, times: Times, clock: int | None) -> kernel.Batch:
         batch = replace(self._task.batch, times=times)
-        if self._task.logic.clock == "stream":
-            return batch
-        return replace(batch, clock=clock, floor=self._floor)
+        if self._task.logic.expects:
+            batch = replace(batch, tables=self._tables or {})
+        if self._task.logic.clock == "run":
+            batch = replace(batch, clock=clock, floor=self._floor)
+        batch, self._tables = batch.started(self._starts), None
+        return batch
 
     def _in_order(self, emitted: pa.Table) -> pa.Table:
         """Return one sequence per key: in a bounded stage each topic-partition has its own sequence."""

@@ -23,7 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import kernel
 from tidegate.errors import TidegateError
 from tidegate.kernel.repeats import has_hidden_values
+from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import OffsetRange, Plan, Stream
+from tidegate.model.expected import Expected
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.model.sources import Sources
@@ -39,6 +41,7 @@ from tidegate.spark.case_parts import (
 )
 from tidegate.spark.case_tables import CaseTables, moved
 from tidegate.spark.computation import Before, Computation, Frames
+from tidegate.spark.expected import expected_rows
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.frames import emission_frame
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
@@ -132,6 +135,8 @@ class CaseRun(Computation):
         self._records = {
             name: _Records.decode(self.input, sources, name, whole, self._keeps_time) for name in sources
         }
+        # A pass and the version of its table -> the rows of the keys that it expects.
+        self._expected: dict[tuple[str, int], pa.Table] = {}
         self._source_frames: Frames = {}
         # The inputs of a pass -> their emissions in all runs, as frame.
         self._frames: dict[tuple[str, ...], DataFrame] = {}
@@ -184,7 +189,7 @@ class CaseRun(Computation):
         """Return decoded records, once for each run, with the columns of lookups as of a turn."""
         frame = self._frame(pa.Table.from_batches([_later(decoded, "__turn", by) for by in self._firsts]))
         for lookup in self._pipeline.lookup:
-            frame = joined(frame, lookup, self._tables.frame(lookup, turn), self._pipeline)
+            frame = joined(frame, lookup, self._tables.of_lookup(lookup, turn), self._pipeline)
         return frame
 
     def _rejoined_rows(self, pass_: KernelPass, stage: StageRun, step: int, first: int) -> pa.Table:
@@ -199,7 +204,7 @@ class CaseRun(Computation):
         (source,) = pass_.sources
         records = self._input_frames(pass_)[0][source].where(F.lit(False))
         tables = {
-            lookup.table: self._tables.frame(lookup, step) for lookup in self._pipeline.reacting_lookups
+            lookup.table: self._tables.of_lookup(lookup, step) for lookup in self._pipeline.reacting_lookups
         }
         changed = self._tables.changed_at(step)
         again = rejoined(self._frame(last), records, self._pipeline, tables, changed, step, {})
@@ -207,6 +212,16 @@ class CaseRun(Computation):
         rows = self._rows([pass_], {source: again}, [])[0].toArrow()
         self._rejoined[step].append((last, rows))
         return moved(rows, first)
+
+    def _expected_rows(self, pass_: KernelPass, expected: Expected, schema: pa.Schema, step: int) -> pa.Table:
+        """Return the keys of a table at a step as rows of the stage that expects them."""
+        key = (pass_.name, self._tables.version(expected.table, step))
+        if key not in self._expected:
+            table = self._tables.frame(expected.table, expected.key, step)
+            types = self._keys[pass_.name]
+            rows = expected_rows(table, expected, types, spark_types(schema), (0, pass_.name), max(step, 0))
+            self._expected[key] = rows.toArrow().cast(schema)
+        return self._expected[key]
 
     def _source_rows(self, pass_: KernelPass) -> pa.RecordBatch:
         """Return the rows of a stage that are made where records are read, once for each run."""
@@ -326,6 +341,7 @@ class CaseRun(Computation):
         # Records that an earlier pass has dropped advance stream time, too.
         arrivals = self._arrivals(pass_.sources) if pass_.reads_source else None
         spans = run.spans if pass_.reads_source else run.emitted[pass_.inputs]
+        expected = None if pass_.stage is None else pass_.stage.expected
         try:
             first = self._firsts[self._runs.index(run)]
             for span, clock in zip(spans, run.cut.clocks, strict=True):
@@ -334,9 +350,18 @@ class CaseRun(Computation):
                 if pass_.remembers_records and set(self._tables.changed_at(step)) & self._changing:
                     again = self._rejoined_rows(pass_, stage, step, first)
                     batch = _one_batch(pa.concat_tables([again.cast(records.schema), pa.table(batch)]))
+                is_fed = not any(at >= 0 for at in times.now.values()) or bool(
+                    expected and expected.table in self._tables.changed_at(step)
+                )
+                starts = times.now
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
                     batch = batch if arrivals is not None else _with_time(batch, before)
+                if expected is not None and is_fed:
+                    fed = self._expected_rows(pass_, expected, records.schema, step)
+                    batch = _one_batch(pa.concat_tables([fed, pa.table(batch)]))
+                    starts = {**times.firsts, **starts}
+                    stage.feed(starts, {topic_of(expected.table): expected.table})
                 stage, decided = self._next_batch(stage, batch, times.now, clock)
                 emitted.append(decided)
         except TidegateError as error:

@@ -22,7 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 class CaseTables:
     """Rows of tables, and their changes by the number of the step.
 
-    Example: `CaseTables(spark, {"stores/current": rows}, {}).frame(lookup, 0)`
+    Example: `CaseTables(spark, {"stores/current": rows}, {}).of_lookup(lookup, 0)`
     """
 
     def __init__(
@@ -44,19 +44,27 @@ class CaseTables:
         change = self._changes.get(step)
         return () if change is None else (change.table,)
 
-    def frame(self, lookup: Lookup, step: int) -> DataFrame:
+    def version(self, table: str, step: int) -> int:
+        """Return the step at which a table got the rows that it has after a step; -1 if it never changed."""
+        return max(
+            (at for at, change in self._changes.items() if change.table == table and at <= step), default=-1
+        )
+
+    def of_lookup(self, lookup: Lookup, step: int) -> DataFrame:
         """Return the rows of a lookup's table after a step. Raises SettingsInvalid if the case has none."""
-        rows = self._rows(lookup.table, step)
+        return self.frame(lookup.table, (*lookup.on, *lookup.columns), step)
+
+    def frame(self, table: str, names: Sequence[str], step: int) -> DataFrame:
+        """Return columns of a table after a step. Raises SettingsInvalid if the case has no rows of it."""
+        rows = self._rows(table, step)
         if rows is None:
             raise SettingsInvalid(
-                f"There are no rows for the lookup table {lookup.table}",
-                f"Write them into the case: `tables: {{{lookup.table}: [{{…}}]}}`.",
+                f"There are no rows for the lookup table {table}",
+                f"Write them into the case: `tables: {{{table}: [{{…}}]}}`.",
             )
-        columns = {name: [row.get(name) for row in rows] for name in (*lookup.on, *lookup.columns)}
+        columns = {name: [row.get(name) for row in rows] for name in names}
         # rows of other steps have the types of columns that are null here
-        types = pa.table(
-            {name: [row.get(name) for row in self._all(lookup.table)] for name in columns}
-        ).schema
+        types = pa.table({name: [row.get(name) for row in self._all(table)] for name in columns}).schema
         return F.broadcast(self._spark.createDataFrame(pa.table(columns, types)))
 
     def _rows(self, table: str, step: int) -> Rows | None:

@@ -16,12 +16,14 @@ from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import Plan
+from tidegate.model.expected import Expected
 from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated
+from tidegate.spark.expected import expected_rows
 from tidegate.spark.frames import REPORTS_ONLY, emission_frame, forwarded_schema, source_frame
 from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
 from tidegate.spark.guard import guards_of
@@ -281,6 +283,7 @@ class Computation:
         level = self._levels[depth]
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
         rows, keys = self._rows(level, frames, keys)
+        rows = self._with_expected(rows, level, keys)
         ports = ports_of(following, level)
         tasks = self._tasks(level, ports, rows, keys, attempt)
         decided = decided_frame(rows, tasks, self._slots, len(following))
@@ -316,13 +319,39 @@ class Computation:
     def _with_rejoined(self, frame: DataFrame, pass_: KernelPass) -> DataFrame:
         """Add the last records whose looked-up row has changed since the batch before."""
         files = tuple(self._before.state.get(pass_.name, ()))
-        if not files or not self._before.changed_tables or pass_.name in self._reused:
+        reacting = {lookup.table for lookup in self._pipeline.reacting_lookups}
+        changed = reacting & {*self._before.changed_tables}
+        if not files or not changed or pass_.name in self._reused:
             return frame
         last = StateVersion(self._lake.store, files).open(self._spark).select("frame.*")
         lookups = self._before.lookups
-        tables = {table: lookups[table].open(self._spark) for table in self._before.changed_tables}
-        changed, times = self._before.changed_tables, self._before.times.get(pass_.name, {})
+        tables = {table: lookups[table].open(self._spark) for table in changed}
+        times = self._before.times.get(pass_.name, {})
         return rejoined(last, frame, self._pipeline, tables, changed, self._plan.seq, times)
+
+    def _with_expected(
+        self, rows: DataFrame, level: Sequence[KernelPass], keys: Sequence[KeyTypes]
+    ) -> DataFrame:
+        """Add the keys of tables to the rows of stages that expect them."""
+        for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
+            if (expected := self._fed(pass_)) is not None:
+                table = self._before.lookups[expected.table].open(self._spark)
+                of_pass = (number, pass_.name)
+                rows = rows.unionByName(
+                    expected_rows(table, expected, types, rows.schema, of_pass, self._plan.seq)
+                )
+        return rows
+
+    def _fed(self, pass_: KernelPass) -> Expected | None:
+        """Return the table whose keys a pass gets in this batch; None: it gets none.
+
+        Without a time, no key could wait in the batch before.
+        """
+        expected = None if pass_.stage is None else pass_.stage.expected
+        if expected is None or pass_.name in self._reused:
+            return None
+        has_time = max(self._before.times.get(pass_.name, {}).values(), default=-1) >= 0
+        return None if has_time and expected.table not in self._before.changed_tables else expected
 
     def _kernel_rows(
         self, frame: DataFrame, level: Sequence[KernelPass], readers: Mapping[int, KernelPass]
@@ -424,8 +453,11 @@ class Computation:
         """Return the tables whose changed rows bring records to a pass, by their topics. Stages behind those
         that read the source get emissions.
         """
+        if (expected := self._fed(pass_)) is not None:
+            return {topic_of(expected.table): expected.table}
         reads = pass_.remembers_records or (pass_.reads_source and not pass_.is_filter)
-        return {topic_of(table): table for table in self._before.changed_tables} if reads else {}
+        tables = [lookup.table for lookup in self._pipeline.reacting_lookups] if reads else []
+        return {topic_of(table): table for table in tables if table in self._before.changed_tables}
 
     def _following_frame(
         self,

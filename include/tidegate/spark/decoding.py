@@ -172,6 +172,7 @@ class _Tally:
 
     def __init__(self, start_time: int | None, fields: FieldCounter) -> None:
         self._time = start_time
+        self._first: int | None = None
         self._fields = fields
         self._records = self._rows = self._empty = self._unkeyed = 0
         self._unusable = self._deletions = 0
@@ -202,6 +203,9 @@ class _Tally:
             self._unkeyed += _unkeyed(rows, unkeyed_columns)
         if self._time is not None:
             before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
+            if self._first is None:
+                timestamps = rows.column("__timestamp").filter(usable)
+                self._first = timestamps[0].as_py() if len(timestamps) else None
             self.before = pa.array(before)
 
     def report(self, source: str, slice_: Slice) -> SliceReport:
@@ -224,6 +228,7 @@ class _Tally:
             deletions=self._deletions,
             removed=self.removed,
             dropped={stage: dict(counts) for stage, counts in self.dropped.items()},
+            first=self._first,
         )
 
 

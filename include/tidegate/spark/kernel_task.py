@@ -26,6 +26,7 @@ from tidegate.spark.shuffle import (
     end_times,
     in_schema,
     record_column,
+    start_times,
     value_column,
 )
 from tidegate.spark.state import StateFiles, due_rows
@@ -130,6 +131,7 @@ class KernelTask:
         """Decide the rows of a slot."""
         # No row can be decided before all slices have reported how far time is: so reports come first.
         batch = replace(self.batch, times=end_times(self.name, self.sources, self.batch.times, reports))
+        batch = batch.started(start_times(self.sources, self.batch.times, reports))
         with ExitStack() as open_:
             with failpoint("compute.kernel"):
                 hashes, due = self.slots.range(slot), due_rows(self.logic, batch)

@@ -131,6 +131,7 @@ class SliceReport:
         undeclared: field -> records that have it, of those that were `sampled`.
         removed: rows that the source's filter removes, and that no pass gets.
         dropped: stage -> metric -> number, of rows that were dropped where they were read.
+        first: the timestamp of the first usable row, epoch ms; None: there is none, or time is not kept.
     """
 
     source: str
@@ -150,6 +151,7 @@ class SliceReport:
     deletions: int = 0
     removed: int = 0
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    first: int | None = None
 
 
 @dataclass(frozen=True)
@@ -315,6 +317,24 @@ def end_times(
             place = (report.topic, report.partition)
             ends[place] = max(report.time, ends.get(place, -1))
     return ends
+
+
+def start_times(
+    sources: Collection[str], times: Mapping[tuple[str, int], int], reports: Iterable[Report]
+) -> dict[tuple[str, int], int]:
+    """Return the time of topic-partitions before a batch; of one without a time, its first timestamp.
+
+    Args:
+        sources: the sources that count.
+        times: (topic, partition) -> the time before the batch, epoch ms; -1: there is none.
+        reports: all reports.
+    """
+    firsts = {
+        (report.topic, report.partition): report.first
+        for report in reports
+        if isinstance(report, SliceReport) and report.source in sources and report.first is not None
+    }
+    return {**firsts, **{place: at for place, at in times.items() if at >= 0}}
 
 
 def times_before(

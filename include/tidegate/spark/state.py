@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import kernel
+from tidegate.kernel.tables import made_by_tables
 from tidegate.spark.shuffle import HashRange
 from tidegate.storage.evolution import NO_ALIASES, Aliases
 from tidegate.storage.manifest import DataFile
@@ -72,10 +73,14 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
     if not logic.has_timers:
         return None
     all_that_hold = batch.drain or logic.bound is not None
-    latest = None if all_that_hold else max([batch.least_end, *batch.ends.values()])
+    # a key that the table no longer has gets no row
+    is_fed = logic.expects and bool(batch.tables)
+    latest = None if all_that_hold or is_fed else max([batch.least_end, *batch.ends.values()])
 
     def fires(timers: pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
         reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(timers, batch)), False)
+        if is_fed:
+            reached = pc.or_(reached, made_by_tables(timers))
         if not all_that_hold:
             return reached
         return pc.or_(reached, pc.fill_null(pc.greater(timers[PENDING], 0), False))
@@ -91,6 +96,7 @@ def _ends(timers: pa.Table, batch: kernel.Batch) -> pa.ChunkedArray | pa.Int64Sc
             *(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True))
         )
         ends = pc.if_else(in_partition, pa.scalar(end, pa.int64()), ends)
+    ends = pc.if_else(made_by_tables(timers), pa.scalar(batch.end_of_all, pa.int64()), ends)
     return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
 
 

@@ -90,6 +90,9 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
             changes += _if_changed(f"stages.{new.name}.from", old.inputs, new.inputs, why)
         of_inputs = {old: new for name in new.inputs for old, new in renamed.get(name, {}).items()}
         changes += [*_in_stage(old, new), *_column_changes(old, new, of_inputs)]
+        if old.expected is not None and new.expected is None:
+            why = "keys that wait for their first record would be reported without it"
+            changes.append(_change(f"stages.{new.name}.expected", old.expected.table, None, why))
         renamed[new.name] = _renamed_columns(old, new)
         if (kernel_stage(before, old).bound is None) != (kernel_stage(after, new).bound is None):
             why = "a buffer with a bound keeps its state per partition"

@@ -458,6 +458,9 @@ def _table_problems(
     columns: dict[str, set[str]] = {}
     for lookup in pipeline.lookup:
         columns.setdefault(lookup.table, set()).update((*lookup.on, *lookup.columns))
+    for stage in pipeline.stages:
+        if stage.expected is not None:
+            columns.setdefault(stage.expected.table, set()).update(stage.expected.key)
     problems = []
     for name, rows in tables.items():
         if name not in columns:

@@ -23,6 +23,7 @@ from tidegate.kernel.rows import TIMER, Ints, Mask, ints, mask, only, view
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategy import Emit
+from tidegate.kernel.tables import made_by_tables
 
 
 class Buffering(Emit):
@@ -45,6 +46,8 @@ class Buffering(Emit):
         yield from (keys.before_epoch(), ~ascend, _edited(stage, keys), *keys.duplicates(stage))
         if not stage.reduce.takes_nulls:
             yield keys.tombstones()
+        if stage.expects:
+            yield keys.is_state & mask(made_by_tables(keys.rows))
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
         """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept.

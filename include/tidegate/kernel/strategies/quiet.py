@@ -12,6 +12,7 @@ from tidegate.kernel.options import BadOption, Duration, Sample, option
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.strategies.buffering import BufferingNewest
 from tidegate.kernel.strategy import CLOCK, Clock, Time
+from tidegate.kernel.tables import ABSENT
 from tidegate.kernel.windows import Window
 
 
@@ -29,7 +30,10 @@ class Quiet(BufferingNewest):
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     on: ClassVar[str] = "quiet"
     when: ClassVar[str] = "When a key has been silent for a time."
-    reasons: ClassVar[Mapping[str, str]] = {"quiet": "the key has had no record for so long"}
+    reasons: ClassVar[Mapping[str, str]] = {
+        "quiet": "the key has had no record for so long",
+        ABSENT: "the key is expected, and has never had a record",
+    }
     timer_reason: ClassVar[str] = "quiet"
     restarts: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(
