@@ -42,7 +42,7 @@ def record(offset: int, device: int, timestamp: int) -> CaseRecord:
 def played(spark: SparkSession, folder: Path) -> Played:
     stage = {"name": "silent", "select": {"level": "level"}, "emit": {"on": "quiet", "after": "10m"}}
     document = {
-        "pipeline": "devices",
+        "pipeline": "silence",
         "source": {
             "topics": ["in"],
             "format": "json",
