@@ -84,7 +84,7 @@ def is_computable(pipeline: Pipeline) -> bool:
     windows = max((stage.window.windows_per_record for stage in pipeline.stages if stage.window), default=1)
     joins = any(stage.join is not None for stage in pipeline.stages)
     is_small = windows <= _JOINED_WINDOWS or not joins  # each emission of a window is a record of the join
-    return texts and is_small and not (pipeline.sources.registries or pipeline.lookup or pipeline.checks)
+    return texts and is_small and not (pipeline.sources.registries or pipeline.tables or pipeline.checks)
 
 
 def features(pipeline: Pipeline) -> Iterator[str]:
