@@ -56,7 +56,7 @@ def _cases() -> Iterator[Any]:
     for path, number in CASES:
         case = cases_in(path)[number]
         records = [step for step in case.input if isinstance(step, CaseRecord)]
-        if case.pipeline.lookup or not _in_log_order(records):
+        if case.pipeline.tables or not _in_log_order(records):
             continue
         name = f"{path.parent.name}/{path.stem}-{number}"
         marks = [] if name in ALWAYS else [pytest.mark.long]
