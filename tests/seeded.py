@@ -38,15 +38,17 @@ class Seeded:
     offsets: int = 1000
     """That each batch reads."""
     environment: dict[str, str] = field(default_factory=dict)
+    """The variables that are given come before those of a home of its own."""
 
     def __post_init__(self) -> None:
         (self.home / "pipelines").mkdir(parents=True, exist_ok=True)
-        self.environment |= {
+        own = {
             "TIDEGATE_HOME": str(self.home),
             "TIDEGATE_PIPELINES": str(self.home / "pipelines"),
             "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
             "TIDEGATE_LEDGER": f"sqlite:///{self.home / 'ledger.db'}",
         }
+        self.environment = own | self.environment
         self.app = App.from_environment(self.environment)
         self.app.ledger._now = lambda: self.now
 

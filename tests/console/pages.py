@@ -6,11 +6,13 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
-from tidegate.console.local import ADDRESS, application
+from tidegate.console.local import ADDRESS, application, listen
 
 
 def set_environment(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
@@ -26,6 +28,21 @@ def served() -> Iterator[TestClient]:
     """Give a browser on the pages of `tidegate ui`."""
     with TestClient(application(), base_url=f"http://{ADDRESS}") as client:
         yield client
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """Serve the pages of `tidegate ui` from a thread; gives their address, for a real browser."""
+    listener = listen(0)
+    server = uvicorn.Server(uvicorn.Config(application(), log_level="warning"))
+    thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://{ADDRESS}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
 
 
 def visible_text(page: str) -> str:

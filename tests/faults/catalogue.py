@@ -55,6 +55,8 @@ ELSEWHERE = {
 TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
     "ledger.batches",
+    "ledger.charges",
+    "ledger.current_batches",
     "ledger.failing_streams",
     "ledger.metric_groups",
     "ledger.metric_values",

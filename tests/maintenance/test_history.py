@@ -187,9 +187,9 @@ def test_a_batch_that_was_removed_cannot_be_explained(aged: Aged) -> None:
 
 
 def test_what_the_head_lacks_is_reported_as_before(aged: Aged) -> None:
-    before = read_facts(aged.app.ledger, aged.stream)
+    before = read_facts(aged.app.ledger, [aged.stream])
     removed(aged)
-    assert read_facts(aged.app.ledger, aged.stream) == before
+    assert read_facts(aged.app.ledger, [aged.stream]) == before
     assert isinstance(aged.app.ledger.failure(aged.stream, 8), Failure)
 
 

@@ -341,6 +341,8 @@ def _run_all(sequences: list[Both]) -> None:
 
 FOR_PAGES_AND_EVENTS = {
     "batches",
+    "charges",
+    "current_batches",
     "failing_streams",
     "metric_groups",
     "metric_values",

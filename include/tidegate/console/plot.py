@@ -94,6 +94,11 @@ class Plot:
     top: int = TOP
 
     @property
+    def is_wide(self) -> bool:
+        """Whether a narrow window scrolls it, since its labels would become too small."""
+        return self.width > WIDTH
+
+    @property
     def right(self) -> int:
         """The right end of the axis."""
         return self.width - RIGHT

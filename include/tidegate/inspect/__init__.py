@@ -28,7 +28,14 @@ from tidegate.inspect.overview import (
     standing_metrics,
 )
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state, stored_stages
-from tidegate.inspect.streams import CatalogEntry, Tried, catalog_entries, stream_condition, troubled_streams
+from tidegate.inspect.streams import (
+    CatalogEntry,
+    Tried,
+    catalog_entries,
+    stream_condition,
+    stream_conditions,
+    troubled_streams,
+)
 from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
 
 __all__ = [
@@ -76,6 +83,7 @@ __all__ = [
     "stage_metrics",
     "standing_metrics",
     "stream_condition",
+    "stream_conditions",
     "Tried",
     "troubled_streams",
     "condition_metric",

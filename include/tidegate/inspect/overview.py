@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from tidegate.app.root import App
 from tidegate.errors import TidegateError
-from tidegate.inspect.streams import stream_condition
+from tidegate.inspect.streams import conditions_of, with_files
 from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Head, Offsets, Stream, StreamStatus
-from tidegate.ledger.report import HistoryEntry, batch_history, lag
-from tidegate.ledger.stream_condition import StreamCondition
+from tidegate.ledger.report import HistoryEntry, batch_history, history_entry, lag
+from tidegate.ledger.stream_condition import StreamCondition, StreamFacts, read_facts
 from tidegate.model.compiled import source_connection
 from tidegate.settings import Settings
 
@@ -119,18 +119,42 @@ def overviews(app: App, streams: Sequence[Stream]) -> tuple[list[StreamOverview]
 
     A broker that is down is no error: see `Lags.error`. Raises LedgerUnavailable.
     """
-    statuses = {status.stream: status for status in app.ledger.stream_statuses(streams)}
-    heads = [(status.head, _source_cluster(app, status.head)) for status in statuses.values()]
-    lags = current_lags(app.settings, heads)
-    return [_overview(app, stream, statuses.get(stream), lags) for stream in streams], lags
+    facts = read_facts(app.ledger, streams)
+    # Files matter to conditions alone, and are read once for all streams.
+    with_file = with_files(app, facts.values())
+    lags = current_lags(app.settings, [*filter(None, map(_read_head, facts.values()))])
+    offsets = {
+        stream: lags.lag_of(recorded.status.head)
+        for stream, recorded in facts.items()
+        if recorded.status is not None
+    }
+    conditions = conditions_of(with_file, offsets)
+    shown = [
+        StreamOverview(
+            stream, facts[stream].status, _last(facts[stream]), offsets.get(stream), conditions[stream]
+        )
+        for stream in streams
+    ]
+    return shown, lags
 
 
-def _source_cluster(app: App, head: Head) -> str | None:
-    """Return the connection of the Kafka cluster that the head's batch has read from."""
+def _read_head(facts: StreamFacts) -> tuple[Head, str | None] | None:
+    """Return the head with the connection of the Kafka cluster that its batch has read from."""
+    if facts.status is None:
+        return None
+    plan = facts.decided.plan if facts.decided is not None else None
     try:
-        plan = app.ledger.plan(head.stream, head.seq) if head.seq else None
         # Only the name is read: decoding the whole pipeline for each stream of a page costs more.
-        return source_connection(plan.spec_compiled, str(head.stream)) if plan is not None else None
+        cluster = source_connection(plan.spec_compiled, str(plan.stream)) if plan is not None else None
+    except TidegateError:
+        cluster = None  # the stream's condition shows the error
+    return facts.status.head, cluster
+
+
+def _last(facts: StreamFacts) -> HistoryEntry | None:
+    """Return the newest committed batch."""
+    try:
+        return history_entry(facts.decided) if facts.decided is not None else None
     except TidegateError:
         return None  # the stream's condition shows the error
 
@@ -168,34 +192,20 @@ def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, s
     These are `condition` (see `Urgency`), `lag` and `age_seconds` if they are known, and what each stage
     holds back after the head's batch.
     """
-    statuses = app.ledger.stream_statuses([stream])
-    if not statuses:
-        return condition_metric(stream_condition(app, stream))
-    (status,) = statuses
-    metrics = {
+    (overview,), _ = overviews(app, [stream])
+    metrics = condition_metric(overview.condition)
+    if overview.status is None:
+        return metrics
+    metrics |= {
         (stage, name): value
-        for (stage, name), value in app.ledger.metrics(stream, status.head.seq).items()
+        for (stage, name), value in app.ledger.metrics(stream, overview.status.head.seq).items()
         if name in _HELD_BACK
     }
-    if status.newest_ms is not None:
-        metrics["", "age_seconds"] = (now_ms - status.newest_ms) / 1000
-    lag = current_lags(app.settings, [(status.head, _source_cluster(app, status.head))]).lag_of(status.head)
-    metrics |= condition_metric(stream_condition(app, stream, lag))
-    return metrics if lag is None else metrics | {("", "lag"): float(lag)}
+    if overview.status.newest_ms is not None:
+        metrics["", "age_seconds"] = (now_ms - overview.status.newest_ms) / 1000
+    return metrics if overview.lag is None else metrics | {("", "lag"): float(overview.lag)}
 
 
 def condition_metric(condition: StreamCondition) -> dict[tuple[str, str], float]:
     """Return the metric `condition` of a stream, as `standing_metrics` returns metrics."""
     return {("", "condition"): float(condition.condition.urgency)}
-
-
-def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags) -> StreamOverview:
-    if status is None:
-        return StreamOverview(stream, None, None, None, stream_condition(app, stream))
-    try:
-        entries = batch_history(app.ledger, stream, status.head.seq + 1, limit=1) if status.head.seq else []
-    except TidegateError:
-        entries = []  # the stream's condition shows the error
-    last = entries[0] if entries else None
-    lag = lags.lag_of(status.head)
-    return StreamOverview(stream, status, last, lag, stream_condition(app, stream, lag))

@@ -5,7 +5,7 @@ their conditions, from the ledger, the pipeline files and, if it was asked, Kafk
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,7 +26,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
 Stamp = tuple[tuple[str, int, int], ...]
-__all__: Sequence[str] = ("Tried", "stream_condition", "troubled_streams")
+__all__: Sequence[str] = ("Tried", "stream_condition", "stream_conditions", "troubled_streams")
 
 
 @dataclass(frozen=True)
@@ -158,18 +158,39 @@ def stream_condition(
 
     Raises LedgerUnavailable.
     """
-    facts = replace(_with_file(app, read_facts(app.ledger, stream)), lag=lag)
-    now_ms = _now_ms()
+    (facts,) = with_files(app, read_facts(app.ledger, [stream]).values())
+    facts, now_ms = replace(facts, lag=lag), _now_ms()
     return derive_condition(_with_try(facts, tried, now_ms) if tried is not None else facts, now_ms)
+
+
+def stream_conditions(app: App, lags: Mapping[Stream, int | None]) -> dict[Stream, StreamCondition]:
+    """Return the conditions of many streams now, by as many queries as for one.
+
+    Args:
+        lags: Each stream with its lag in offsets; None if it is unknown.
+
+    Raises LedgerUnavailable.
+    """
+    return conditions_of(with_files(app, read_facts(app.ledger, list(lags)).values()), lags)
+
+
+def conditions_of(
+    facts: Iterable[StreamFacts], lags: Mapping[Stream, int | None]
+) -> dict[Stream, StreamCondition]:
+    """Return the conditions that follow from the facts of streams, with their lags."""
+    now_ms = _now_ms()
+    return {
+        recorded.stream: derive_condition(replace(recorded, lag=lags.get(recorded.stream)), now_ms)
+        for recorded in facts
+    }
 
 
 def troubled_streams(app: App) -> set[Stream]:
     """Return the streams whose condition requires a person, without asking Kafka.
 
-    Only streams with a recorded failure, a clock that is ahead or an old open plan are examined, so the cost
-    does not depend on the number of streams. Raises LedgerUnavailable.
+    Only streams with a recorded failure, a clock that is ahead or an old open plan are examined. Raises
+    LedgerUnavailable.
     """
-    # a few queries over all streams; `stream_condition` below needs several per stream
     candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
     stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()
     for status in app.ledger.stream_statuses(app.ledger.streams()):
@@ -177,11 +198,20 @@ def troubled_streams(app: App) -> set[Stream]:
         is_ahead = max(status.head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS
         if is_ahead or (status.planned_at is not None and status.planned_at <= stalled_before):
             candidates.add(status.stream)
-    return {stream for stream in candidates if stream_condition(app, stream).is_troubled}
+    conditions = stream_conditions(app, dict.fromkeys(candidates))
+    return {stream for stream, condition in conditions.items() if condition.is_troubled}
 
 
-def _with_file(app: App, facts: StreamFacts) -> StreamFacts:
-    files = [entry for entry in catalog_entries(app) if entry.is_file_of(facts.stream)]
+def with_files(app: App, facts: Iterable[StreamFacts]) -> list[StreamFacts]:
+    """Return the facts of streams with those of their pipeline files."""
+    entries = catalog_entries(app)
+    return [
+        _with_file(recorded, [entry for entry in entries if entry.is_file_of(recorded.stream)])
+        for recorded in facts
+    ]
+
+
+def _with_file(facts: StreamFacts, files: Sequence[CatalogEntry]) -> StreamFacts:
     # Two files of one generation are both refused, with the same cause.
     mistakes = [str(problem) for entry in files[:1] for problem in entry.problems]
     return replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, or_, select, tuple_
 
-from tidegate.errors import StateGivenUp
+from tidegate.errors import Halted, StateGivenUp
 from tidegate.ledger import schema
-from tidegate.ledger.facts import BatchFacts, Expired, Failure, KnownNames, Resolution, StreamStatus
+from tidegate.ledger.facts import (
+    BatchFacts,
+    CurrentBatches,
+    Expired,
+    Failure,
+    KnownNames,
+    Resolution,
+    StreamStatus,
+)
 from tidegate.ledger.records import Attempt, Head, ManifestRef, Plan, Snapshot, Stream
 from tidegate.ledger.rows import (
     in_stream,
@@ -22,6 +31,9 @@ from tidegate.ledger.rows import (
     same_stream,
     stream_in,
 )
+
+Place = tuple[Stream, int]
+"""A stream, and the number of one of its batches."""
 
 
 def newest_batches(
@@ -39,37 +51,96 @@ def newest_batches(
 
     Raises Halted if the ledger lacks the pipeline that one of them was planned with.
     """
-    committed = _committed(connection, stream, before, limit)
-    plans = _plans(connection, stream, before, limit)
+    tables = (schema.commits, schema.plans)
     # Either can be missing: an open batch has no commit, and an old one has lost its plan.
-    seqs = sorted({*committed, *plans}, reverse=True)[:limit]
+    numbers = {seq for table in tables for seq in _newest(connection, table, stream, before, limit)}
+    seqs = sorted(numbers, reverse=True)[:limit]
     if not seqs:
         return []
-    span = (seqs[-1], seqs[0])
-    attempts = _attempts(connection, stream, span, committed)
-    is_whole_batch = schema.metrics.c.stage == ""
-    metrics = _by_batch(_rows(connection, schema.metrics, stream, span, is_whole_batch), "name", "value")
-    publications = _by_batch(_rows(connection, schema.publications, stream, span), "sink", "records")
-    failures = {row.seq: record_in(Failure, row) for row in _rows(connection, schema.failures, stream, span)}
-    runs = {row.seq: str(row.run_id) for row in _rows(connection, schema.runs, stream, span)}
-    facts = []
-    for seq in seqs:
-        plan, planned_at = plans.get(seq, (None, None))
-        facts.append(
-            BatchFacts(
-                stream=stream,
-                seq=seq,
-                run_id=plan.run_id if plan is not None else runs.get(seq),
-                plan=plan,
-                planned_at=planned_at,
-                attempt=attempts.get(seq),
-                committed_at=committed[seq].committed_at if seq in committed else None,
-                metrics=metrics[seq],
-                publications=publications[seq],
-                failure=failures.get(seq),
-            )
+
+    def is_listed(table: Table) -> Any:
+        return and_(in_stream(table, stream), table.c.seq.between(seqs[-1], seqs[0]))
+
+    rows = _BatchRows.read(connection, is_listed)
+    return [rows.facts(stream, seq) for seq in seqs]
+
+
+def current_batches(connection: Connection, streams: Sequence[StreamStatus]) -> dict[Stream, CurrentBatches]:
+    """Return the head's batch and the one after it of each stream. The number of queries does not depend on
+    the number of streams.
+    """
+    places = [
+        (status.stream.pipeline, status.stream.generation, seq)
+        for status in streams
+        for seq in (status.head.seq, status.head.seq + 1)
+    ]
+
+    def is_listed(table: Table) -> Any:
+        return tuple_(table.c.pipeline, table.c.generation, table.c.seq).in_(places)
+
+    rows = _BatchRows.read(connection, is_listed)
+    return {status.stream: rows.current(status.stream, status.head.seq) for status in streams}
+
+
+@dataclass(frozen=True)
+class _BatchRows:
+    """The rows of batches in the tables of the ledger, by stream and batch."""
+
+    commits: Mapping[Place, Row[Any]]
+    plans: Mapping[Place, Row[Any]]
+    attempts: Mapping[Place, Attempt]
+    metrics: Mapping[Place, Mapping[str, float]]
+    publications: Mapping[Place, Mapping[str, int]]
+    failures: Mapping[Place, Failure]
+    runs: Mapping[Place, str]
+
+    @classmethod
+    def read(cls, connection: Connection, is_listed: Callable[[Table], Any]) -> _BatchRows:
+        """Read the rows that fulfil a condition, which `is_listed` returns for a table."""
+
+        def rows(table: Table, *conditions: Any) -> Sequence[Row[Any]]:
+            return connection.execute(select(table).where(is_listed(table), *conditions)).all()
+
+        commits = {_place(row): row for row in rows(schema.commits)}
+        planned = connection.execute(plans_with_pipelines().where(is_listed(schema.plans)))
+        return cls(
+            commits=commits,
+            plans={_place(row): row for row in planned},
+            attempts=_attempts(rows(schema.attempts), commits),
+            metrics=_by_batch(rows(schema.metrics, schema.metrics.c.stage == ""), "name", "value"),
+            publications=_by_batch(rows(schema.publications), "sink", "records"),
+            failures={_place(row): record_in(Failure, row) for row in rows(schema.failures)},
+            runs={_place(row): str(row.run_id) for row in rows(schema.runs)},
         )
-    return facts
+
+    def facts(self, stream: Stream, seq: int) -> BatchFacts:
+        """Return the facts of a batch. Raises Halted if the ledger lacks the pipeline of its plan."""
+        row = self.plans.get((stream, seq))
+        return self._facts(stream, seq, None if row is None else plan_in(row))
+
+    def current(self, stream: Stream, head: int) -> CurrentBatches:
+        """Return the batches of a stream at its head. A plan that cannot be read is a fact about them."""
+        try:
+            return CurrentBatches(self.facts(stream, head), self.facts(stream, head + 1))
+        except Halted as error:
+            decided, following = (self._facts(stream, seq, None) for seq in (head, head + 1))
+            return CurrentBatches(decided, following, error)
+
+    def _facts(self, stream: Stream, seq: int, plan: Plan | None) -> BatchFacts:
+        place = (stream, seq)
+        commit, planned = self.commits.get(place), self.plans.get(place)
+        return BatchFacts(
+            stream=stream,
+            seq=seq,
+            run_id=plan.run_id if plan is not None else self.runs.get(place),
+            plan=plan,
+            planned_at=None if planned is None else planned.planned_at,
+            attempt=self.attempts.get(place),
+            committed_at=None if commit is None else commit.committed_at,
+            metrics=self.metrics.get(place, {}),
+            publications=self.publications.get(place, {}),
+            failure=self.failures.get(place),
+        )
 
 
 def stream_statuses(
@@ -100,49 +171,35 @@ def failing_streams(connection: Connection) -> dict[Stream, list[Failure]]:
     return failures_by_stream
 
 
-def _committed(connection: Connection, stream: Stream, before: int | None, limit: int) -> dict[int, Row[Any]]:
-    table = schema.commits
-    return {row.seq: row for row in connection.execute(_newest(select(table), table, stream, before, limit))}
+def _newest(
+    connection: Connection, table: Table, stream: Stream, before: int | None, limit: int
+) -> Sequence[int]:
+    """Return the numbers of the newest batches that have a row in a table."""
+    query = select(table.c.seq).where(in_stream(table, stream)).order_by(table.c.seq.desc()).limit(limit)
+    return connection.execute(query if before is None else query.where(table.c.seq < before)).scalars().all()
 
 
-def _plans(
-    connection: Connection, stream: Stream, before: int | None, limit: int
-) -> dict[int, tuple[Plan, float]]:
-    """Return each plan with the instant (epoch seconds) at which it was written."""
-    rows = connection.execute(_newest(plans_with_pipelines(), schema.plans, stream, before, limit))
-    return {row.seq: (plan_in(row), row.planned_at) for row in rows}
-
-
-def _newest(query: Select[Any], table: Table, stream: Stream, before: int | None, limit: int) -> Select[Any]:
-    query = query.where(in_stream(table, stream)).order_by(table.c.seq.desc()).limit(limit)
-    return query if before is None else query.where(table.c.seq < before)
-
-
-def _attempts(
-    connection: Connection, stream: Stream, span: tuple[int, int], committed: dict[int, Row[Any]]
-) -> dict[int, Attempt]:
+def _attempts(rows: Sequence[Row[Any]], commits: Mapping[Place, Row[Any]]) -> dict[Place, Attempt]:
     """Return the committed attempt of each batch; for a batch without a commit, the newest attempt."""
-    attempts: dict[int, Attempt] = {}
-    rows = _rows(connection, schema.attempts, stream, span)
+    attempts: dict[Place, Attempt] = {}
     # By epoch, so that the last assignment is the newest try.
     for row in sorted(rows, key=lambda row: int(row.epoch)):
-        if row.seq not in committed or committed[row.seq].attempt == row.name:
-            attempts[row.seq] = record_in(Attempt, row)
+        commit = commits.get(_place(row))
+        if commit is None or commit.attempt == row.name:
+            attempts[_place(row)] = record_in(Attempt, row)
     return attempts
 
 
-def _rows(
-    connection: Connection, table: Table, stream: Stream, span: tuple[int, int], *conditions: Any
-) -> Sequence[Row[Any]]:
-    return connection.execute(rows_of(table, stream, table.c.seq.between(*span), *conditions)).all()
-
-
-def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict[str, Any]]:
+def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[Place, dict[str, Any]]:
     """Return batch -> column `name` -> column `value`."""
-    by_batch: dict[int, dict[str, Any]] = defaultdict(dict)
+    by_batch: dict[Place, dict[str, Any]] = defaultdict(dict)
     for row in rows:
-        by_batch[row.seq][row._mapping[name]] = row._mapping[value]
+        by_batch[_place(row)][row._mapping[name]] = row._mapping[value]
     return by_batch
+
+
+def _place(row: Row[Any]) -> Place:
+    return stream_in(row), row.seq
 
 
 def _status_query(streams: Sequence[Stream]) -> Select[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidegate.errors import Halted
 from tidegate.ledger.records import Attempt, Head, ManifestRef, Plan, Snapshot, Stream
 
 
@@ -194,6 +195,21 @@ class BatchFacts:
     metrics: Mapping[str, float]
     publications: Mapping[str, int]
     failure: Failure | None
+
+
+@dataclass(frozen=True)
+class CurrentBatches:
+    """The batches of a stream that decide its condition.
+
+    Args:
+        decided: the head's batch; its fields are empty before the first commit.
+        following: the batch after it, which may be planned.
+        unreadable: why the plans are missing here; None if they are not.
+    """
+
+    decided: BatchFacts
+    following: BatchFacts
+    unreadable: Halted | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from tidegate.ledger.promotions import Charge
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Plan, Stream
 from tidegate.model.compiled import read_compiled
@@ -30,9 +33,14 @@ def lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    if not ledger.charge(plan.stream.pipeline).goes_out(plan.stream.generation, plan.seq):
-        return []
-    return unpublished_sinks(ledger, plan)
+    published, charge = ledger.publications(plan.stream, plan.seq), ledger.charge(plan.stream.pipeline)
+    return sinks_to_send(plan, published, charge)
+
+
+def sinks_to_send(plan: Plan, published: Collection[str], charge: Charge) -> list[str]:
+    """Return the result of `lacking_sinks` for a batch whose publications and charge were read before."""
+    goes_out = charge.goes_out(plan.stream.generation, plan.seq)
+    return sinks_without(plan, published, charge) if goes_out else []
 
 
 def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
@@ -41,16 +49,22 @@ def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    done = {*ledger.publications(plan.stream, plan.seq), *_inherited_sinks(ledger, plan)}
+    published, charge = ledger.publications(plan.stream, plan.seq), ledger.charge(plan.stream.pipeline)
+    return sinks_without(plan, published, charge)
+
+
+def sinks_without(plan: Plan, published: Collection[str], charge: Charge) -> list[str]:
+    """Return the sinks that do not have a batch, by the names of those that have it."""
+    done = {*published, *_inherited_sinks(plan, charge)}
     return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
 
 
-def _inherited_sinks(ledger: LedgerReader, plan: Plan) -> tuple[str, ...]:
+def _inherited_sinks(plan: Plan, charge: Charge) -> tuple[str, ...]:
     """Return the sinks that have the batch from the generation whose decisions it reuses: that one has
     published the batch, and nothing else came between it and this generation.
     """
     if plan.reused is None:
         return ()
-    charge, origin = ledger.charge(plan.stream.pipeline), plan.reused.generation
+    origin = plan.reused.generation
     has_sent = charge.replaced_by(plan.stream.generation) == origin and charge.goes_out(origin, plan.seq)
     return plan.reused.sinks if has_sent else ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, and_, func, or_, select
 
 from tidegate.ledger import schema
 from tidegate.ledger.batches import (
+    current_batches,
     expired_in,
     failing_streams,
     known_names,
@@ -22,6 +23,7 @@ from tidegate.ledger.batches import (
 from tidegate.ledger.database import LedgerDatabase
 from tidegate.ledger.facts import (
     BatchFacts,
+    CurrentBatches,
     Expired,
     Failure,
     GivenUp,
@@ -112,6 +114,15 @@ class LedgerReader(LedgerDatabase):
         """
         return charge_in(self._rows("charge", promotions_of(pipeline)))
 
+    def charges(self, pipelines: Collection[str]) -> dict[str, Charge]:
+        """Return the charge of each pipeline: see `charge`."""
+        table = schema.promotions
+        query = select(table).where(table.c.pipeline.in_(pipelines)).order_by(table.c.number)
+        rows: dict[str, list[Row[Any]]] = {pipeline: [] for pipeline in pipelines}
+        for row in self._rows("charges", query):
+            rows[row.pipeline].append(row)
+        return {pipeline: charge_in(of_pipeline) for pipeline, of_pipeline in rows.items()}
+
     def head(self, stream: Stream) -> Head:
         """Return the last committed batch; an empty head (`seq` 0) if the stream is new."""
         row = self._head_row("head", stream)
@@ -155,6 +166,15 @@ class LedgerReader(LedgerDatabase):
         """
         with self._transaction("batches") as connection:
             return newest_batches(connection, stream, before, limit)
+
+    def current_batches(self, streams: Sequence[Stream]) -> list[tuple[StreamStatus, CurrentBatches]]:
+        """Return the status of each stream with its current batches, in the given order, without streams that
+        were never planned. The number of queries does not depend on the number of streams.
+        """
+        with self._transaction("current_batches") as connection:
+            statuses = stream_statuses(connection, streams, self._holder_in)
+            batches = current_batches(connection, statuses)
+        return [(status, batches[status.stream]) for status in statuses]
 
     def failing_streams(self) -> dict[Stream, list[Failure]]:
         """Return the recorded failures of each stream's head and of the batch after it. A later try may have

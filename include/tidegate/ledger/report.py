@@ -179,10 +179,13 @@ def batch_history(
     A batch that is planned and not decided is included. Raises PlanUnreadable if this version of tidegate
     cannot read a plan, Halted if the ledger lacks the pipeline of one.
     """
-    return [_entry(facts) for facts in ledger.batches(stream, before, limit)]
+    return [history_entry(facts) for facts in ledger.batches(stream, before, limit)]
 
 
-def _entry(facts: BatchFacts) -> HistoryEntry:
+def history_entry(facts: BatchFacts) -> HistoryEntry:
+    """Return a batch as histories have it. Raises PlanUnreadable if this version of tidegate cannot read the
+    plan.
+    """
     plan = facts.plan
     return HistoryEntry(
         stream=facts.stream,

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum, IntEnum
 
 from tidegate import errors
-from tidegate.errors import LedgerUnavailable, Permanent, TidegateError
-from tidegate.ledger.facts import Failure, StreamStatus
+from tidegate.errors import Permanent, TidegateError
+from tidegate.ledger.facts import BatchFacts, CurrentBatches, Failure, StreamStatus
+from tidegate.ledger.promotions import Charge
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Plan, Stream
 from tidegate.model.compiled import longest_schedule_gap, output_count
@@ -114,6 +115,7 @@ class StreamFacts:
 
     Args:
         status: None if the ledger does not have the stream.
+        decided: the head's batch; None before the first commit.
         failures: those recorded of the head's batch and of the one after it; a later try may have succeeded.
         open_plan: the batch that is planned and not committed.
         open_attempt: its newest attempt.
@@ -129,6 +131,7 @@ class StreamFacts:
     stream: Stream
     status: StreamStatus | None = None
     failures: tuple[Failure, ...] = ()
+    decided: BatchFacts | None = None
     open_plan: Plan | None = None
     open_attempt: Attempt | None = None
     unpublished: tuple[str, ...] = ()
@@ -301,53 +304,51 @@ def instant_text(epoch_ms: float) -> str:
     return instant.isoformat(sep=" ", timespec="seconds")
 
 
-def read_facts(ledger: LedgerReader, stream: Stream) -> StreamFacts:
-    """Return the recorded facts of a stream, without its file and its lag, which the caller adds.
+def read_facts(ledger: LedgerReader, streams: Sequence[Stream]) -> dict[Stream, StreamFacts]:
+    """Return the recorded facts of streams, without their files and their lags, which the caller adds.
 
-    If the ledger has lost the pipeline of a plan, the error is one of the facts (`unreadable`). Raises
-    LedgerUnavailable if the database does not answer.
+    The number of queries does not depend on the number of streams. If the ledger has lost the pipeline of a
+    plan, the error is one of the facts (`unreadable`). Raises LedgerUnavailable if the database does not
+    answer.
     """
-    statuses = ledger.stream_statuses([stream])
-    if not statuses:
-        return StreamFacts(stream)
-    (status,) = statuses
-    seqs = (status.head.seq, status.head.seq + 1)
-    failures = [ledger.failure(stream, seq) for seq in seqs]
+    current = ledger.current_batches(streams)
+    charges = ledger.charges({stream.pipeline for stream in streams})
+    facts = {stream: StreamFacts(stream) for stream in streams}
+    for status, batches in current:
+        facts[status.stream] = _facts(status, batches, charges[status.stream.pipeline])
+    return facts
+
+
+def _facts(status: StreamStatus, batches: CurrentBatches, charge: Charge) -> StreamFacts:
+    stream, decided, following = status.stream, batches.decided, batches.following
+    failures = (decided.failure, following.failure)
     facts = StreamFacts(
         stream,
         status,
         tuple(failure for failure in failures if failure is not None),
-        is_withheld=ledger.charge(stream.pipeline).withholds(stream.generation),
+        decided=decided if status.head.seq else None,
+        open_plan=following.plan,
+        open_attempt=following.attempt if following.plan is not None else None,
+        unreadable=batches.unreadable,
+        is_withheld=charge.withholds(stream.generation),
     )
+    if decided.plan is None:
+        return facts
+    owner = f"batch {decided.seq} of {stream}"
     try:
-        return _with_plans(ledger, facts, status)
-    # A database that does not answer says nothing about the stream; all other errors are facts about it.
-    except LedgerUnavailable:
-        raise
+        return replace(
+            facts,
+            unpublished=_unpublished(decided.plan, decided.publications, charge, owner),
+            schedule_gap=longest_schedule_gap(decided.plan.spec_compiled, owner),
+        )
     except TidegateError as error:
         return replace(facts, unreadable=error)
 
 
-def _with_plans(ledger: LedgerReader, facts: StreamFacts, status: StreamStatus) -> StreamFacts:
-    stream, seq = facts.stream, status.head.seq
-    decided = ledger.plan(stream, seq) if seq else None
-    if decided is not None:
-        owner = f"batch {seq} of {stream}"
-        facts = replace(
-            facts,
-            unpublished=_unpublished(ledger, decided, owner),
-            schedule_gap=longest_schedule_gap(decided.spec_compiled, owner),
-        )
-    planned = ledger.plan(stream, seq + 1)
-    if planned is None:
-        return facts
-    return replace(facts, open_plan=planned, open_attempt=ledger.attempt(stream, planned.seq))
-
-
-def _unpublished(ledger: LedgerReader, plan: Plan, owner: str) -> tuple[str, ...]:
+def _unpublished(plan: Plan, published: Collection[str], charge: Charge, owner: str) -> tuple[str, ...]:
     # Counting decides the usual case without the grammar.
-    if len(ledger.publications(plan.stream, plan.seq)) >= output_count(plan.spec_compiled, owner):
+    if len(published) >= output_count(plan.spec_compiled, owner):
         return ()
-    from tidegate.ledger.planned import lacking_sinks  # late: it reads the grammar
+    from tidegate.ledger.planned import sinks_to_send  # late: it reads the grammar
 
-    return tuple(lacking_sinks(ledger, plan))
+    return tuple(sinks_to_send(plan, published, charge))

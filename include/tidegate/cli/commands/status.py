@@ -57,12 +57,15 @@ def _conditions(
         from tidegate.app import App
 
         app = App(settings, ledger)
-        return {stream: inspect.stream_condition(app, stream, value) for stream, value in offsets.items()}
+        return inspect.stream_conditions(app, offsets)
     from tidegate.ledger.stream_condition import derive_condition, read_facts
 
     now_ms = time.time_ns() // 1_000_000
-    facts = {stream: replace(read_facts(ledger, stream), lag=value) for stream, value in offsets.items()}
-    return {stream: derive_condition(facts[stream], now_ms) for stream in facts}
+    facts = read_facts(ledger, list(offsets))
+    return {
+        stream: derive_condition(replace(facts[stream], lag=value), now_ms)
+        for stream, value in offsets.items()
+    }
 
 
 def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:

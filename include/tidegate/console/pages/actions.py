@@ -131,7 +131,7 @@ def _of_quarantine(name: str, record: str) -> Section:
         [
             Action(
                 "Replay",
-                f"Reads {which} again, in a batch of their own; `replay_set` corrects values.",
+                f"Reads {which} again, in a batch of their own. replay_set corrects their values.",
                 {"replay": True, **chosen, "replay_because": ""},
                 f"tidegate quarantine replay {shown} {option}",
             ),

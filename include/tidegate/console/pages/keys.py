@@ -48,7 +48,7 @@ def key_page(
     return render(
         request,
         "key.html",
-        title=f"{key or 'keys'}: {dag_id}",
+        title=f"{dag_id}: key {key}" if key else f"{dag_id}: keys",
         dag_id=dag_id,
         stream=stream,
         key=key,
