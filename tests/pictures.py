@@ -42,10 +42,9 @@ def take_picture(page: Page, name: str) -> None:
 
 
 def compressed(browser: Browser, png: bytes) -> bytes:
-    """Return a picture with the 256 colours that it has most: half as large, and hardly to be told apart."""
-    page = (
-        browser.new_page()
-    )  # its own, since the Content-Security-Policy of the picture's page binds a canvas
+    """Return a picture with the 256 colours that it has most: it looks the same, and is half as large."""
+    # A page of its own: the Content-Security-Policy of the one in the picture binds its canvas, too.
+    page = browser.new_page()
     width, height, text = page.evaluate(_PIXELS, base64.b64encode(png).decode())
     page.close()
     pixels = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, 4)[:, :3]

@@ -16,7 +16,7 @@ from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
-from tidegate.ledger.rows import columns_of, manifest_out, plan_out
+from tidegate.ledger.rows import columns_of, in_stream, manifest_out, plan_out
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.storage import attempt_name
@@ -156,7 +156,8 @@ class Seeded:
             for start in range(2, batches + 1, 10_000):
                 span = range(start, min(start + 10_000, batches + 1))
                 _insert_batches(connection, span, first, attempt)
-            connection.execute(schema.heads.update().values(seq=batches))
+            own = in_stream(schema.heads, first.stream)
+            connection.execute(schema.heads.update().where(own).values(seq=batches))
 
     def _quarantine(self, plan: Plan, name: str, rows: Sequence[Mapping[str, object]]) -> DataFile:
         lake = self.app.lake(plan.stream)

@@ -37,7 +37,7 @@ WAITING = 120
 START_S = 600.0
 """Airflow has this long to start: on a machine that runs other tests beside it takes minutes."""
 LAST_RUN = f"run-{BATCHES}"
-OTHERS = "quiet_users"
+OF_OTHER_TEAM = "quiet_users"
 """The pipeline of the other team."""
 USERS = {
     "admin": "admin:admin:shop|users",
@@ -51,7 +51,7 @@ _PASSWORDS = "airflow/simple_auth_manager_passwords.json.generated"
 _DAG_FILE = """\
 from tidegate_airflow import pipeline_dags
 
-globals().update({{name: dag for name, dag in pipeline_dags().items() if {condition}}})
+globals().update(pipeline_dags({folder!r}))
 """
 
 
@@ -102,7 +102,7 @@ def running_site(home: Path, jars: Path) -> Iterator[Site]:
         _add_teams(airflow)
         airflow.start()
         airflow.wait_ready(START_S)
-        for dag_id in ("availability", OTHERS):
+        for dag_id in ("availability", OF_OTHER_TEAM):
             airflow.wait_dag(dag_id, START_S)
         airflow.trigger("availability", LAST_RUN)
         _note_run(seeded, airflow)
@@ -114,10 +114,7 @@ def running_site(home: Path, jars: Path) -> Iterator[Site]:
 
 def _settings(home: Path) -> dict[str, str]:
     nowhere = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": free_port()}
-    bundles = [
-        _bundle(home, "shop", f"name != {OTHERS!r}"),
-        _bundle(home, "users", f"name == {OTHERS!r}"),
-    ]
+    bundles = [_bundle(home, team) for team in ("shop", "users")]
     return {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(nowhere),
         "AIRFLOW__CORE__MULTI_TEAM": "True",
@@ -126,11 +123,18 @@ def _settings(home: Path) -> dict[str, str]:
     }
 
 
-def _bundle(home: Path, team: str, condition: str) -> dict[str, object]:
-    """Write the DAG file of a team, and return Airflow's setting of its folder."""
-    folder = home / "bundles" / team
-    folder.mkdir(parents=True)
-    (folder / "pipelines.py").write_text(_DAG_FILE.format(condition=condition))
+def _bundle(home: Path, team: str) -> dict[str, object]:
+    """Write a team's DAG file and its folder of pipeline files, and return Airflow's setting of the bundle.
+
+    The console's folder has the files of all teams.
+    """
+    folder, files = home / "bundles" / team, home / "teams" / team
+    for made in (folder, files):
+        made.mkdir(parents=True)
+    for file in (home / "pipelines").glob("*.yaml"):
+        if (file.stem == OF_OTHER_TEAM) == (team == "users"):
+            (files / file.name).symlink_to(file)
+    (folder / "pipelines.py").write_text(_DAG_FILE.format(folder=str(files)))
     return {
         "name": team,
         "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",

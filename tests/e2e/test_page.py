@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, exp
 from tests.browser import chromium, overflow, structure, violations
 from tests.console.shop import NOT_OURS, routes
 from tests.e2e import failed_batch
-from tests.e2e.site import BATCHES, LAST_RUN, OTHERS, WAITING, Site, running_site
+from tests.e2e.site import BATCHES, LAST_RUN, OF_OTHER_TEAM, WAITING, Site, running_site
 from tests.pictures import take_picture
 from tidegate_dev.airflow_client import RunEnd
 
@@ -114,7 +114,7 @@ def test_login_leads_back_to_the_page(site: Site, browser: Browser) -> None:
 @pytest.mark.parametrize("user", list(MAY_READ))
 def test_role_sees_pages_of_its_dags_only(site: Site, user: str) -> None:
     token = site.token(user)
-    own, other = ("availability", OTHERS) if MAY_READ[user] else (OTHERS, "availability")
+    own, other = ("availability", OF_OTHER_TEAM) if MAY_READ[user] else (OF_OTHER_TEAM, "availability")
     listed = site.get("/tidegate/", token).text
     assert f"/tidegate/pipelines/{own}" in listed
     assert (f"/tidegate/pipelines/{other}" in listed) == (user == "admin")
@@ -154,7 +154,9 @@ def test_dag_of_one_task_does_actions(site: Site) -> None:
     site.airflow.unpause("screw_fastening")
     assert site.trigger("user", "screw_fastening", "checked", {"action": "check"}) == 200
     ended = site.airflow.wait_run("screw_fastening", "checked")
-    assert [(task.task_id, task.state) for task in ended.tasks] == [("batch", "success")], ended.log_tail
+    assert [(task.task_id, task.state) for task in ended.tasks] == [("batch", "skipped")], ended.log_tail
+    path = "/dags/screw_fastening/dagRuns/checked/taskInstances/batch/logs/1?full_content=true"
+    assert "check: WRONG: pipeline screw_fastening" in str(site.airflow.api("GET", path))
 
 
 def test_form_of_another_site_triggers_nothing(site: Site, log_in: Callable[[str], BrowserContext]) -> None:

@@ -66,6 +66,7 @@ TOLD_TO_PEOPLE = {
     "ledger.published_after",
     "ledger.remove_failure",
     "ledger.removable_batches",
+    "ledger.sinks_of",
     "ledger.stream_statuses",
 }
 """What is only told to people: questions whose answers change nothing of a batch, which no history asks, and

@@ -351,6 +351,7 @@ FOR_PAGES_AND_EVENTS = {
     "is_stored",
     "now",
     "published_after",
+    "sinks_of",
     "stream_statuses",
 }
 """Questions of pages and of maintenance: no step of a batch asks them."""

@@ -115,10 +115,9 @@ def _of_batch(
     # The ledger says which batches have emitted something, so the manifests of others are not read.
     if entry.report is None or entry.committed_at_ms is None or not emitted:
         return []
-    attempt = app.ledger.attempt(entry.stream, entry.seq)
-    assert attempt is not None, "a committed batch has an attempt"
+    assert entry.manifest is not None, "a committed batch has an attempt"
     with needed_by(batch_named(entry.stream, entry.seq)):
-        files = app.manifest(entry.stream, attempt.manifest).files_of("outbox", stage)
+        files = app.manifest(entry.stream, entry.manifest).files_of("outbox", stage)
         store = app.lake(entry.stream).store
         if key is not None:
             return emissions_of_key(store, files, entry.seq, key, hash_)

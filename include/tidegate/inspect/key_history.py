@@ -199,7 +199,7 @@ def key_history(
     first = commits[searched - 1].seq if searched else 0
     states = reader.state_rows(first - 1) if first - 1 >= reader.oldest_state else {}
     return KeyHistory(
-        batches=tuple(_with_states_before(batches, reader.stages, states)),
+        batches=tuple(_with_states_before(reader.with_sinks(batches), reader.stages, states)),
         searched=searched,
         first=first,
         before=first if searched < len(commits) else None,
@@ -309,10 +309,28 @@ class _KeyReader:
         hash_ = None if stage in self._bounded else self._hash
         store = self.app.lake(self.stream).store
         newest_first = emissions_of_key(store, files, seq, self.key, hash_)
-        # Few batches have an emission of the key: only of them the ledger is asked which sinks have them.
-        published = self.app.ledger.publications(self.stream, seq) if newest_first else {}
+        return tuple(reversed(newest_first))
+
+    def with_sinks(self, batches: Sequence[_BatchRows]) -> list[_BatchRows]:
+        """Return the rows with the sinks that have each emission, by one query for all batches."""
+        emitting = [rows.commit.seq for rows in batches if any(rows.emissions.values())]
+        published = self.app.ledger.sinks_of(self.stream, emitting) if emitting else {}
+        return [
+            replace(
+                rows,
+                emissions={
+                    stage: self._sent(emissions, published.get(rows.commit.seq, ()), stage)
+                    for stage, emissions in rows.emissions.items()
+                },
+            )
+            for rows in batches
+        ]
+
+    def _sent(
+        self, emissions: tuple[Emission, ...], published: Sequence[str], stage: str
+    ) -> tuple[Emission, ...]:
         sinks = tuple(name for name in published if name not in self._sinks_elsewhere[stage])
-        return tuple(replace(emission, sinks=sinks) for emission in reversed(newest_first))
+        return tuple(replace(emission, sinks=sinks) for emission in emissions)
 
     @cached_property
     def _hash(self) -> int:

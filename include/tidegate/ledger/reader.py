@@ -344,6 +344,15 @@ class LedgerReader(LedgerDatabase):
         rows = self._rows("publications", rows_of(table, stream, table.c.seq == seq))
         return {row.sink: row.records for row in rows}
 
+    def sinks_of(self, stream: Stream, seqs: Collection[int]) -> dict[int, list[str]]:
+        """Return batch -> the sinks that have it, for batches that any sink has."""
+        table = schema.publications
+        query = rows_of(table, stream, table.c.seq.in_(seqs)).order_by(table.c.sink)
+        sinks: dict[int, list[str]] = {}
+        for row in self._rows("sinks_of", query):
+            sinks.setdefault(row.seq, []).append(row.sink)
+        return sinks
+
     def given_up(self, stream: Stream) -> list[GivenUp]:
         """Return the parts of the stream's batches that sinks never get, oldest first."""
         table = schema.given_up

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Head, OffsetRange, Offsets, Plan, Stream
+from tidegate.ledger.records import Attempt, Head, ManifestRef, OffsetRange, Offsets, Plan, Stream
 from tidegate.model.compiled import stage_names
 from tidegate.stage_names import late_name
 
@@ -147,6 +147,7 @@ class HistoryEntry:
         planned_at_ms: epoch ms; None if only the commit and the run of the batch are left in the ledger.
         committed_at_ms: epoch ms; None before the commit.
         report: None if only the commit and the run of the batch are left in the ledger.
+        manifest: of its attempt; None before it is computed, and if the ledger has lost the attempt.
         failure: the last recorded one; if the batch is committed all the same, a later try succeeded.
     """
 
@@ -156,6 +157,7 @@ class HistoryEntry:
     planned_at_ms: int | None
     committed_at_ms: int | None
     report: BatchReport | None
+    manifest: ManifestRef | None
     failure: Failure | None
 
 
@@ -194,6 +196,7 @@ def history_entry(facts: BatchFacts) -> HistoryEntry:
         planned_at_ms=_ms(facts.planned_at),
         committed_at_ms=_ms(facts.committed_at),
         report=_report(plan, facts.attempt, facts.metrics, facts.publications) if plan is not None else None,
+        manifest=facts.attempt.manifest if facts.attempt is not None else None,
         failure=facts.failure,
     )
 

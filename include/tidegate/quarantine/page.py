@@ -131,12 +131,11 @@ def _quarantines(
     for entry in entries:
         quarantined = entry.report and entry.report.quarantined
         # The report in the ledger says where there is nothing, so those manifests are not read.
-        if entry.seq > expired and quarantined and entry.committed_at_ms is not None:
-            attempt = app.ledger.attempt(stream, entry.seq)
-            if attempt is not None:
-                with needed_by(batch_named(stream, entry.seq)):
-                    files = app.manifest(stream, attempt.manifest).files_of("quarantine")
-                yield entry.seq, files
+        is_readable = entry.committed_at_ms is not None and entry.seq > expired
+        if is_readable and quarantined and entry.manifest is not None:
+            with needed_by(batch_named(stream, entry.seq)):
+                files = app.manifest(stream, entry.manifest).files_of("quarantine")
+            yield entry.seq, files
 
 
 def _sample(seq: int, row: dict[str, Any], status: str) -> QuarantineSample:
