@@ -9,10 +9,10 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header 
 RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --extra formats --extra openlineage --extra ui --group checkout
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench reference docs dist lock clean
+.PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench reference docs screenshots dist lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install all that is needed here: packages, Java if there is none, a Kafka broker
 	@$(BOOTSTRAP)
@@ -84,6 +84,10 @@ docs: ## Build the documentation as a site into .site/; a broken link fails
 	@$(BOOTSTRAP) --dev
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build --quiet
 	@echo "$(CURDIR)/.site/index.html"
+
+screenshots: ## Take the pictures of the documentation anew, in a real Airflow and in the tutorial (ten minutes; needs Chromium)
+	@$(BOOTSTRAP) --dev
+	TIDEGATE_SCREENSHOTS=docs/screenshots $(VENV)/pytest -m "" tests/e2e/test_page.py tests/docs/test_tutorial.py
 
 dist: ## Build the wheel and the source distribution into dist/, and the wheel of tidegate-dev
 	@$(BOOTSTRAP)

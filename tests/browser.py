@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+expect.set_options(timeout=60_000)  # five seconds are too few beside other tests
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 _FLAGS = (

@@ -2,13 +2,14 @@
 
 Of its commands only `make` is not run, which installs and starts: the test's broker and Spark Connect server
 stand for what `make up` leaves running, and the variables that it prints are theirs. Airflow has no part in
-it.
+it. The tour of the console is made in a real browser, and `make screenshots` takes its pictures here.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, expect
 
+from tests.browser import chromium
+from tests.pictures import take_picture
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.spark_server import SparkServer
 
@@ -79,6 +83,51 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> tuple[Path, 
     return Path(place), after
 
 
+def is_console(block: Block) -> bool:
+    """Return whether a block serves the console until it is interrupted."""
+    return block.text.startswith("tidegate ui")
+
+
+def take_tour(folder: Path, environment: dict[str, str]) -> None:
+    """Serve the console, and look at the pages of the tour as a person does."""
+    command = ["tidegate", "ui", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as console:
+        try:
+            assert console.stdout is not None
+            (url,) = re.findall(r"http://\S+/", console.stdout.readline())
+            with chromium() as browser:
+                visit(browser.new_page(viewport={"width": 1200, "height": 640}), url)
+            console.send_signal(signal.SIGINT)
+            assert console.wait(60) == 0
+        finally:
+            console.kill()
+
+
+def visit(page: Page, url: str) -> None:
+    """Follow the tour's text from page to page."""
+    page.goto(url)
+    expect(page.get_by_role("row", name="shelf withheld")).to_be_visible()
+    take_picture(page, "tour-pipelines")
+    page.get_by_role("link", name="shelf", exact=True).click()
+    expect(page.get_by_role("table", name="Records in quarantine")).to_contain_text("shelf[0] 3")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    take_picture(page, "tour-pipeline")
+    page.get_by_role("link", name="Keys").click()
+    page.get_by_label("Key", exact=True).fill("tea")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_label("Records of batch").fill("1")
+    page.get_by_role("button", name="Read from Kafka and decide again").click()
+    records = page.locator("#records")
+    expect(records).to_contain_text("suppressed not emitted: the same as what last went out", timeout=120_000)
+    page.evaluate("scrollTo(0, 0)")
+    take_picture(page, "tour-key")
+    page.get_by_role("link", name="Generations").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Generations")
+    expect(page.locator("header")).to_contain_text("generation 2 is in charge of publishing")
+    page.set_viewport_size({"width": 1200, "height": 640})
+    take_picture(page, "tour-generations")
+
+
 @pytest.fixture
 def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Yield the environment of a shell after the page's first `export`."""
@@ -104,6 +153,8 @@ def test_every_tutorial_command_and_file_works(environment: dict[str, str], tmp_
     for block in blocks():
         if block.title:
             (folder / block.title).write_text(block.text)
+        elif is_console(block):
+            take_tour(folder, environment)
         elif not done_by_the_test(block):
             assert block.language == "sh"
             folder, environment = run(block, folder, environment)
