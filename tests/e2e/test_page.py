@@ -156,7 +156,7 @@ def test_dag_of_one_task_does_actions(site: Site) -> None:
     ended = site.airflow.wait_run("screw_fastening", "checked")
     assert [(task.task_id, task.state) for task in ended.tasks] == [("batch", "skipped")], ended.log_tail
     path = "/dags/screw_fastening/dagRuns/checked/taskInstances/batch/logs/1?full_content=true"
-    assert "check: WRONG: pipeline screw_fastening" in str(site.airflow.api("GET", path))
+    assert "check: wait: pipeline screw_fastening" in str(site.airflow.api("GET", path))
 
 
 def test_form_of_another_site_triggers_nothing(site: Site, log_in: Callable[[str], BrowserContext]) -> None:
@@ -223,6 +223,7 @@ def test_page_is_accessible_in_airflow(site: Site, window: Page, page: str, sche
     expect(
         framed(window, site, f"{PIPELINE}/{page}".replace("availability", dag_id)).locator("h1")
     ).to_be_visible()
+    window.set_viewport_size({"width": 1360, "height": 800})
     take_picture(window, f"{page}-{scheme}")
     window.goto(f"{site.airflow.url}/tidegate/pipelines/{dag_id}/{page}")
     assert (violations(window), structure(window), overflow(window) <= 0) == ([], [], True)
