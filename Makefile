@@ -87,7 +87,7 @@ docs: ## Build the documentation as a site into .site/; a broken link fails
 
 screenshots: ## Take the pictures of the documentation anew, in a real Airflow and in the tutorial (ten minutes; needs Chromium)
 	@$(BOOTSTRAP) --dev
-	TIDEGATE_SCREENSHOTS=docs/screenshots $(VENV)/pytest -m "" tests/e2e/test_page.py tests/docs/test_tutorial.py
+	TIDEGATE_SCREENSHOTS=docs/screenshots $(VENV)/pytest -m "" tests/console/test_browser.py tests/e2e/test_page.py tests/docs/test_tutorial.py -k "picture or colours or framed or failed_batch or tutorial"
 
 dist: ## Build the wheel and the source distribution into dist/, and the wheel of tidegate-dev
 	@$(BOOTSTRAP)

@@ -37,6 +37,8 @@ class Seeded:
     now: float = 1_767_225_600.0
     offsets: int = 1000
     """That each batch reads."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of each batch as a whole, beside those of its steps."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables that are given come before those of a home of its own."""
 
@@ -120,7 +122,7 @@ class Seeded:
             lease.add_publication(seq, sink.name, int(counts.get("emitted", 0)))
         seconds = {"plan": 0.2, "compute": 3 + seq % 5 / 4, "validate": 0.4, "commit": 0.1, "publish": 0.6}
         lease.set_metrics(seq, "", {f"seconds.{step}": value for step, value in seconds.items()})
-        lease.set_metrics(seq, "", {"quality.passed": float(passed), "lag": 120.0})
+        lease.set_metrics(seq, "", {"quality.passed": float(passed), "lag": 120.0, **self.metrics})
         for stage in pipeline.stages:
             lease.set_metrics(seq, stage.name, {**counts, "state-bytes": 24_000.0 + 300 * seq})
         lease.release()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -15,6 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import chromium, overflow, structure, unreachable, violations
 from tests.console.pages import running, set_environment
 from tests.console.shop import MORE, NOT_OURS, Shop, pages, routes
+from tests.pictures import take_picture
+from tests.seeded import Seeded
 
 pytestmark = pytest.mark.process
 
@@ -114,3 +117,20 @@ def test_page_refreshes_until_a_person_stops_it(shop: Shop, url: str, window: Pa
         expect(window.locator("[data-refresh]")).to_have_count(0)
     finally:
         lease.release()
+
+
+@pytest.mark.long
+def test_pictures_show_a_day_of_a_pipeline(window: Page, tmp_path: Path) -> None:
+    metrics = {"read": 1_000.0, "age_seconds": 42.0}
+    seeded = Seeded(tmp_path, now=time.time() - 91 * 300, metrics=metrics)
+    held_back = {"suppression-buffer-records": 38.0, "expired-window-record-drop": 3.0, "quarantined": 2.0}
+    seeded.day(seeded.add_sample("screw_fastening"), 90, **held_back)
+    window.set_viewport_size({"width": 1200, "height": 900})
+    with pytest.MonkeyPatch.context() as patch:
+        set_environment(patch, seeded.environment)
+        with running() as url:
+            for page, scheme in (("charts", "dark"), ("graph", "light")):
+                window.emulate_media(color_scheme=scheme)
+                window.goto(f"{url}/pipelines/screw_fastening/{page}")
+                expect(window.locator("svg").first).to_be_visible()
+                take_picture(window, f"{page}-{scheme}")

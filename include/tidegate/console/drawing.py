@@ -9,7 +9,7 @@ from tidegate.inspect import Graph, Node, NodeKind
 
 WIDTH, HEIGHT = 208, 66
 _COLUMN_GAP, _ROW_GAP, _MARGIN = 56, 18, 8
-_LONGEST_LABEL, _LONGEST_DETAIL = 26, 32
+_LONGEST_LABEL, _LONGEST_DETAIL = 26, 30
 _ORDER = (NodeKind.TOPIC, NodeKind.LOOKUP, NodeKind.STAGE, NodeKind.SINK, NodeKind.PIPELINE)
 
 
