@@ -112,20 +112,6 @@ def visit(page: Page, url: str) -> None:
     expect(page.get_by_role("table", name="Records in quarantine")).to_contain_text("shelf[0] 3")
     page.set_viewport_size({"width": 1200, "height": 900})
     take_picture(page, "tour-pipeline")
-    page.get_by_role("link", name="Keys").click()
-    page.get_by_label("Key", exact=True).fill("tea")
-    page.get_by_role("button", name="Show").click()
-    page.get_by_label("Records of batch").fill("1")
-    page.get_by_role("button", name="Read from Kafka and decide again").click()
-    records = page.locator("#records")
-    expect(records).to_contain_text("suppressed not emitted: the same as what last went out", timeout=120_000)
-    page.evaluate("scrollTo(0, 0)")
-    take_picture(page, "tour-key")
-    page.get_by_role("link", name="Generations").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Generations")
-    expect(page.locator("header")).to_contain_text("generation 2 is in charge of publishing")
-    page.set_viewport_size({"width": 1200, "height": 640})
-    take_picture(page, "tour-generations")
 
 
 @pytest.fixture
