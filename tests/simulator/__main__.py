@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from tests.simulator.many import Sum, simulate_many
-from tests.simulator.simulate import simulate_all
+from tests.simulator.app import simulated
+from tests.simulator.many import WORLDS, Sum, simulate_many
 from tests.simulator.world import trace_lines
 
 
@@ -16,9 +16,10 @@ def main() -> int:
     """Exit code 1 when a seed failed."""
     options = _options()
     if options.trace is not None:
-        return show(options.trace)
+        return show(options.world, options.trace)
     began, total = time.monotonic(), Sum()
-    for total in simulate_many(range(options.start, options.start + options.seeds), options.processes):
+    seeds = range(options.start, options.start + options.seeds)
+    for total in simulate_many(seeds, options.processes, options.world):
         _tell(total, time.monotonic() - began, end="\r")
     _tell(total, time.monotonic() - began, end="\n")
     for name, number in sorted(total.counts.items()):
@@ -27,13 +28,14 @@ def main() -> int:
     for seed, violation in sorted(total.failed.items())[:20]:
         print(f"seed {seed}: {violation}")
     if total.failed:
-        return show(min(total.failed))
+        return show(options.world, min(total.failed))
     return 0
 
 
-def show(seed: int) -> int:
+def show(world: str, seed: int) -> int:
     """Print what happened in a seed, one effect a line."""
-    (result,) = simulate_all([seed])
+    with simulated():
+        result = WORLDS[world](seed)
     print("\n".join(trace_lines(result.trace)))
     print(f"seed {seed}: {result.violation or 'all held'}")
     return 1 if result.violation else 0
@@ -48,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core"
     )
+    parser.add_argument("--world", choices=WORLDS, default="runs", help="the kind of worlds (default runs)")
     parser.add_argument("--trace", type=int, metavar="SEED", help="replay one seed and show all its effects")
     return parser.parse_args()
 

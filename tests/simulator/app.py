@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from tests.simulator import clients, grammar, outputs, replays, sinks
 from tests.simulator.broker import Broker
-from tests.simulator.compute import Lake, SimMarks, compute, outbox_of, quarantine_of
+from tests.simulator.compute import Lake, SimMarks, compute, folded_state, outbox_of, quarantine_of, reuse
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.app import App, OpenSession
@@ -117,6 +117,10 @@ class SimApp(App):
 
     def compute(self, plan: Plan, before: Any, attempt: str, open_session: OpenSession) -> Any:
         places = self.places
+        if plan.reused is not None:
+            stored = self.ledger.attempt(Stream(plan.stream.pipeline, plan.reused.generation), plan.seq)
+            assert stored is not None, "nothing leaves the ledger in the worlds that repeat batches"
+            return reuse(places.world, places.lake, plan, stored, attempt)
         return compute(
             places.world, places.broker, places.lake, plan, planned_pipeline(plan), before, attempt
         )
@@ -230,6 +234,9 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.app.lease.threading": _THREADING,
     "tidegate.app.lease.time": _TIME,
     "tidegate.batch.plan.pinned": lambda _, pipeline: pipeline,
+    "tidegate.generations.lifecycle.pinned": lambda _, pipeline: pipeline,
+    "tidegate.generations.recompute.pinned": lambda _, pipeline: pipeline,
+    "tidegate.generations.lifecycle._folded_state": folded_state,
     "tidegate.batch.plan.time": _TIME,
     "tidegate.model.sql._parse": grammar.parse,
     "tidegate.batch.pipeline_files.load_pipelines": lambda _: (here().files, []),

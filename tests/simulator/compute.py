@@ -24,7 +24,7 @@ from tests.simulator.tree import decide_tree, is_tree
 from tests.simulator.world import Violation, World
 from tidegate import kernel
 from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
-from tidegate.ledger import ManifestRef, Plan, Stream
+from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
 from tidegate.spark.computation import Before, Computed
@@ -217,6 +217,32 @@ def compute(
         totals = decided.totals.get(stage.name, {})
         counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(rows), **totals)
     return Computed(counts, {}, _manifest(attempt, plan.seq, len(rows)))
+
+
+def reuse(world: World, lake: Lake, plan: Plan, stored: Attempt, attempt: str) -> Computed:
+    """Take state and emissions from the batch that a plan reuses, in place of computing them."""
+    rows = list(lake.state.get(stored.name, ()))
+    lake.plans[attempt] = plan
+    for some in (rows[:1], rows[1:]):
+        world.effect("lake.write", lambda some=some: lake.state.setdefault(attempt, []).extend(some))
+    for stage, name in [place for place in lake.outbox if place[1] == stored.name]:
+        emitted = lake.outbox[stage, name]
+        for part in (emitted[:1], emitted[1:]):
+            world.effect(
+                "lake.write",
+                lambda stage=stage, part=part: lake.outbox.setdefault((stage, attempt), []).extend(part),
+            )
+    return Computed(stored.counts, stored.times, _manifest(attempt, plan.seq, len(rows)))
+
+
+def folded_state(app: Any, origin: Stream, seq: int, stream: Stream, name: str) -> Iterator[DataFile]:
+    """Fold a state for another generation, in place of `generations.lifecycle._folded_state`."""
+    world, lake = app.places.world, app.places.lake
+    names = [manifest.name for manifest in app.ledger.state_manifests(origin, seq)]
+    rows = list(lake.state_of(names).items())
+    for some in (rows[:1], rows[1:]):
+        world.effect("lake.write", lambda some=some: lake.state.setdefault(name, []).extend(some))
+    yield from _manifest(name, 1, len(rows)).files
 
 
 def _manifest(name: str, seq: int, rows: int) -> Manifest:

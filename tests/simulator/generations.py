@@ -1,4 +1,4 @@
-"""Seeds of worlds with two generations: `python -m tests.simulator.generations --seeds 1000`.
+"""Worlds with two generations: `python -m tests.simulator --world generations`.
 
 Both run beside each other; now and then one of them is promoted, by its whole stream or by net differences,
 and somebody goes back. Whatever crashes, sleeps or is lost: a topic has the batches of one generation after
@@ -7,21 +7,19 @@ the other, as the promotions say, each record once and in order.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tests.simulator import grammar
 from tests.simulator.airflow import _bearable, no_session
-from tests.simulator.app import Places, simulated
+from tests.simulator.app import Places
 from tests.simulator.broker import Record
 from tests.simulator.checks import _difference, as_record, check_topic, require
 from tests.simulator.emissions import INPUT, Emission
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
-from tests.simulator.world import Crashed, Process, Violation, World, trace_lines
+from tests.simulator.world import Crashed, Process, Violation, World
 from tidegate.batch import Outcome, Trigger, run_batch
 from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
 from tidegate.generations import open_generation, promote, rollback
@@ -241,13 +239,21 @@ class Generations:
             if seq in span.seqs
         ]
 
+    def _begun_with(self, generation: int, stage: str) -> dict[str, str | None]:
+        """Return the values of the state that a generation has begun with."""
+        row = self.places.store.streams[Stream(PIPELINE, generation)].head
+        if row is None or row.origin is None:
+            return {}
+        stream, seq = row.origin
+        return _fold({}, self._batches(Span(stream.generation, range(1, seq + 1), False), stage))
+
     def _check_net(self, sent: list[tuple[Span, list[list[Emission]]]], stage: str) -> None:
         """After net differences consumers hold what the generation has, and none was without need."""
         values: dict[str, str | None] = {}
         for span, batches in sent:
             if span.is_net:
                 own = self._batches(Span(span.generation, range(1, span.seqs.start), False), stage)
-                expected, net = _fold({}, own), batches[0]
+                expected, net = _fold(self._begun_with(span.generation, stage), own), batches[0]
                 needless = [row for row in net if values.get(row.key) == row.payload]
                 require(not needless, f"net differences that are none: {needless}")
                 now = _fold(values, [net])
@@ -264,33 +270,3 @@ def _fold(values: dict[str, str | None], batches: Iterable[list[Emission]]) -> d
 def simulate(seed: int) -> Result:
     """Run a seed. Call it within `simulated()`."""
     return run_scenario(seed, Generations)
-
-
-def run_seeds(name: str, simulate: Callable[[int], Result]) -> None:
-    """Run the seeds that the command line asks for. Exits with 1 when one failed."""
-    parser = argparse.ArgumentParser(prog=f"python -m tests.simulator.{name}")
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--from", type=int, default=0, dest="start")
-    parser.add_argument("--trace", type=int, metavar="SEED")
-    options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    failed = []
-    with simulated():
-        if options.trace is not None:
-            result = simulate(options.trace)
-            print("\n".join(trace_lines(result.trace)), result.violation or "all held", sep="\n")
-            sys.exit(bool(result.violation))
-        for seed in range(options.start, options.start + options.seeds):
-            result = simulate(seed)
-            counts += result.counts
-            if result.violation:
-                failed.append(f"seed {seed}: {result.violation}")
-    for what, number in sorted(counts.items()):
-        print(f"{number:13,} {what}")
-    print(*(line[:300] for line in failed[:20]), sep="\n")
-    print(f"{len(failed)} failed")
-    sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    run_seeds("generations", simulate)

@@ -1,4 +1,4 @@
-"""Seeds of worlds in which ledgers are restored or mixed up: `python -m tests.simulator.ledgers --seeds 99`.
+"""Worlds in which ledgers are restored or mixed up: `python -m tests.simulator --world ledgers`.
 
 Two generations run and are promoted as in `generations`. Now and then all processes end and the ledger is
 restored from a backup; another ledger is used on the same lake, or on another lake with the same sinks; the
@@ -23,7 +23,7 @@ from tests.simulator.broker import Record
 from tests.simulator.checks import _difference, as_record, by_key, require
 from tests.simulator.compute import Lake
 from tests.simulator.emissions import Emission
-from tests.simulator.generations import PIPELINE, Generations, run_seeds
+from tests.simulator.generations import PIPELINE, Generations
 from tests.simulator.ledger import Store
 from tests.simulator.simulate import HORIZON_SECONDS, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World
@@ -295,7 +295,3 @@ def _batches(streams: Any) -> int:
 def simulate(seed: int) -> Result:
     """Run a seed. Call it within `simulated()`."""
     return run_scenario(seed, Ledgers)
-
-
-if __name__ == "__main__":
-    run_seeds("ledgers", simulate)

@@ -8,12 +8,21 @@ import multiprocessing
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 
-from tests.simulator.simulate import simulate_all
+from tests.simulator import generations, ledgers, repeats, simulate
+from tests.simulator.app import simulated
 
+WORLDS: dict[str, Callable[[int], simulate.Result]] = {
+    "runs": simulate.simulate,
+    "generations": generations.simulate,
+    "ledgers": ledgers.simulate,
+    "repeats": repeats.simulate,
+}
+"""Kind of world -> what simulates one of it, within `simulated()`."""
 SEEDS_AT_ONCE = 250
 PARTS_OF_A_POOL = 16
 
@@ -32,14 +41,15 @@ class Sum:
         self.failed |= other.failed
 
 
-def simulate_some(seeds: range) -> Sum:
+def simulate_some(seeds: range, world: str = "runs") -> Sum:
     """Simulate the seeds in this process."""
     total = Sum()
-    for result in simulate_all(seeds):
-        total.counts.update(result.counts)
-        total.seeds_with.update(name for name, number in result.counts.items() if number)
-        if result.violation:
-            total.failed[result.seed] = result.violation
+    with simulated():
+        for result in map(WORLDS[world], seeds):
+            total.counts.update(result.counts)
+            total.seeds_with.update(name for name, number in result.counts.items() if number)
+            if result.violation:
+                total.failed[result.seed] = result.violation
     return total
 
 
@@ -58,7 +68,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
+def simulate_many(seeds: range, processes: int, world: str = "runs") -> Iterator[Sum]:
     """Simulate the seeds on several processes. Yields the sum so far after each part."""
     of_a_pool = PARTS_OF_A_POOL * SEEDS_AT_ONCE
     so_far = Sum()
@@ -69,6 +79,6 @@ def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
         of_pool = seeds[begun : begun + of_a_pool]
         parts = [of_pool[at : at + SEEDS_AT_ONCE] for at in range(0, len(of_pool), SEEDS_AT_ONCE)]
         with ProcessPoolExecutor(min(processes, len(parts)), context, _begin) as pool:
-            for part in pool.map(simulate_some, parts):
+            for part in pool.map(simulate_some, parts, repeat(world)):
                 so_far.include(part)
                 yield so_far

@@ -1,0 +1,81 @@
+"""Whoever is killed while batches are repeated: they have what they had, and nothing goes out twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from tests.simulator.app import simulated
+from tests.simulator.compute import folded_state
+from tests.simulator.repeats import simulate
+from tidegate.batch.trigger import RepeatedBatch
+from tidegate.generations import lifecycle
+from tidegate.ledger import planned
+
+FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(15), range(15, 45), range(200)
+PER_THOUSAND = {
+    "batches inherited": 200,
+    "batches repeated": 400,
+    "net promotions": 100,
+    "recomputed": 200,
+    "restated": 180,
+    "went back": 100,
+}
+"""How many seeds of a thousand must have had it."""
+
+_planned = RepeatedBatch.planned
+
+
+def _at_another_clock(self: RepeatedBatch, head: Any, plan: Any) -> Any:
+    repeated = _planned(self, head, plan)
+    return replace(repeated, clock_ms=repeated.clock_ms + 1)
+
+
+def _without_the_last_batch(app: Any, origin: Any, seq: int, *rest: Any) -> Any:
+    return folded_state(app, origin, seq - 1, *rest)
+
+
+BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "a_repeated_batch_has_another_clock": partial(patch.object, RepeatedBatch, "planned", _at_another_clock),
+    "a_state_lacks_its_last_batch": partial(
+        patch.object, lifecycle, "_folded_state", _without_the_last_batch
+    ),
+    "nobody_inherits": partial(patch.object, planned, "_inherited_sinks", lambda *_: ()),
+}
+
+
+@pytest.mark.heavy
+def test_fifteen_repeat_seeds_hold() -> None:
+    with simulated():
+        results = [simulate(seed) for seed in FEW_SEEDS]
+    assert {result.seed: result.violation for result in results if result.violation} == {}
+    assert sum(result.counts["batches repeated"] for result in results) > 10
+
+
+@pytest.mark.heavy
+def test_many_seeds_hold_and_had_it_all() -> None:
+    seeds_with: Counter[str] = Counter()
+    with simulated():
+        for seed in MANY_SEEDS:
+            result = simulate(seed)
+            assert not result.violation, f"seed {seed}: {result.violation}"
+            seeds_with.update(name for name, number in result.counts.items() if number)
+    least = {name: number * len(MANY_SEEDS) // 1000 for name, number in PER_THOUSAND.items()}
+    assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    with simulated(), BUGS[bug]():
+        caught = next((result for result in map(simulate, SEEDS_TO_CATCH_A_BUG) if result.violation), None)
+    assert caught is not None, f"{bug} was not caught"
+    assert not caught.violation.startswith(("TypeError", "AttributeError", "KeyError")), caught.violation
+    print(f"{bug} is caught at seed {caught.seed}: {caught.violation}")
