@@ -177,7 +177,11 @@ class SourceRecords:
     def _csv(self) -> bytes:
         out = io.StringIO()
         row = [self._row().get(name) for name in self.columns]
-        csv.writer(out, lineterminator="").writerow("" if value is None else value for value in row)
+        # CSV has `true`, where Python writes `True`.
+        texts = (
+            "" if value is None else str(value).lower() if isinstance(value, bool) else value for value in row
+        )
+        csv.writer(out, lineterminator="").writerow(texts)
         return out.getvalue().encode()
 
     def _text(self) -> bytes:
