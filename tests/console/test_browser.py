@@ -101,6 +101,13 @@ def test_every_route_is_tried_in_the_browser() -> None:
     assert left == [NOT_OURS]
 
 
+def test_form_of_the_keys_page_shows_a_key(url: str, window: Page) -> None:
+    window.goto(f"{url}/pipelines/availability/keys")
+    window.get_by_label("Key", exact=True).fill("s2")
+    window.get_by_role("button", name="Show").click()
+    expect(window.get_by_role("heading", level=1)).to_have_text("Key s2")
+
+
 def test_page_refreshes_until_a_person_stops_it(shop: Shop, url: str, window: Page) -> None:
     shop.seeded.now = time.time()
     lease = shop.seeded.lease(shop.seeded.app.pipeline("availability"))

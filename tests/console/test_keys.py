@@ -39,6 +39,12 @@ def test_page_of_a_key_can_be_shared(pages: TestClient) -> None:
     assert 'value="s&lt;1&gt;"' in page
 
 
+def test_form_without_a_batch_shows_the_key_now(pages: TestClient) -> None:
+    answer = pages.get(f"{PAGE}?generation=1&key=s2&batch=")
+    assert answer.status_code == 200
+    assert "State now" in text_of(answer.text)
+
+
 def test_page_without_key_asks_for_one(pages: TestClient) -> None:
     page = pages.get(PAGE).text
     assert "Search by key" in page

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import HTTPException, Query, Request
+from pydantic import BeforeValidator, Field
 
 from tidegate import inspect
 from tidegate.app import App
@@ -18,7 +19,9 @@ MOST_NUMBER = 2**62
 LONGEST_KEY = 10_000
 """The longest key that is searched, in characters."""
 Generation = Annotated[int | None, Query(ge=0, le=MOST_NUMBER)]
-Batch = Annotated[int | None, Query(ge=1, le=MOST_NUMBER)]
+# A browser sends a field of a form that is left empty as an empty text.
+_EMPTY_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
+Batch = Annotated[Annotated[int, Field(ge=1, le=MOST_NUMBER)] | None, _EMPTY_IS_NONE, Query()]
 
 
 def entry_of(app: App, dag_id: str) -> CatalogEntry:
