@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ START_MS = 1_767_225_600_000
 _STEPS_MS = (0, 0, 1, 500, 1_000, 9_999, 30_000, 60_000, 3_600_000)
 _KEYS = ("a", "a", "a", "bb", "bb", "ccc", "ключ", None)
 _DISTINCT = (None, "a", "bb", "ccc", "ключ")
+_NUMBERS = {"int": ">i", "bigint": ">q", "double": ">d"}
 _INTEGERS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
@@ -184,6 +186,18 @@ class SourceRecords:
         csv.writer(out, lineterminator="").writerow(texts)
         return out.getvalue().encode()
 
+    def _kafka(self) -> bytes:
+        """Return the one column as Kafka's serializers write it; a value of another type is too short."""
+        ((name, type_),) = self.columns.items()
+        value = self._row().get(name)
+        form = None if type_ is None else _NUMBERS.get(type_.kind)
+        if form is None:
+            return str(value).encode()
+        try:
+            return struct.pack(form, value)
+        except struct.error:
+            return b"\0"
+
     def _text(self) -> bytes:
         return self.dice.choice(("", "a", "b", "ä", "x" * 300)).encode()
 
@@ -224,6 +238,7 @@ _ENCODE: dict[str, Callable[[SourceRecords], bytes]] = {
     "json": SourceRecords._json,
     "debezium": SourceRecords._debezium,
     "csv": SourceRecords._csv,
+    "kafka": SourceRecords._kafka,
     "string": SourceRecords._text,
     "bytes": SourceRecords._text,
 }

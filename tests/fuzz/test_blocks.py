@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pytest
 
-from tests.fuzz.records import RecordDrawing
+from tests.fuzz.records import SourceRecords
 from tests.fuzz.schemas import KINDS, damaged, draw_file
 from tidegate.formats import FrameDecoder, Records
 from tidegate.model.pipeline import Pipeline
@@ -23,6 +23,7 @@ COLUMNS = {
     "json": f"{FLAT}, items array<int>, part struct<a:int,b:double>",
     "debezium": f"{FLAT}, items array<int>",
     "csv": FLAT,
+    "kafka": "id bigint",
 }
 FORMATS = get_args(Source.model_fields["format"].annotation)
 FIRST = int(os.environ.get("TIDEGATE_TEST_SEED", "1")) * 1_000_000
@@ -39,10 +40,10 @@ def pipeline_of(folder: Path, source: str) -> Pipeline:
     return load_pipeline(path)
 
 
-def payloads(dice: random.Random, drawing: RecordDrawing) -> list[bytes | None]:
+def payloads(dice: random.Random, source: Source, folder: Path) -> list[bytes | None]:
     """Return values of a format, of which some are cut, changed in a byte, repeated or none at all."""
-    drawing.dice = dice
-    drawn = [drawing.payload() for _ in range(dice.randint(2, 12))]
+    records = SourceRecords(dice, source, folder, keys=(), shared={})
+    drawn = [records.payload() for _ in range(dice.randint(2, 12))]
     return [damaged(dice, value) if value and dice.random() < 0.4 else value for value in drawn]
 
 
@@ -64,7 +65,7 @@ def _without_place(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def assert_alike(pipeline: Pipeline, folder: Path, seed: int) -> None:
-    values = payloads(random.Random(seed), RecordDrawing(random.Random(seed), pipeline, folder))
+    values = payloads(random.Random(seed), pipeline.sources["source"], folder)
     # As in production, one decoder decodes all records of a task: here, those that are alone.
     decoder = decoder_of(pipeline)
     rows = decoded(decoder_of(pipeline), values)
