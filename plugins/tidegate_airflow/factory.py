@@ -266,7 +266,7 @@ def _publish(
     generation: int,
     run: str,
     submitted: Mapping[str, Any],
-    alert: Callable[[str], object],
+    alert: Callable[[str], object] | None = None,
     **context: Any,
 ) -> bool:
     """Publish the batch. Return False if it covers the run's interval; `cover` is then skipped."""
