@@ -30,7 +30,7 @@ def test_tables_change_with_version_or_edit(tmp_path: Path) -> None:
     second = replace(committed.planned(2), lookups={"/stores": {"version": 2, "id": "t"}})
 
     def changed(lookup: str, plan: Any, before: Any) -> set[str]:
-        return set(changed_tables(parse_pipeline(f"{text}\n{lookup}\n", "p.yaml"), plan, before))
+        return set(changed_tables(parse_pipeline(f"{text}\n{lookup}\n", "p.yaml"), plan, lambda: before))
 
     assert changed(LOOKUP, second, first) == {"/stores"}
     assert changed(LOOKUP, replace(second, lookups=first.lookups), first) == set()

@@ -57,11 +57,8 @@ def test_page_shows_each_range_and_its_table(pages: TestClient) -> None:
     for span in ChartRange:
         page = pages.get(PAGE, params={"range": span.label}).text
         assert f'aria-current="true">last {span.label}' in page
-        assert (
-            page.count("<svg")
-            == page.count('role="img"')
-            == page.count('aria-label="', page.index("<svg")) - 1
-        )
+        charts = re.findall(r'<svg [^>]*role="img" aria-label="[^"]+"', page)
+        assert len(charts) == page.count("<svg") > 0
         assert "batch 3, " in page
         assert len(re.findall(r'<th scope="row">', page)) == 3
 

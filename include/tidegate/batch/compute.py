@@ -83,13 +83,14 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 
     stream = plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
-    plan_before = ledger.plan(stream, plan.seq - 1) if plan.seq > 1 else None
     return Before(
         state=state_after(app, stream, ledger.state_manifests(stream, plan.seq - 1)),
         times=last.times if last is not None else {},
         counts=last.counts if last is not None else {},
         lookups=pinned_tables(app, ledger, plan),
-        changed_tables=changed_tables(planned_pipeline(plan), plan, plan_before),
+        changed_tables=changed_tables(
+            planned_pipeline(plan), plan, lambda: ledger.plan(stream, plan.seq - 1)
+        ),
     )
 
 

@@ -79,8 +79,10 @@ def emission_ages(
 def stale_publication(ledger: LedgerReader, plan: Plan) -> str | None:
     """Return a sentence if a published batch is beyond `freshness`; None if it is not, or has no rule."""
     rule = planned_pipeline(plan).freshness
+    if rule is None:
+        return None
     metrics = ledger.metrics(plan.stream, plan.seq)
-    if rule is None or not metrics.get(("", ALERT)):
+    if not metrics.get(("", ALERT)):
         return None
     return (
         f"95 % of the emissions of batch {plan.seq} of {plan.stream} were out within "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,18 +42,20 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
     }
 
 
-def changed_tables(pipeline: Pipeline, plan: Plan, before: Plan | None) -> frozenset[str]:
+def changed_tables(pipeline: Pipeline, plan: Plan, read_before: Callable[[], Plan | None]) -> frozenset[str]:
     """Return the tables that may have other rows than in the batch before, of those whose changes count: of
     lookups with `on_change: emit`, and of expected keys.
 
     Args:
         pipeline: The pipeline of the plan.
         plan: The plan of a batch.
-        before: That of the batch before; None if the ledger has none: then any table may have changed.
+        read_before: Reads the plan of the batch before; None if the ledger has none: then any table may have
+            changed. It is not called for a pipeline whose tables do not count.
     """
     expected = {stage.expected.table for stage in pipeline.stages if stage.expected is not None}
     reacting = {lookup.table for lookup in pipeline.reacting_lookups} | expected
-    if not reacting or before is None or planned_pipeline(before).tables != pipeline.tables:
+    before = read_before() if reacting else None
+    if before is None or planned_pipeline(before).tables != pipeline.tables:
         return frozenset(reacting)
     return frozenset(table for table in reacting if before.lookups.get(table) != plan.lookups.get(table))
 
