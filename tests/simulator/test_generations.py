@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.sampling import sampled
 from tests.simulator.app import here, simulated
 from tests.simulator.generations import simulate
 from tests.simulator.ledger import Checks
@@ -67,7 +68,7 @@ def test_forty_generation_seeds_hold() -> None:
     assert sum(result.counts["net promotions"] for result in results) > 5
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_many_seeds_hold_and_had_it_all() -> None:
     seeds_with: Counter[str] = Counter()
     with simulated():
@@ -79,8 +80,12 @@ def test_many_seeds_hold_and_had_it_all() -> None:
     assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
 
 
+SELDOM_SEEN = "two_promotions_may_have_one_number"
+"""The planted bug that takes minutes to be caught."""
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", sampled(BUGS, {*BUGS} - {SELDOM_SEEN}))
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), BUGS[bug]():
         caught = next((result for result in map(simulate, SEEDS_TO_CATCH_A_BUG) if result.violation), None)
