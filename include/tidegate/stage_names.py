@@ -1,6 +1,6 @@
 """Names that follow from the name of a stage.
 
-Spark's workers and reports use them. They do without the model: its import takes long.
+Spark's workers and reports import this module, and not the model, which takes long to import.
 """
 
 from __future__ import annotations

@@ -87,35 +87,30 @@ class LineageOperator(EndingOperator):
         if self.on_quality is not None and not verdict.passed:
             self._notify(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
 
-    def note_alert(self, cause: str, context: Any) -> None:
-        """Call the user's callback: a batch has put too much into quarantine.
+    def note_alert(self, callback: PlainCallback | None, context: Any, cause: str) -> None:
+        """Call a callback of the user, if there is one.
 
         Args:
-            cause: A sentence on how much the batch has put into quarantine.
+            callback: The callback.
             context: Airflow's context of the task.
+            cause: A sentence on what is wrong with a batch.
         """
-        if self.on_quarantine is not None:
-            self._notify(self.on_quarantine, {**context, "cause": cause})
-
-    def note_staleness(self, cause: str, context: Any) -> None:
-        """Call the user's callback: a batch's emissions were out later than `freshness` allows.
-
-        Args:
-            cause: A sentence on how late they were.
-            context: Airflow's context of the task.
-        """
-        if self.on_freshness is not None:
-            self._notify(self.on_freshness, {**context, "cause": cause})
+        if callback is not None:
+            self._notify(callback, {**context, "cause": cause})
 
     def reports(self, context: Any) -> dict[str, Any]:
-        """Return the arguments through which `tasks.validate` reports verdicts and alerts.
+        """Return the arguments through which `tasks.validate` reports verdicts, and too much in quarantine.
 
         Example: `tasks.validate(*self.batch, **self.reports(context))`
         """
         return {
             "report": partial(self.note_verdict, context=context),
-            "alert": partial(self.note_alert, context=context),
+            "alert": partial(self.note_alert, self.on_quarantine, context),
         }
+
+    def publication_reports(self, context: Any) -> dict[str, Any]:
+        """Return the arguments through which `tasks.publish` reports emissions that were out too late."""
+        return {"alert": partial(self.note_alert, self.on_freshness, context)}
 
     def _notify(self, callback: PlainCallback, context: Any) -> None:
         try:
@@ -153,10 +148,8 @@ class PlanOperator(EndingOperator, ShortCircuitOperator):  # type: ignore[misc] 
     """
 
 
-class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
-    """Step 3. Its function gets the arguments through which it reports verdicts and alerts."""
-
-    lineage = "checking"
+class ReportingOperator(LineageOperator):
+    """An operator whose function gets the arguments through which it reports."""
 
     def execute(self, context: Any) -> Any:
         # `execute_callable` does not get the context, so the callbacks are bound to it here.
@@ -168,26 +161,24 @@ class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
         return super().execute_callable()
 
 
+class ValidateOperator(ReportingOperator, PythonOperator):  # type: ignore[misc]
+    """Step 3."""
+
+    lineage = "checking"
+
+
 class StepOperator(EndingOperator, PythonOperator):  # type: ignore[misc]
     """Step 4."""
 
 
-class PublishOperator(LineageOperator, ShortCircuitOperator):  # type: ignore[misc]
-    """Step 5. If this batch covers the run's interval, `cover` is skipped.
-
-    Its function gets `alert`, through which it reports a batch that was out too late.
-    """
+class PublishOperator(ReportingOperator, ShortCircuitOperator):  # type: ignore[misc]
+    """Step 5. If this batch covers the run's interval, `cover` is skipped."""
 
     lineage = "publishing"
 
-    def execute(self, context: Any) -> Any:
-        # `execute_callable` does not get the context, so the callback is bound to it here.
-        self._alert = partial(self.note_staleness, context=context)
-        return super().execute(context)
-
-    def execute_callable(self) -> Any:
-        self.op_kwargs: Any = {**self.op_kwargs, "alert": self._alert}
-        return super().execute_callable()
+    def reports(self, context: Any) -> dict[str, Any]:
+        """Return the arguments of a publication."""
+        return self.publication_reports(context)
 
 
 class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed

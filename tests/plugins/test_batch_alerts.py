@@ -53,7 +53,7 @@ def test_freshness_callback_gets_context_and_cause(calls: list[Any]) -> None:
 def test_nobody_is_called_where_no_function_is_named(calls: list[Any]) -> None:
     from tidegate_airflow.operators import ValidateOperator
 
-    ValidateOperator(task_id="validate", python_callable=print).note_alert(CAUSE, {})
+    ValidateOperator(task_id="validate", python_callable=print).note_alert(None, {}, CAUSE)
     assert calls == []
 
 

@@ -129,7 +129,7 @@ def _plan_next(app: App, lease: LeasedLedger, pipeline: Pipeline, trigger: Trigg
     metrics = ({} if source_view is None else {"lag": float(source_view.waiting)}) | _age(lease, plan)
     # The very first batch is made even if it reads nothing: the head then knows all partitions.
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain or trigger.repeats is not None
-    has_work |= bool(changed_tables(pipeline, plan, lambda: head_plan(app, head)))
+    has_work = has_work or bool(changed_tables(pipeline, plan, lambda: head_plan(app, head)))
     if not has_work and not clock_may_fire(pipeline, plan, lease.attempt(plan.stream, head.seq)):
         note = describe_cover(app, pipeline, head, trigger)
         return replace(_no_batch(lease, trigger, note, plan.clocks_after), metrics=metrics)

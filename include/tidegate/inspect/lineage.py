@@ -99,8 +99,10 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
 
 
 def _freshness(app: App, plan: Plan, pipeline: Pipeline) -> Freshness | None:
+    if pipeline.freshness is None:
+        return None
     metrics = app.ledger.metrics(plan.stream, plan.seq)
-    if pipeline.freshness is None or ("", P95) not in metrics:
+    if ("", P95) not in metrics:
         return None
     return Freshness(metrics["", P50], metrics["", P95], pipeline.freshness.p95_ms / 1000)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.app.root import App
+from tidegate.batch.freshness import P50, P95
 from tidegate.inspect.read import planned_stage
 from tidegate.ledger import MetricGroup, Stream
 from tidegate.ledger.report import STEPS
@@ -17,7 +18,7 @@ from tidegate.ledger.report import STEPS
 MOST_POINTS = 120
 """The points of a chart: with more batches, a point stands for several."""
 LATE = "expired-window-record-drop"
-_FRESHNESS = ("freshness.p50", "freshness.p95")
+_FRESHNESS = (P50, P95)
 _OF_BATCH = ("lag", "age_seconds", "read", *_FRESHNESS, *(f"seconds.{step}" for step in STEPS))
 _OF_STAGE = ("emitted", "quarantined", LATE, "state-rows", "state-bytes")
 AGES = (50, 95)

@@ -27,7 +27,8 @@ from tidegate.ksql.translated import (
     quoted_text,
     text_of,
 )
-from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, STRING, KsqlType, name_of, quoted
+from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, STRING, KsqlType, name_of
+from tidegate.model.names import quote
 
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -101,7 +102,7 @@ class Translator:
         type_ = dict(operand.type.fields).get(name)
         if type_ is None:
             raise Untranslatable(f"`{text_of(node.this)}` has no field `{name}`", "Correct the name.")
-        return Translated(f"{operand.sql}.{quoted(name)}", type_, operand.fails)
+        return Translated(f"{operand.sql}.{quote(name)}", type_, operand.fails)
 
     def _item(self, node: exp.Bracket) -> Translated:
         operand, (index, *_) = self.value(node.this), map(self.value, node.expressions)

@@ -15,7 +15,8 @@ from tidegate.ksql.items import SelectItem, normal
 from tidegate.ksql.relations import Relation
 from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import BIGINT, name_of, quoted
+from tidegate.ksql.types import BIGINT, name_of
+from tidegate.model.names import quote
 
 
 @dataclass
@@ -124,7 +125,7 @@ class AggregateQuery:
         """Return the stage that follows, if there is one."""
         if not self.follows:
             return []
-        names = {name: quoted(name) for name in self.folded}
+        names = {name: quote(name) for name in self.folded}
         select = {name: _named(value.sql, names) for name, value in values.items()}
         return [{"name": "results", "select": select, "emit": {"on": "update"}}]
 

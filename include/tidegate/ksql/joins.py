@@ -12,13 +12,13 @@ from tidegate.ksql.dialect import KsqlJoin, Query
 from tidegate.ksql.expressions import Translator
 from tidegate.ksql.functions import call
 from tidegate.ksql.items import SelectItem, item_of, spelling
-from tidegate.ksql.queries import QueryResult
+from tidegate.ksql.queries import DAY_MS, QueryResult
 from tidegate.ksql.relations import KsqlColumn, Relation, check_readable, source_of
 from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import name_of, quoted
+from tidegate.ksql.types import name_of
+from tidegate.model.names import quote
 
-_DAY_MS = 86_400_000
 _KEY = "KSQL_JOIN"
 _LATER = (
     "a record without a match goes out when the time of its own topic has passed, in ksqlDB also when that "
@@ -46,7 +46,7 @@ class JoinSide:
         """KsqlColumn -> what stands for it in the stage behind the join."""
         return {
             column.name: Translated(
-                f"{quoted(self.name)}.{quoted(_KEY if column == self.column else column.name)}", column.type
+                f"{quote(self.name)}.{quote(_KEY if column == self.column else column.name)}", column.type
             )
             for column in self.relation.all_columns
         }
@@ -64,7 +64,7 @@ class JoinSide:
     def stage(self) -> dict[str, Any]:
         """Return the stage that reads the side's records."""
         select = {
-            column.name: quoted(column.name) for column in self.relation.all_columns if column != self.column
+            column.name: quote(column.name) for column in self.relation.all_columns if column != self.column
         }
         name = f"{self.name}_side"
         return {"name": name, "from": f"{self.name}_topic", "select": select, "emit": {"on": "update"}}
@@ -206,7 +206,7 @@ class StreamJoin:
             "kind": kind,
             "before": before,
             "after": after,
-            "grace": f"{_DAY_MS if grace is None else grace}ms",
+            "grace": f"{DAY_MS if grace is None else grace}ms",
             "clock": "stream",
         }
 

@@ -16,9 +16,10 @@ from tidegate.ksql.items import EXPLODED, SelectItem, item_of, normal, quoted_co
 from tidegate.ksql.relations import KsqlColumn, Relation, check_readable, source_of
 from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import BIGINT, INTEGER, name_of, quoted
+from tidegate.ksql.types import BIGINT, INTEGER, name_of
+from tidegate.model.names import quote
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 _ROWTIME, _PARTITION, _OFFSET = "KSQL_ROWTIME", "KSQL_ROWPARTITION", "KSQL_ROWOFFSET"
 _METADATA = {_ROWTIME: "timestamp", _PARTITION: "partition", _OFFSET: "offset"}
 _RESERVED = ("KEY", "TIMESTAMP", "WINDOW_START", "WINDOW_END")
@@ -98,7 +99,7 @@ class QueryPlan:
     def _scope(self) -> dict[str, Translated]:
         names = [self.relation.name, *([self._alias] if self._alias else [])]
         columns = {
-            column.name: Translated(quoted(self._internal.get(column.name, column.name)), column.type)
+            column.name: Translated(quote(self._internal.get(column.name, column.name)), column.type)
             for column in self.relation.all_columns
         }
         columns |= self._pseudo()
@@ -110,13 +111,13 @@ class QueryPlan:
 
     def _pseudo(self) -> dict[str, Translated]:
         pseudo = {
-            "ROWPARTITION": Translated(quoted(_PARTITION), INTEGER),
-            "ROWOFFSET": Translated(quoted(_OFFSET), BIGINT),
+            "ROWPARTITION": Translated(quote(_PARTITION), INTEGER),
+            "ROWOFFSET": Translated(quote(_OFFSET), BIGINT),
         }
         if self.relation.timestamp is None:
-            pseudo["ROWTIME"] = Translated(f"unix_millis({quoted(_ROWTIME)})", BIGINT)
+            pseudo["ROWTIME"] = Translated(f"unix_millis({quote(_ROWTIME)})", BIGINT)
         elif self.relation.time_format is None:
-            pseudo["ROWTIME"] = Translated(quoted(self.relation.timestamp), BIGINT)
+            pseudo["ROWTIME"] = Translated(quote(self.relation.timestamp), BIGINT)
         return pseudo
 
     @property
@@ -254,7 +255,7 @@ class QueryPlan:
         made = {self._made_name(item): key.sql for item, key in zip(self._keys, keys, strict=True)}
         inner = {f"KSQL_VALUE_{number}": value.sql for number, value in enumerate(values.values())}
         first = {"name": "keyed", **filtered, "select": {**made, **inner}, "emit": {"on": "update"}}
-        columns = {name: quoted(inner_name) for name, inner_name in zip(values, inner, strict=True)}
+        columns = {name: quote(inner_name) for name, inner_name in zip(values, inner, strict=True)}
         return [first, {"name": "records", "key": list(made), "columns": columns}]
 
     def _made_name(self, item: SelectItem) -> str:
@@ -310,7 +311,7 @@ def _window(window: KsqlWindow) -> dict[str, str]:
     kind, size = window.args["kind"], window.args["size"]
     # without GRACE PERIOD, ksqlDB takes records for a day from the window's start on
     grace = window.args.get("grace")
-    grace = max(_DAY_MS - size, 0) if grace is None else grace
+    grace = max(DAY_MS - size, 0) if grace is None else grace
     parts = {kind.lower(): f"{size}ms"}
     if kind == "HOPPING":
         parts["every"] = f"{window.args.get('advance') or size}ms"

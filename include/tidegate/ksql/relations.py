@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from tidegate.ksql.dialect import CreateSource
 from tidegate.ksql.remarks import Untranslatable
-from tidegate.ksql.types import KsqlType, name_of, quoted, type_of
+from tidegate.ksql.types import KsqlType, name_of, type_of
+from tidegate.model.names import quote
 
 _VALUES = {"JSON": "json", "DELIMITED": "csv", "KAFKA": "kafka"}
 """ksqlDB's format -> that of a pipeline file."""
@@ -210,7 +211,7 @@ def source_of(
 
 
 def _ddl(columns: Iterable[KsqlColumn]) -> str:
-    return ", ".join(f"{quoted(column.name)} {column.type.ddl}" for column in columns)
+    return ", ".join(f"{quote(column.name)} {column.type.ddl}" for column in columns)
 
 
 def _delimiter(written: str) -> str:

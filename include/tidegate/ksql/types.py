@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tidegate.ksql.remarks import Untranslatable
+from tidegate.model.names import quote
 
 _DDL = {
     "BOOLEAN": "boolean",
@@ -61,7 +62,7 @@ class KsqlType:
         if self.kind == "DECIMAL":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "STRUCT":
-            return f"struct<{', '.join(f'{quoted(name)}: {type_.ddl}' for name, type_ in self.fields)}>"
+            return f"struct<{', '.join(f'{quote(name)}: {type_.ddl}' for name, type_ in self.fields)}>"
         if self.parts:
             return f"{self.kind.lower()}<{', '.join(part.ddl for part in self.parts)}>"
         return _DDL[self.kind]
@@ -82,11 +83,6 @@ BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, NULL = (
     KsqlType(kind) for kind in ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING", "NULL")
 )
 LIST_OF_TEXTS = KsqlType("ARRAY", (STRING,))
-
-
-def quoted(name: str) -> str:
-    """Return a name in Spark's backticks."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def name_of(identifier: exp.Expr) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tidegate.ledger.promotions import Charge
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Plan, Stream
+from tidegate.ledger.records import Plan, ReusedBatch, Stream
 from tidegate.model.compiled import read_compiled
 from tidegate.model.pipeline import Pipeline
 
@@ -33,14 +33,18 @@ def lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    published, charge = ledger.publications(plan.stream, plan.seq), ledger.charge(plan.stream.pipeline)
-    return sinks_to_send(plan, published, charge)
+    charge = ledger.charge(plan.stream.pipeline)
+    if not charge.goes_out(plan.stream.generation, plan.seq):
+        return []
+    return sinks_to_send(plan, ledger.publications(plan.stream, plan.seq), charge)
 
 
 def sinks_to_send(plan: Plan, published: Collection[str], charge: Charge) -> list[str]:
     """Return the result of `lacking_sinks` for a batch whose publications and charge were read before."""
-    goes_out = charge.goes_out(plan.stream.generation, plan.seq)
-    return sinks_without(plan, published, charge) if goes_out else []
+    if not charge.goes_out(plan.stream.generation, plan.seq):
+        return []
+    inherited = () if plan.reused is None else _inherited_sinks(plan, plan.reused, charge)
+    return _sinks_without(plan, {*published, *inherited})
 
 
 def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
@@ -49,22 +53,20 @@ def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    published, charge = ledger.publications(plan.stream, plan.seq), ledger.charge(plan.stream.pipeline)
-    return sinks_without(plan, published, charge)
+    done = {*ledger.publications(plan.stream, plan.seq)}
+    if plan.reused is not None:
+        done.update(_inherited_sinks(plan, plan.reused, ledger.charge(plan.stream.pipeline)))
+    return _sinks_without(plan, done)
 
 
-def sinks_without(plan: Plan, published: Collection[str], charge: Charge) -> list[str]:
-    """Return the sinks that do not have a batch, by the names of those that have it."""
-    done = {*published, *_inherited_sinks(plan, charge)}
+def _sinks_without(plan: Plan, done: Collection[str]) -> list[str]:
     return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
 
 
-def _inherited_sinks(plan: Plan, charge: Charge) -> tuple[str, ...]:
+def _inherited_sinks(plan: Plan, reused: ReusedBatch, charge: Charge) -> tuple[str, ...]:
     """Return the sinks that have the batch from the generation whose decisions it reuses: that one has
     published the batch, and nothing else came between it and this generation.
     """
-    if plan.reused is None:
-        return ()
-    origin = plan.reused.generation
+    origin = reused.generation
     has_sent = charge.replaced_by(plan.stream.generation) == origin and charge.goes_out(origin, plan.seq)
-    return plan.reused.sinks if has_sent else ()
+    return reused.sinks if has_sent else ()

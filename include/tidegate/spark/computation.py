@@ -89,8 +89,8 @@ class Before:
         times: stage -> its stream times at the head.
         counts: stage -> its counts, from which running totals go on.
         lookups: the tables that the plan's lookups read.
-        changed_tables: those of lookups with `on_change: emit` that may have other rows than in the batch
-            before.
+        changed_tables: those of lookups with `on_change: emit`, and those with expected keys, that may have
+            other rows than in the batch before.
     """
 
     state: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
     latest = None if all_that_hold or is_fed else max([batch.least_end, *batch.ends.values()])
 
     def fires(timers: pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-        reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(timers, batch)), False)
+        reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(logic, timers, batch)), False)
         if is_fed:
             reached = pc.or_(reached, made_by_tables(timers))
         if not all_that_hold:
@@ -88,7 +88,7 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
     return DueRows(TIMERS, latest, fires)
 
 
-def _ends(timers: pa.Table, batch: kernel.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
+def _ends(logic: kernel.Stage, timers: pa.Table, batch: kernel.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
     """Return per row the time of its partition at the end of the batch."""
     ends = pa.nulls(timers.num_rows, pa.int64())
     for place, end in batch.ends.items():
@@ -96,7 +96,8 @@ def _ends(timers: pa.Table, batch: kernel.Batch) -> pa.ChunkedArray | pa.Int64Sc
             *(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True))
         )
         ends = pc.if_else(in_partition, pa.scalar(end, pa.int64()), ends)
-    ends = pc.if_else(made_by_tables(timers), pa.scalar(batch.end_of_all, pa.int64()), ends)
+    if logic.expects:  # only then has state an entry that a table made
+        ends = pc.if_else(made_by_tables(timers), pa.scalar(batch.end_of_all, pa.int64()), ends)
     return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
 
 

@@ -37,6 +37,7 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
     A statement without an equivalent is a remark, with its line, the reason and what to do instead. Exit code
     2 if there is one; the other statements are translated all the same. No file is overwritten.
     """
+    from tidegate.cli.new_files import require_new, write_texts
     from tidegate.ksql.statements import Import
     from tidegate.ksql.writer import import_texts
     from tidegate.settings import Settings
@@ -48,21 +49,11 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
     imported = Import(str(file)).read(text)
     texts = import_texts(imported, folder or Settings.from_environment().pipelines)
     if not dry_run:
-        _write(texts)
+        require_new(texts, "Remove the files, or name another --to.")
+        write_texts(texts)
     _report(imported, [] if dry_run else list(texts), as_json)
     if imported.remarks:
         sys.exit(2)
-
-
-def _write(texts: dict[Path, str]) -> None:
-    existing = [str(path) for path in texts if path.exists()]
-    if existing:
-        raise SettingsInvalid(
-            f"{', '.join(existing)} already exists", "Remove the files, or name another --to."
-        )
-    for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 def _report(imported: Import, files: list[Path], as_json: bool) -> None:

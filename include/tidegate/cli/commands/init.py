@@ -12,7 +12,6 @@ import click
 
 import tidegate
 from tidegate.cli.output import say
-from tidegate.errors import SettingsInvalid
 from tidegate.sinks import KINDS
 
 
@@ -83,6 +82,7 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
     What no option says is asked for. Files go into TIDEGATE_PIPELINES, by default include/pipelines, and
     the suite into the folder `expectations` beside that; none is overwritten.
     """
+    from tidegate.cli.new_files import require_new, write_texts
     from tidegate.scaffold import SCHEMA_FILE, Draft, pipeline_texts
     from tidegate.settings import Settings
     from tidegate.yaml.json_schema import file_schema
@@ -97,15 +97,9 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
     )
     settings = Settings.from_environment()
     texts = pipeline_texts(draft, settings.pipelines, settings.expectations)
-    existing = [str(file) for file in texts if file.exists()]
-    if existing:
-        raise SettingsInvalid(
-            f"{', '.join(existing)} already exists", "Choose another name, or remove the files."
-        )
+    require_new(texts, "Choose another name, or remove the files.")
     schema = json.dumps(file_schema("pipeline"), indent=2, ensure_ascii=False) + "\n"
-    for file, text in {**texts, settings.pipelines / SCHEMA_FILE: schema}.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    write_texts({**texts, settings.pipelines / SCHEMA_FILE: schema})
     _print_result(list(texts), draft.name)
 
 
