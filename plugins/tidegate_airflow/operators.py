@@ -249,7 +249,7 @@ class BatchOperator(ComputeOperator):
         super().execute(context)
         tasks.validate(*self.batch, **self.reports(context))
         tasks.commit(*self.batch)
-        return tasks.publish(*self.batch, self.submitted, alert=partial(self.note_staleness, context=context))
+        return tasks.publish(*self.batch, self.submitted, **self.publication_reports(context))
 
 
 def root_path() -> str:
