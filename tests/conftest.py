@@ -16,6 +16,7 @@ from hypothesis import settings
 from tests.examples import DEFAULT_EXAMPLES
 from tests.memory import folder_in_memory
 from tests.postgres import PostgresServer, postgres_server
+from tests.sampling import SEED, leave_a_sample
 from tests.secured import SecuredBroker
 from tests.world import World
 from tidegate import failpoints
@@ -47,6 +48,10 @@ _HISTORIES = ("app/test_tables", "generations/", "maintenance/", "recovery/")
 """Tests that play histories of batches. Each takes seconds; together, a third of the time of all others."""
 
 
+def pytest_report_header() -> str:
+    return f"samples of cases: TIDEGATE_TEST_SEED={SEED}"
+
+
 def pytest_collection_finish() -> None:
     # What is imported before the first test stays: to look through it again and again costs drawn tests
     # a tenth of their time.
@@ -63,9 +68,10 @@ _MARKS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server or Spark, by their fixtures, and those of whole histories as
-    `heavy`.
+    """Mark the tests that need a server or Spark, by their fixtures, those of whole histories as `heavy`,
+    and the cases that a sample leaves out as `long`.
     """
+    leave_a_sample(items)
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(_HISTORIES):
             item.add_marker(pytest.mark.heavy)

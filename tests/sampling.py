@@ -1,13 +1,37 @@
-"""A sample of a test's parameters in `make test`, all of them in `make e2e`."""
+"""A sample of a test's cases in `make test`, all of them in `make e2e`."""
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
+from random import Random
 from typing import Any
 
 import pytest
+
+SEED = os.environ.setdefault("TIDEGATE_TEST_SEED", f"{datetime.now(timezone.utc):%Y%m%d}")
+"""What chooses the samples: today's date, in all workers of a run, unless the environment says otherwise."""
 
 
 def sampled(values: Iterable[str], always: Collection[str]) -> list[Any]:
     """The values as parameters: those that are not of the sample are long."""
     return [pytest.param(value, marks=[] if value in always else pytest.mark.long) for value in values]
+
+
+def leave_a_sample(items: Iterable[pytest.Item]) -> None:
+    """Mark as long the cases of a test that `@pytest.mark.sample(size)` leaves out by seed.
+
+    A case that is asked for by its id runs, since it is the only one of its test.
+    """
+    tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark is not None and item.get_closest_marker("long") is None:
+            tests[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (name, size), cases in tests.items():
+        chosen = Random(f"{SEED} {name}").sample(cases, min(size, len(cases)))
+        for case in cases:
+            if case not in chosen:
+                case.add_marker(pytest.mark.long)

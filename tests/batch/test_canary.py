@@ -55,6 +55,7 @@ def world(secured: SecuredBroker, spark: SparkSession, tmp_path: Path) -> World:
     return World(secured.bootstrap_servers, tmp_path, lambda _: spark)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", sampled(SECRET_KINDS, SAMPLE))
 def test_no_secret_of_a_connection_is_shown(
     world: World,

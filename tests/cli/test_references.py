@@ -43,6 +43,7 @@ def written(edit: tuple[str, str], name: str) -> str:
     return edited((old, new.format(name)), *further_edits)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("edit", "name", "field", "expected"),
     [

@@ -35,21 +35,17 @@ READ = [(path, number) for path, number in CASES if reading_of(cases_in(path)[nu
 """The cases whose first stage is computed where records are read."""
 
 
-def _long_but_each_fifth(place: tuple[Path, int]) -> list[pytest.MarkDecorator]:
-    return [] if READ.index(place) % 5 == 0 else [pytest.mark.long]
-
-
 IDS = {place: f"{place[0].parent.name}/{place[0].stem}-{place[1]}" for place in CASES}
 
 
+@pytest.mark.sample(100)
 @pytest.mark.parametrize(("path", "number"), CASES, ids=IDS.values())
 def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, cases_in(path)[number], cuts=2, seed=1) == []
 
 
-@pytest.mark.parametrize(
-    "place", [pytest.param(place, id=IDS[place], marks=_long_but_each_fifth(place)) for place in READ]
-)
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("place", READ, ids=IDS.get)
 def test_expressions_in_spark_give_the_same(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: tuple[Path, int]
 ) -> None:

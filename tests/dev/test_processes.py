@@ -84,7 +84,9 @@ def test_nothing_is_left_after_an_exception(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import time; from pathlib import Path; from tests.dev.test_processes import family;"
+        # a test run that was started in the background ignores Ctrl-C, and its children would as well
+        "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from pathlib import Path; from tests.dev.test_processes import family;"
         f"process = family(Path({str(tmp_path)!r})); process.start(); time.sleep(300)"
     )
     root = Path(__file__).resolve().parents[2]

@@ -191,6 +191,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("before", "after", "reused"),

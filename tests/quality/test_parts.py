@@ -185,6 +185,7 @@ def in_parts(rows: pa.Table, part_rows: int) -> list[Evaluation]:
     return evaluate(SUITE, cast(AuditedRows, Rows(rows)), {}, part_rows)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3))
 def test_verdict_on_parts_is_that_on_whole(directly: Any, seed: int) -> None:

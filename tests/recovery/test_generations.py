@@ -118,6 +118,7 @@ def test_forgotten_pipeline_leaves_only_its_sinks(retired: Beside) -> None:
     assert DeltaTable(f"{folder}/lake/firsts").to_pyarrow_table().num_rows > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.heavy
 @pytest.mark.parametrize("action", ["raise", "lose"])
 def test_wherever_forgetting_breaks_off_the_same_command_continues(

@@ -318,6 +318,7 @@ def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> Non
 CHECKS = [name for name in vars(Checks) if not name.startswith("_")]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "number",

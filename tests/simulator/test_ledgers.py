@@ -51,7 +51,7 @@ def test_thirty_ledger_seeds_hold() -> None:
     assert sum(result.counts["ledgers restored"] for result in results) > 5
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_many_seeds_hold_and_had_it_all() -> None:
     seeds_with: Counter[str] = Counter()
     with simulated():
@@ -63,6 +63,7 @@ def test_many_seeds_hold_and_had_it_all() -> None:
     assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:

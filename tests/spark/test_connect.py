@@ -98,6 +98,7 @@ def answer_of(moment: str, status: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("moment", ["version", "interrupt"])
 @pytest.mark.parametrize("status", ["ends", "hangs", "UNAVAILABLE", "UNKNOWN"])
 def test_server_that_ends_early_is_given_up(moment: str, status: str) -> None:

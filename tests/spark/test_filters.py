@@ -57,6 +57,7 @@ def record(key: str | None, n: int | None, timestamp: int, offset: int) -> CaseR
 values = st.tuples(st.sampled_from("ab"), st.none() | st.integers(0, 4), st.integers(0, 40))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", STAGES)
 @given(given_values=st.lists(values, max_size=12), cut=st.integers(0, 12))

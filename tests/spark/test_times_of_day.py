@@ -102,6 +102,7 @@ def test_other_expressions_are_accepted(frame: DataFrame) -> None:
     require_no_conversions(frame, ACCEPTED, "p")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", EXPLICIT)
 def test_cast_fails_only_on_a_time_of_day(session: SparkSession, sql: str) -> None:

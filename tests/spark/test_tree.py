@@ -116,6 +116,7 @@ def _value(text: str | None) -> Any:
     return None if text is None else read_exactly(text)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("stages", [STAGES, IN_SPARK], ids=["read", "spark"])
 def test_branches_in_one_job_equal_a_case(

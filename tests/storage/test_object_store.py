@@ -146,6 +146,7 @@ def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatc
     assert numbers(table) == [1, 3]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose", "late"])
 @pytest.mark.parametrize(("method", "path"), [("PUT", "a/b"), ("GET", "a/b")])
 def test_failed_request_is_repeated(
@@ -213,6 +214,7 @@ def test_unanswering_store_is_transient(store: Store, server: S3Server, kind: Fa
     assert fault.met > 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["fail", "stall"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "uploads"), ("PUT", "partNumber"), ("POST", "uploadId")]

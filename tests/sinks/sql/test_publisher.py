@@ -166,6 +166,7 @@ def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
     assert len(first.progress()) == 2
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("mode", ["append", "upsert", "history"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_leaves_all_or_nothing(
