@@ -46,7 +46,7 @@ planted: ## Plant each bug of tests/planted/bugs and see that the tests catch it
 
 fuzz: ## Draw pipelines and records from the grammar, and compute each in several ways (an hour)
 	@$(BOOTSTRAP) --dev
-	$(VENV)/pytest -n 2 tests/kernel
+	$(VENV)/pytest -n 2 tests/kernel tests/generations tests/expressions
 	TIDEGATE_FUZZ_BLOCKS=10000 $(VENV)/pytest -n 2 tests/fuzz/test_blocks.py tests/fuzz/test_writers.py
 	$(VENV)/python -m tests.fuzz --minutes 60
 

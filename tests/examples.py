@@ -5,8 +5,15 @@ and `make check`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from random import Random
+from typing import TypeVar
 
 from hypothesis import settings
+
+from tests.sampling import SEED
+
+T = TypeVar("T")
 
 _ONE_IN = int(os.environ.get("TIDEGATE_TEST_ONE_EXAMPLE_IN", "1"))
 
@@ -14,6 +21,12 @@ _ONE_IN = int(os.environ.get("TIDEGATE_TEST_ONE_EXAMPLE_IN", "1"))
 def share(number: int) -> int:
     """Return as many of `number` cases that are drawn by seed as this run tries: all, or a share."""
     return max(number // _ONE_IN, 1)
+
+
+def share_of(cases: Iterable[T]) -> list[T]:
+    """Return the cases that this run tries, in their order: all, or a share that is chosen by seed."""
+    every = list(cases)
+    return [every[at] for at in sorted(Random(SEED).sample(range(len(every)), share(len(every))))]
 
 
 DEFAULT_EXAMPLES = share(100)

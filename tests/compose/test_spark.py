@@ -101,6 +101,7 @@ print("RAN IN", sorted({row.folder for row in rows}), len(rows))
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(_JOB)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests.examples import share_of
 from tests.generations.two_generations import SINKS, Beside
 from tests.model.files import made
 from tidegate import failpoints, inspect
@@ -156,7 +157,7 @@ def test_interrupted_net_promotion_sends_each_difference_once(
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "none=raise")
     places = first.copied(tmp_path / "undisturbed").met_by_a_promotion(is_net=True)
     assert {"promote.write", "manifest.write", "ledger.promote"} <= set(places)
-    for number, (name, action) in enumerate(itertools.product(places, ("raise", "lose"))):
+    for number, (name, action) in enumerate(share_of(itertools.product(places, ("raise", "lose")))):
         beside = first.copied(tmp_path / f"{number}")
         failpoints._hits.clear()
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")

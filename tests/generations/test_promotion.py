@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.examples import share_of
 from tests.generations.two_generations import NEW, OLD, Beside
 from tidegate import failpoints, inspect
 from tidegate.app import leased
@@ -161,7 +162,9 @@ def test_interrupted_promotion_is_finished_by_the_next(
     places = filled.copied(tmp_path / "undisturbed").met_by_a_promotion()
     assert {"ledger.promote", "ledger.promote.noted", "sql.commit", "table.append"} <= set(places)
     in_charge = set()
-    for number, (name, action) in enumerate(itertools.product(places, ("raise", "lose"))):
+    others = itertools.product((place for place in places if place != "ledger.promote"), ("raise", "lose"))
+    faults = [*(("ledger.promote", action) for action in ("raise", "lose")), *share_of(others)]
+    for number, (name, action) in enumerate(faults):
         beside = filled.copied(tmp_path / f"{number}")
         failpoints._hits.clear()
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")

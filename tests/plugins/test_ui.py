@@ -389,6 +389,7 @@ def test_five_hundred_pipelines_are_paged(airflow: Airflow, seeded: Seeded) -> N
     assert "1 to 9 of 9" in text
 
 
+@pytest.mark.long
 def test_hundred_thousand_batches_make_an_ordinary_page(airflow: Airflow, seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.add_history(pipeline, 100_000)
