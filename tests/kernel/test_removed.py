@@ -40,6 +40,13 @@ def test_batch_of_removed_records_only_counts() -> None:
     assert counts(rows)["removed"] == 1
 
 
+def test_removed_row_of_a_table_is_no_input() -> None:
+    rows = [row("k", number, kernel.REMOVED) for number in range(2)]
+    rows[0]["topic"] = "#rates.current"
+    (batch,) = kernel.decide(STAGE, sorted_batches(rows, 2), kernel.Batch(tables=True))
+    assert (counts(batch.to_pylist())["removed"], counts(batch.to_pylist())["rejoined"]) == (1, 1)
+
+
 def test_trace_has_a_removed_record() -> None:
     rows = decided(kernel.Batch(trace=True), kernel.REMOVED, kernel.RECORD)
     traced = {row["offset"]: (row["reason"], json.loads(row["trace"])) for row in rows if row["trace"]}

@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel.model import Emission, retraction
+from tests.kernel.model.chain import Serial
+from tests.kernel.model.grammar import settings_of
 from tests.kernel.rows_for_tests import key_hash
 from tests.model.files import made
 from tidegate import kernel
@@ -45,16 +48,20 @@ Change = tuple[int, "Row | None"]
 """A product, and what it is from now on; None: it is deleted."""
 
 
-def pipeline(emit: dict[str, Any]) -> Any:
-    grouped = {"key": ["store"], "retract": True, "reduce": COLUMNS, "emit": emit}
+MODELLED = {name: text for name, text in COLUMNS.items() if name not in ("all", "share")}
+"""The columns that the naive model has: sets have no order, and its formulas call no functions."""
+
+
+def pipeline(emit: dict[str, Any], columns: dict[str, str]) -> Any:
+    grouped = {"key": ["store"], "retract": True, "reduce": columns, "emit": emit}
     return made({"emit": {"on": "change"}}, grouped, source=SOURCE)
 
 
 class Groups:
     """The stage of groups, batch after batch, with what consumers have of each group."""
 
-    def __init__(self, emit: dict[str, Any]) -> None:
-        parsed = pipeline(emit)
+    def __init__(self, emit: dict[str, Any], columns: dict[str, str] = COLUMNS) -> None:
+        parsed = pipeline(emit, columns)
         self._stage = kernel_stage(parsed, parsed.stages[1])
         self._arguments = {part.name: part.argument for part in self._stage.reduce}
         types = {
@@ -68,6 +75,7 @@ class Groups:
         self.table: dict[int, Row] = {}
         self.latest: dict[str, Any] = {}
         self.emissions: list[tuple[str, Any]] = []
+        self.reasons: list[tuple[str, int]] = []
         self.counts: dict[str, int] = {}
         self._offset = 0
 
@@ -83,6 +91,7 @@ class Groups:
                     changed.append({name: row[name] for name in self._schema.names if name in row})
                 elif row["kind"] == kernel.EMISSION:
                     emitted.append((row["key"], row["value"]))
+                    self.reasons.append((row["reason"], row["timestamp"]))
                 elif row["kind"] == kernel.COUNTS:
                     self.counts = json.loads(row["counts"])
         newest = {row["key"]: {**row, "updated_seq": self._offset} for row in [*self._state, *changed]}
@@ -164,6 +173,24 @@ def test_groups_are_those_of_sql_after_each_batch(
     assert cut.live == whole.live == {store for store, _ in whole.table.values()}
     for store in "ab":
         assert cut.values(store) == whole.values(store)
+
+
+@given(changes=CHANGES, emit=st.sampled_from(["update", "change"]))
+def test_emissions_are_those_of_the_naive_model(changes: Sequence[Change], emit: str) -> None:
+    stage = {"reduce": MODELLED, "emit": {"on": emit}}
+    table = [
+        Emission(str(product), row and {"store": row[0], "q": row[1]}, at, None, "changed", at)
+        for at, (product, row) in enumerate(changes, start=1)
+    ]
+    log = retraction.Groups(settings_of(stage, {}), "store").records(table, ("t", 0))
+    model = Serial({**stage, "reduce": "latest"}).apply_all(log)
+    groups = Groups({"on": emit}, MODELLED)
+    for change in changes:
+        groups.apply([change])
+    for store in "ab":
+        expected = [(row.value, row.reason, row.timestamp) for row in model if row.key == store]
+        emitted = zip(groups.emissions, groups.reasons, strict=True)
+        assert [(value, *reason) for (key, value), reason in emitted if key == store] == expected
 
 
 def test_change_within_a_group_goes_out_once() -> None:

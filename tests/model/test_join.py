@@ -24,6 +24,16 @@ def test_join_has_columns_of_both_sides() -> None:
     assert {name: stage.types[name] for name in stage.emitted} == {"a": "double", "city": "string"}
 
 
+def test_side_of_partly_unknown_types_is_selected_by_field() -> None:
+    left = {"select": {"amount": "price", "word": "initcap(name)"}}
+    ((field, message, fix),) = refused(left, RIGHT, joined(select={"a": "left.word.x", "b": "left.amount"}))
+    assert field == "stages.2.select.a"
+    assert message == "the type of `left.word`, and so its fields, cannot be told from this file"
+    assert "`x: left.word.x`" in fix
+    select = {"a": "left.amount", "w": "left.word", "paid": "right.paid"}
+    assert made(left, RIGHT, joined(select=select)).stages[2].types["a"] == "double"
+
+
 def test_join_without_select_has_both_records() -> None:
     pipeline = made(LEFT, RIGHT, joined(), {"select": {"x": "coalesce(right.paid, 0) - left.amount"}})
     assert pipeline.stages[2].types["left"] == "struct<id:bigint,amount:double>"

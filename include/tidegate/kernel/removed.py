@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.rows import REMOVED, TRACE, fill
+from tidegate.kernel.tables import made_by_tables
 
 _TRACED = ("hash", "key", "topic", "partition", "offset", "timestamp")
 FATE = "removed"
@@ -17,6 +18,8 @@ FATE = "removed"
 def without_removed(rows: pa.RecordBatch, counts: Counts) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
     """Return the rows that no filter removes; and the others, which are counted, or None.
 
+    A last record that a changed table has joined again is no record of the input, and counts as `rejoined`.
+
     Example: of two records and one of kind REMOVED the two come back, and `counts["removed"]` is 1 more.
     """
     kind = rows.column("kind")
@@ -25,7 +28,10 @@ def without_removed(rows: pa.RecordBatch, counts: Counts) -> tuple[pa.RecordBatc
         return rows, None
     is_removed = pc.equal(kind, REMOVED)
     removed = rows.filter(is_removed)
-    counts[FATE] += removed.num_rows
+    rejoined = pc.sum(made_by_tables(removed)).as_py()
+    if rejoined:
+        counts["rejoined"] += rejoined
+    counts[FATE] += removed.num_rows - rejoined
     return rows.filter(pc.invert(is_removed)), removed
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.expressions.types import ColumnTypes, Type
+from tidegate.expressions.types import ANY, ColumnTypes, Type
 from tidegate.model.columns import struct_type
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.scope import suggest_column
 
 
 def type_at(path: str, columns: ColumnTypes, alternatives: Sequence[str] = ()) -> Type | None:
-    """Return the type of a column, or of a field in a column; None if the column's type is unknown.
+    """Return the type of a column, or of a field in a column; None if that type is unknown.
 
     Raises a mistake if it does not exist. `alternatives` are further names that a fix can suggest.
     """
@@ -22,13 +22,14 @@ def type_at(path: str, columns: ColumnTypes, alternatives: Sequence[str] = ()) -
     if name not in columns:
         raise mistake(f"the column `{name}` does not exist", suggest_column(name, [*alternatives, *columns]))
     type_ = columns[name]
-    if fields and (type_ is None or not type_.is_known):
-        fix = f"Select the field in the stage before: `{fields[-1]}: {path}`, and name `{fields[-1]}`."
-        raise mistake(f"the type of `{name}`, and so its fields, cannot be told from this file", fix)
     for number, field in enumerate(fields):
-        assert type_ is not None
-        type_ = _field(".".join([name, *fields[:number]]), type_, field)
-    return type_
+        outer = ".".join([name, *fields[:number]])
+        if type_ is None or type_.kind == ANY.kind:
+            fix = f"Select the field in the stage before: `{fields[-1]}: {path}`, and name `{fields[-1]}`."
+            raise mistake(f"the type of `{outer}`, and so its fields, cannot be told from this file", fix)
+        type_ = _field(outer, type_, field)
+    # a side of a join has fields of unknown types beside others
+    return None if type_ == ANY else type_
 
 
 def _field(path: str, type_: Type, name: str) -> Type:
