@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.faults.fault import Case, Fault
-from tests.faults.history import BATCHES, DOCTOR, MAINTAINED, REPLAYED, Scene
+from tests.faults.history import BATCHES, DOCTOR, MAINTAINED, REPLAYED, TREE, Scene
 from tests.faults.outside import Outside
 from tests.faults.processes import Child, fork, in_child
 from tests.faults.server import KeptServer
@@ -16,8 +16,13 @@ from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Spark, Task
 
 RETRIES = 3
 _PERMANENT = 2
-_PERSON = {DOCTOR: ("gap", "plan", "drop", "status"), MAINTAINED: ("maintain",), REPLAYED: ("discard",)}
-"""What is done before the second batch, by history."""
+_PERSON: dict[str, tuple[str, ...]] = {
+    DOCTOR: ("gap", "plan", "drop", "status"),
+    MAINTAINED: ("maintain",),
+    REPLAYED: ("discard",),
+    TREE: (),
+}
+"""What is done before the second batch, by history; beside what changes without anybody's command."""
 _MOST_RUNS = 12
 _MOST_TRIES = 200
 _RESCHEDULED_S = 0.4
@@ -73,12 +78,11 @@ class Airflow:
                 self.zombie.kill()
 
     def _attend(self) -> None:
-        """Do what a person does before the second batch, in the histories in which a person acts."""
+        """Let happen what happens between the first two batches, in the histories in which something does."""
         if self.scene.history not in _PERSON or self._attended or self.scene.databases.head() != 1:
             return
         self._attended = True
-        if self.scene.history == DOCTOR:
-            in_child(self.scene.lose_records, self.scene.log)
+        in_child(self.scene.change_surroundings, self.scene.log)
         for command in _PERSON[self.scene.history]:
             while (code := self._tried(f"person-{command}", 2, [command])) is None:
                 pass  # it does not answer: once more

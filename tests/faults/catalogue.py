@@ -45,10 +45,23 @@ ELSEWHERE = {
     ("replayed", 2, "plan"): dict.fromkeys(
         ("ledger.resolutions", "ledger.expired_quarantine", "manifest.write", "ledger.add_plan"), 1
     ),
-    ("replayed", 2, "compute"): dict.fromkeys(("compute.read", "compute.files", "ledger.add_attempt"), 1),
+    ("replayed", 2, "compute"): dict.fromkeys(
+        ("compute.lookup", "compute.read", "compute.kernel", "compute.files", "ledger.add_attempt"), 1
+    ),
     ("replayed", 2, "commit"): {"ledger.commit": 1},
     ("replayed", 2, "publish"): {"publish.commit": 1, "ledger.add_publication": 1},
     ("doctor", 2, "status"): {"ledger.lease_holder": 1, "ledger.streams": 1},
+    ("tree", 1, "compute"): {"compute.kernel": 1, "compute.write_quarantine": 1},
+    ("tree", 1, "publish"): {"publish.commit": 1},
+    ("tree", 2, "plan"): {"plan.lookup": 1},
+    ("tree", 2, "compute"): {
+        **dict.fromkeys(("compute.lookup", "ledger.add_attempt"), 1),
+        "compute.kernel": 3,
+        **dict.fromkeys(("compute.write_state", "compute.write_outbox"), 2),
+    },
+    ("tree", 2, "commit"): {"ledger.commit": 1},
+    ("tree", 2, "publish"): {"publish.commit": 2, "ledger.add_publication": 1},
+    ("tree", 3, "compute"): {"compute.kernel": 1, "compute.files": 1},
 }
 """What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""
 

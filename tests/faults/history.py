@@ -7,7 +7,9 @@ There are other histories: `rich` has a lookup, a suite by which rows are refuse
 a SQL table that is upserted; in `doctor` retention takes records before they are read, and a plan is dropped;
 `single` has one batch and one stage; in `maintained` the first batch's state is folded, given up and removed
 before the second: nothing that is seen may differ from the plain one; in `replayed`, which has dead letters,
-too, one of two records in quarantine is discarded, and the second batch replays the other one, corrected. The
+too, one of two records in quarantine is discarded, and the second batch replays the other one, corrected. It
+also expects keys of a table. `tree` has a tree of stages behind a lookup whose changed rows make emissions: a
+join, a stage that retracts, one with `ttl`. The tables of both have other rows from the second batch on. The
 `connected` ones are the plain, the rich and the single one, computed in a session of a Spark Connect server:
 again, nothing that is seen may differ.
 """
@@ -30,11 +32,13 @@ from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger
 from tidegate.kafka.config import PROGRESS_TOPIC
+from tidegate.kernel.tables import topic_of
 from tidegate.quarantine import ResolutionRequest, discard_records
 from tidegate_dev.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED, REPLAYED = "rich", "doctor", "single", "maintained", "replayed"
+TREE = "tree"
 BATCHES = 3
 """The last one is the drain."""
 CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE = "connected", "connected_rich", "connected_single"
@@ -53,13 +57,33 @@ source:
   max_records: {most}
 {lookup}stages:
   - {{name: level, select: {{open: "quantity > 0", quantity: quantity{region}}}, emit: {{on: change}}}}
-{bundle}sinks:
-  - {{kind: kafka, topic: {levels}, with_key: true, stage: level}}
-  - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
+{further}sinks:
+{topics}  - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
   - {{kind: table}}
 {quality}{quarantine}"""
-BUNDLE = "  - {name: bundle, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
-LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region]}}]\n"
+BUNDLE = "  - {name: bundle, from: level, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
+SILENT = """\
+  - name: silent
+    from: source
+    select: {{quantity: quantity}}
+    emit: {{on: quiet, after: 20s}}
+    expected: {{table: {table}, key: [shop, id]}}
+"""
+BRANCHES = """\
+  - {name: big, from: source, filter: "quantity > 1", select: {quantity: quantity}, emit: {on: update}}
+  - name: pairs
+    join: {left: level, right: big, kind: left, within: 10s, grace: 1s}
+    select: {level: left.quantity, region: left.region, big: right.quantity}
+  - name: regions
+    from: level
+    key: [region]
+    retract: true
+    reduce: {shops: "count(*)", stock: "sum(quantity)", most: "max(quantity)"}
+    emit: {on: update}
+  - {name: recent, from: level, emit: {on: change, clock: run}, ttl: {after: 20s, emit: deletion}}
+"""
+TOPIC = "  - {{kind: kafka, topic: {topic}, with_key: true, stage: {stage}}}\n"
+LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region], on_change: {on_change}}}]\n"
 QUALITY = "quality: {suite: strict, stage: level, on_failure: quarantine}\n"
 QUARANTINE = "quarantine: {{topic: {dead}}}\n"
 SUITE = {
@@ -72,6 +96,26 @@ SUITE = {
     ],
 }
 """Each fourth record has a quantity of 3: it is refused, and goes into quarantine."""
+STAGES = {
+    SINGLE: ("level",),
+    REPLAYED: ("level", "silent", "bundle"),
+    TREE: ("level", "big", "pairs", "regions", "recent"),
+}
+"""History -> its stages, where they are not those of the plain one."""
+TOPICS = {REPLAYED: ("level", "silent"), TREE: ("level", "pairs", "regions")}
+"""History -> the stages that have a topic, where there are several."""
+TABLES: dict[str, tuple[dict[str, list[Any]], ...]] = {
+    RICH: ({"shop": ["north"], "region": ["hills"]},),
+    TREE: (
+        {"shop": ["north"], "region": ["hills"]},
+        {"shop": ["north", "south"], "region": ["coast", "hills"]},
+    ),
+    REPLAYED: (
+        {"shop": ["north"] * 3, "id": [1, 77, 78]},
+        {"shop": ["north"] * 3, "id": [1, 78, 79]},
+    ),
+}
+"""History -> the rows of its table, at first and from the second batch on."""
 
 
 def shape_of(history: str) -> str:
@@ -97,7 +141,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         (self.folder / "pipelines").mkdir(parents=True)
-        self.levels = f"levels-{self.name}"
+        self.topics = {stage: f"{stage}s-{self.name}" for stage in TOPICS.get(self.history, ("level",))}
         self.dead = f"dead-{self.name}"
         self.progress = f"progress-{self.name}"
         self.log = self.folder / "log"
@@ -108,12 +152,14 @@ class Scene:
             PIPELINE.format(
                 name=self.name,
                 source=self.source,
-                levels=self.levels,
+                topics="".join(
+                    TOPIC.format(topic=topic, stage=stage) for stage, topic in self.topics.items()
+                ),
                 most=1000 if self.history in (SINGLE, REPLAYED) else 13,
-                bundle=BUNDLE if "bundle" in self.stages else "",
-                region=", region: region" if self.history == RICH else "",
+                further=self._further_stages,
+                region=", region: region" if self._lookup else "",
                 mode="upsert" if self.history == RICH else "append",
-                lookup=LOOKUP.format(table=self.folder / "shops") if self.history == RICH else "",
+                lookup=self._lookup,
                 quality=QUALITY if self.history == RICH else "",
                 quarantine=QUARANTINE.format(dead=self.dead) if self.has_dead_letters else "",
             )
@@ -124,7 +170,29 @@ class Scene:
     @property
     def stages(self) -> tuple[str, ...]:
         """Their names."""
-        return ("level",) if self.history == SINGLE else ("level", "bundle")
+        return STAGES.get(self.history, ("level", "bundle"))
+
+    @property
+    def levels(self) -> str:
+        """The topic of the stage `level`."""
+        return self.topics["level"]
+
+    @property
+    def table(self) -> Path:
+        """The table that records are joined with, or that has the expected keys."""
+        return self.folder / "shops"
+
+    @property
+    def _lookup(self) -> str:
+        on_change = {RICH: "nothing", TREE: "emit"}.get(self.history)
+        return "" if on_change is None else LOOKUP.format(table=self.table, on_change=on_change)
+
+    @property
+    def _further_stages(self) -> str:
+        if self.history == TREE:
+            return BRANCHES
+        silent = SILENT.format(table=self.table) if "silent" in self.stages else ""
+        return silent + (BUNDLE if "bundle" in self.stages else "")
 
     @property
     def has_dead_letters(self) -> bool:
@@ -165,13 +233,24 @@ class Scene:
 
     def create(self) -> None:
         """The output topics, and what else this history needs."""
-        create_topics(self.servers, self.levels, *([self.dead] if self.has_dead_letters else []))
+        dead = [self.dead] if self.has_dead_letters else []
+        create_topics(self.servers, *self.topics.values(), *dead)
         if self.history == DOCTOR:
             send_input(self.servers, self.source)
-        if self.history == RICH:
-            from deltalake import write_deltalake
+        if self.history in TABLES:
+            self._write_table(0)
 
-            write_deltalake(self.folder / "shops", pa.table({"shop": ["north"], "region": ["hills"]}))
+    def change_surroundings(self) -> None:
+        """Do what happens between the first two batches outside of tidegate."""
+        if self.history == DOCTOR:
+            self._lose_records()
+        if len(TABLES.get(self.history, ())) > 1:
+            self._write_table(1)
+
+    def _write_table(self, version: int) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(self.table, pa.table(TABLES[self.history][version]), mode="overwrite")
 
     def delete_topics(self) -> None:
         """The broker need not keep what was compared."""
@@ -181,11 +260,11 @@ class Scene:
         try:
             own = {self.source} if self.history == DOCTOR else set()
             own |= {self.dead} if self.has_dead_letters else set()
-            admin.delete_topics(list({self.levels, self.progress, *own} - {PROGRESS_TOPIC}))
+            admin.delete_topics(list({*self.topics.values(), self.progress, *own} - {PROGRESS_TOPIC}))
         finally:
             admin.close()
 
-    def lose_records(self) -> None:
+    def _lose_records(self) -> None:
         """Retention takes the next two records of the first partition."""
         from kafka import KafkaAdminClient, TopicPartition
 
@@ -204,7 +283,7 @@ class Scene:
         if self.history == MAINTAINED:  # maintenance that wakes up late removes what is before the head
             seqs = seqs[-1:]
         seen = {
-            "topic": read_topic(self.servers, self.levels),
+            "topics": {stage: read_topic(self.servers, topic) for stage, topic in self.topics.items()},
             "dead letters": read_topic(self.servers, self.dead) if self.has_dead_letters else {},
             "rows": self.databases.levels(in_order=self.history != RICH),
             "table": self._table(app.lake(stream).table_sink(None)),
@@ -222,7 +301,9 @@ class Scene:
             "published": {seq: app.ledger.publications(stream, seq) for seq in seqs},
             "ranges": {seq: app.ledger.plan(stream, seq).ranges for seq in seqs},
         }
-        return {part: repr(value).replace(self.name, "NAME") for part, value in seen.items()}
+        # emissions for changed rows have a reason and a position that name the table
+        own = {self.name: "NAME", str(self.table): "TABLE", topic_of(str(self.table)): "#TABLE"}
+        return {part: _without(repr(value), own) for part, value in seen.items()}
 
     def _table(self, path: str) -> list[dict[str, Any]] | None:
         """Return the rows of a table; None before it is created."""
@@ -231,6 +312,12 @@ class Scene:
         if not DeltaTable.is_deltatable(path):
             return None
         return sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=repr)  # a table has no order
+
+
+def _without(text: str, names: Mapping[str, str]) -> str:
+    for name, word in names.items():
+        text = text.replace(name, word)
+    return text
 
 
 def corrected(rows: pa.Table) -> pa.Table:
