@@ -13,7 +13,9 @@ import pyarrow as pa
 from tests.kernel.joins_for_tests import Emitted, JoinRecord, naive
 from tests.kernel.model import Batch, BufferFull, Emission, Model, Record
 from tests.kernel.model.chain import Serial, as_records
-from tests.kernel.model.grammar import Condition
+from tests.kernel.model.grammar import Condition, settings_of
+from tests.kernel.model.records import Partition
+from tests.kernel.model.retraction import Groups
 from tests.kernel.model.windows import WATCHED_MS
 from tidegate.kernel.aggregates import DISTINCT
 from tidegate.kernel.aggregates.formula import Formula
@@ -22,7 +24,7 @@ from tidegate.model.kernel_stages import value_schema
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.sources import union_of
 from tidegate.spark.case_parts import CaseInput
-from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.cases import CaseStep
 from tidegate.yaml.tree import read_exactly
 
 Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
@@ -30,6 +32,7 @@ Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
 
 _OF_STAGE = {
     *("name", "from", "key", "window", "reduce", "select", "aliases", "emit", "where", "on_late", "ttl"),
+    "retract",
 }
 _OF_EMIT = {
     *("on", "clock", "every", "after", "count", "since", "heartbeat", "at_most_every", "until"),
@@ -60,8 +63,9 @@ class Modelled:
     ordered: bool = True
 
 
-def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[CaseRecord | Tick]) -> Modelled:
+def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[CaseStep]) -> Modelled:
     """Return what the model makes of the uncut input. `written` is the pipeline file. Raises NotCovered."""
+    _require(not pipeline.tables, "a table")
     for source in pipeline.sources.values():
         _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
         _require(source.filter is None, "a filter")
@@ -133,6 +137,14 @@ class _Stage:
         _require(key is None or len(key) == 1, "a key of several columns")
         _require(not self.stage.nested, "a key that is a field")
         self.key = None if key is None else key[0]
+        if self.stage.retract:
+            self._require_groups(emit)
+
+    def _require_groups(self, emit: Mapping[str, Any]) -> None:
+        is_timed = {"at_most_every", "heartbeat"} & emit.keys()
+        _require(emit.get("on") in ("update", "change") and not is_timed, "timers of groups")
+        is_set = any(part.function == "collect_set" for part in self.stage.reduce.by_name.values())
+        _require(not is_set, "the order of a set")
 
     def _reduce(self, written: Mapping[str, Any]) -> Any:
         reduce = written.get("reduce", "latest")
@@ -193,7 +205,19 @@ class _Stage:
         return Model(self.settings, "offset", self.conditions)
 
     def serial(self) -> Serial:
-        return Serial(self.settings, "offset", self.conditions)
+        # of groups, the naive model has the values
+        reduce = "latest" if self.stage.retract else self.settings["reduce"]
+        return Serial({**self.settings, "reduce": reduce}, "offset", self.conditions)
+
+    def log(self, emitted: Sequence[Emission], home: Partition) -> list[Sequence[Record]]:
+        """Return what the stage reads of the emissions of the stage before, in order."""
+        if not self.stage.retract:
+            _require(all(_has_key(emission, self.key) for emission in emitted), "a key that is null")
+            return [[record] for record in as_records(emitted, home, self.key)]
+        for emission in emitted:
+            _require(emission.value is None or _is_grouped(emission.value, self.key), "such a row")
+        settings = settings_of(self.settings, self.conditions)
+        return [*Groups(settings, self.key).records(emitted, home)]
 
 
 class _Join:
@@ -281,7 +305,7 @@ def _equal(written: Any) -> Any:
     return written
 
 
-def _batches(pipeline: Pipeline, inputs: Sequence[CaseRecord | Tick]) -> list[Batch]:
+def _batches(pipeline: Pipeline, inputs: Sequence[CaseStep]) -> list[Batch]:
     """Return the records that can be used, by batch."""
     given = CaseInput(inputs)
     # The last stage's path begins at these sources; in their union, a column that one lacks is null.
@@ -322,11 +346,16 @@ def _chained(stages: Sequence[_Stage], batches: Sequence[Batch]) -> list[Emissio
     emitted: list[Emission] = []
     for number, stage in enumerate(stages):
         if number:
-            _require(all(_has_key(emission, stage.key) for emission in emitted), "a key that is null")
-            log = [[record] for record in as_records(emitted, homes[0] if homes else ("", 0), stage.key)]
+            log = stage.log(emitted, homes[0] if homes else ("", 0))
         emitted = stage.serial().apply_all(log)
     return emitted
 
 
 def _has_key(emission: Emission, key: str | None) -> bool:
     return key is None or emission.value is None or isinstance(emission.value.get(key), (str, int))
+
+
+def _is_grouped(row: Mapping[str, Any], key: str | None) -> bool:
+    """Return whether a row has a group whose key has one text, or none, and nothing whose sum is inexact."""
+    is_exact = not any(isinstance(value, float) for value in row.values())
+    return is_exact and (key is None or isinstance(row.get(key), (str, int, type(None))))
