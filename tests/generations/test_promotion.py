@@ -162,8 +162,8 @@ def test_interrupted_promotion_is_finished_by_the_next(
     places = filled.copied(tmp_path / "undisturbed").met_by_a_promotion()
     assert {"ledger.promote", "ledger.promote.noted", "sql.commit", "table.append"} <= set(places)
     in_charge = set()
-    others = itertools.product((place for place in places if place != "ledger.promote"), ("raise", "lose"))
-    faults = [*(("ledger.promote", action) for action in ("raise", "lose")), *share_of(others)]
+    further = itertools.product((place for place in places if place != "ledger.promote"), ("raise", "lose"))
+    faults = [*(("ledger.promote", action) for action in ("raise", "lose")), *share_of(further)]
     for number, (name, action) in enumerate(faults):
         beside = filled.copied(tmp_path / f"{number}")
         failpoints._hits.clear()

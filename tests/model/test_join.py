@@ -24,7 +24,7 @@ def test_join_has_columns_of_both_sides() -> None:
     assert {name: stage.types[name] for name in stage.emitted} == {"a": "double", "city": "string"}
 
 
-def test_side_of_partly_unknown_types_is_selected_by_field() -> None:
+def test_side_of_partly_unknown_types_is_selectable() -> None:
     left = {"select": {"amount": "price", "word": "initcap(name)"}}
     ((field, message, fix),) = refused(left, RIGHT, joined(select={"a": "left.word.x", "b": "left.amount"}))
     assert field == "stages.2.select.a"
