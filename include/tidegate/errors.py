@@ -40,7 +40,7 @@ TidegateError
     ├── MemoryExhausted       a batch does not fit into the memory that Spark has
     ├── SchemaUnknown         a schema registry does not have a schema
     ├── SchemaRefused         a schema is not valid, or not compatible with the versions of its subject
-    ├── SinkRefused           a sink's table or topic cannot hold the emissions
+    ├── SinkRefused           a sink's table or topic cannot hold the emissions; an endpoint refuses a request
     ├── BufferFull            a bounded buffer that may not emit early is full
     ├── RecordFailed          one record cannot be folded in, such as one that makes a sum overflow
     ├── UserFunctionFailed    a pipeline's own `python` function raised, or gave no answer
@@ -96,7 +96,7 @@ class LakeUnavailable(Transient):
 
 
 class SinkUnavailable(Transient):
-    """The database of a SQL sink did not answer."""
+    """The database of a SQL sink did not answer, or an endpoint did not acknowledge a request."""
 
 
 class RegistryUnavailable(Transient):
@@ -321,7 +321,9 @@ class SchemaRefused(Permanent):
 
 
 class SinkRefused(Permanent):
-    """A sink's table or topic cannot hold the emissions, because of its columns, limits or rules."""
+    """A sink's table or topic cannot hold the emissions, because of its columns, limits or rules; or an
+    endpoint refuses a request.
+    """
 
     resolved_by_edit = True
 

@@ -16,7 +16,7 @@ _EXTRAS = {
     "google": "formats",
     "great_expectations": "quality",
     "grpc_tools": "formats",
-    "httpx2": "formats",
+    "httpx2": "http",
     "jinja2": "ui",
     "jsonschema": "formats",
     "obstore": "s3",

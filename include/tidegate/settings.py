@@ -22,7 +22,7 @@ from tidegate.model.connection import Connection
 DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
-_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY)(_[A-Z0-9_]+)?")
+_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP)(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ VARIABLES = (
     ),
     Variable("TIDEGATE_REGISTRY_<CONNECTION>", "The same, for those with `connection: <connection>`."),
     Variable(
+        "TIDEGATE_HTTP",
+        "URL of the endpoint of HTTP sinks without a `connection`, or a JSON object of its properties, "
+        "secrets included.",
+    ),
+    Variable("TIDEGATE_HTTP_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
         "TIDEGATE_PYTHON_MODULES",
         "Modules, with commas, whose functions `equal: {python: …}`, callbacks of a DAG and of a Kafka login "
         "may name.",
@@ -102,8 +108,9 @@ OWN_SPARK = "local[*]"
 class Settings:
     """The settings, with defaults filled in. Secrets are not part of `repr`.
 
-    `connections` is variable -> text, of Kafka clusters, SQL sinks' databases and schema registries. A
-    connection is parsed when it is used, so a wrong one stops only the pipelines that use it.
+    `connections` is variable -> text, of Kafka clusters, SQL sinks' databases, schema registries and
+    endpoints of HTTP sinks. A connection is parsed when it is used, so a wrong one stops only the pipelines
+    that use it.
 
     Example: `Settings.from_environment({"TIDEGATE_HOME": "/data"}).lake` is `/data/lake`.
     """
@@ -179,6 +186,15 @@ class Settings:
         return RegistryConfig.parse(
             self._text(connection, "no schema registry is known", example), connection.variable
         )
+
+    def http(self, name: str | None = None) -> str:
+        """Return the URL or the properties of an HTTP sink's endpoint, by its connection name (None:
+        TIDEGATE_HTTP).
+
+        Raises SettingsInvalid if it is not set.
+        """
+        example = "https://hooks.example.com, or to a JSON object of properties"
+        return self._text(Connection("http", name), "no endpoint is known for HTTP sinks", example)
 
     def _text(self, connection: Connection, lacks: str, example: str) -> str:
         if not self.has(connection):

@@ -6,6 +6,8 @@
 `tidegate_sql`, `tidegate_sql_<name>`  databases of SQL sinks, likewise
 `tidegate_registry`, `tidegate_registry_<name>`  schema registries: the URL as host (or host, port, and
                    `https` as schema), login and password; `ssl.ca.location` and the like in the extra field
+`tidegate_http`, `tidegate_http_<name>`  endpoints of HTTP sinks: the URL in the same way, login and password;
+                   `bearer.auth.token`, `headers` and the like in the extra field
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
 
 Connections that Airflow lacks can be set in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
@@ -20,6 +22,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -53,6 +56,7 @@ _WAIT_FOR_LEASE = timedelta(seconds=15)
 scheduler takes it for killed, and counts a try.
 """
 Result = TypeVar("Result")
+_SECRET_PROPERTY = re.compile("password|token|proxy")
 _SPARK_CONNECT = "spark_connect"
 _KAFKA_PORT = 9092
 # Airflow's own hooks use the rest of the extra field.
@@ -103,8 +107,8 @@ def export_ledger() -> None:
 
 
 def export_connections(connections: Iterable[Connection]) -> None:
-    """Export the connections of Kafka clusters, SQL sinks and schema registries to this task's
-    environment.
+    """Export the connections of Kafka clusters, SQL sinks, schema registries and HTTP sinks to this
+    task's environment.
 
     Example: `export_connections([Connection("kafka", "shop")])` sets TIDEGATE_KAFKA_SHOP.
     """
@@ -180,8 +184,8 @@ def kafka_properties(connection: Any) -> dict[str, Any]:
     return properties
 
 
-def registry_text(connection: Any) -> str:
-    """Return a schema registry's connection as the JSON text of its variable.
+def web_text(connection: Any) -> str:
+    """Return the connection of a schema registry, or of an HTTP sink, as the JSON text of its variable.
 
     From then on Airflow's logs mask its secrets.
 
@@ -194,9 +198,11 @@ def registry_text(connection: Any) -> str:
         properties.setdefault("url", f"{scheme}{connection.host}{port}")
     if connection.login:
         properties["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
-    for secret in (connection.password, *(text for name, text in properties.items() if "password" in name)):
+    headers = properties.get("headers") or {}
+    secrets = [text for name, text in properties.items() if _SECRET_PROPERTY.search(name)]
+    for secret in (connection.password, *secrets, *(headers.values() if isinstance(headers, dict) else ())):
         if secret:
-            mask_secret(secret)
+            mask_secret(str(secret))
     return json.dumps(properties)
 
 
@@ -234,7 +240,8 @@ def database_url(connection: Any) -> str:
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "kafka": kafka_text,
     "sql": database_url,
-    "registry": registry_text,
+    "registry": web_text,
+    "http": web_text,
 }
 """A connection's kind -> the function that gives the text of its variable."""
 

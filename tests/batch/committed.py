@@ -47,7 +47,9 @@ class Committed:
 
     run_suffix = ""  # of the runs' ids
 
-    def __init__(self, folder: Path, sinks: str, sql: str = "", kafka: str = "", ledger: str = "") -> None:
+    def __init__(
+        self, folder: Path, sinks: str, sql: str = "", kafka: str = "", ledger: str = "", http: str = ""
+    ) -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
         self.file.parent.mkdir(exist_ok=True)
@@ -62,7 +64,13 @@ class Committed:
             "TIDEGATE_PIPELINES": str(self.file.parent),
             "TIDEGATE_LEDGER": ledger or f"sqlite:///{folder}/l.db",
             **{
-                name: value for name, value in {"TIDEGATE_SQL": sql, "TIDEGATE_KAFKA": kafka}.items() if value
+                name: value
+                for name, value in {
+                    "TIDEGATE_SQL": sql,
+                    "TIDEGATE_KAFKA": kafka,
+                    "TIDEGATE_HTTP": http,
+                }.items()
+                if value
             },
         }
         self.app = App.from_environment(self.environment)

@@ -130,3 +130,22 @@ def test_sink_stage_defaults_to_the_last() -> None:
     sinks = [{"kind": "table"}, {"kind": "sql", "table": "t", "stage": "s0"}]
     pipeline = made(COUNT, COUNT, sinks=sinks)
     assert [pipeline.stage_of(declared_sink).name for declared_sink in pipeline.sinks] == ["s1", "s0"]
+
+
+def test_http_sinks_have_names_that_differ() -> None:
+    written = [{}, {"path": "a"}, {"connection": "a"}, {"connection": "a", "path": "a/b"}]
+    sinks = made(sinks=[{"kind": "http", **fields} for fields in written]).sinks
+    assert [sink.name for sink in sinks] == ["http:", "http:/a", "http:a", "http:a/a/b"]
+
+
+@pytest.mark.parametrize("path", ["/a", "a/../b", "a//b", "a?token=x", "https://a", "", "a" * 301])
+def test_path_of_an_endpoint_is_relative(path: str) -> None:
+    ((field, message, fix),) = refused(sinks=[{"kind": "http", "path": path}])
+    assert (field, "is not a path that can be used" in message) == ("sinks.0.path", True)
+    assert "TIDEGATE_HTTP" in fix
+
+
+def test_requests_have_a_size() -> None:
+    written = {"kind": "http", "batch_records": 0, "max_bytes": 10}
+    fields = [field for field, _, _ in refused(sinks=[written])]
+    assert fields == ["sinks.0.batch_records", "sinks.0.max_bytes"]

@@ -14,6 +14,7 @@ from tests.secured import CANARY
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.model.connection import Connection
+from tidegate.sinks.http.config import HttpConfig
 
 pytestmark = pytest.mark.airflow
 
@@ -34,6 +35,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for variable in (
         "TIDEGATE_SQL",
         "TIDEGATE_SQL_REPORTS",
+        "TIDEGATE_HTTP_SHOP",
         "TIDEGATE_KAFKA",
         "TIDEGATE_KAFKA_SHOP",
         "TIDEGATE_REGISTRY_SHOP",
@@ -95,6 +97,22 @@ def test_registry_connection_becomes_its_variable(
     config = RegistryConfig.parse(os.environ["TIDEGATE_REGISTRY_SHOP"])
     assert config.url == "https://registry.example.com:8443"
     assert config.for_client()["basic.auth.user.info"] == f"alice:{CANARY}"
+
+
+def test_http_connection_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
+    from tidegate_airflow.connections import export_connections
+
+    stored = {
+        "conn_type": "http",
+        "host": "hooks.example.com",
+        "schema": "https",
+        "extra": {"bearer.auth.token": CANARY, "headers": {"x-tenant": "5"}, "proxy.url": ""},
+    }
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_HTTP_SHOP", json.dumps(stored))
+    export_connections([Connection("http", "shop")])
+    config = HttpConfig.parse(os.environ["TIDEGATE_HTTP_SHOP"], "TIDEGATE_HTTP_SHOP")
+    assert config.url("orders") == "https://hooks.example.com/orders"
+    assert (config.token, config.headers) == (CANARY, {"x-tenant": "5"})
 
 
 SHOP: dict[str, Any] = {

@@ -357,6 +357,9 @@ FOR_PAGES_AND_EVENTS = {
 }
 """Questions of pages and of maintenance: no step of a batch asks them."""
 
+OF_ENDPOINTS = {"sink_progress", "set_sink_progress"}
+"""The progress of HTTP sinks: no simulated sink is one. See `tests/sinks/http`."""
+
 OF_RECOVERY = {
     *("add_recovery", "end_recovery", "recoveries", "add_promotions", "dropped_streams"),
     *("decide", "send_again", "end_sending_again", "give_up_publication", "forget"),
@@ -371,5 +374,6 @@ def test_both_have_the_same_methods() -> None:
             - {"open", "open_for_reading"}
             - FOR_PAGES_AND_EVENTS
             - OF_RECOVERY
+            - OF_ENDPOINTS
         )
         assert public <= {*dir(sim), "lease", "stream"}

@@ -10,6 +10,7 @@ from tidegate.ledger.facts import (
     QualityResult,
     Recovery,
     Resolution,
+    SinkProgress,
     StreamStatus,
 )
 from tidegate.ledger.ledger import Ledger, lease_held
@@ -67,6 +68,7 @@ __all__ = [
     "Recovery",
     "Resolution",
     "Run",
+    "SinkProgress",
     "Snapshot",
     "Span",
     "Stream",

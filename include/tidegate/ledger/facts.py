@@ -96,6 +96,25 @@ class GivenUp:
 
 
 @dataclass(frozen=True)
+class SinkProgress:
+    """The progress of a sink that has no transactions of its own: what it has acknowledged.
+
+    Args:
+        seq: the newest batch that was sent to it.
+        attempt: the attempt that computed the batch; "" if nothing of it was sent.
+        requests: the number of acknowledged requests.
+        records: the number of emissions in them.
+        done: whether these were all emissions of the batch.
+    """
+
+    seq: int
+    attempt: str
+    requests: int
+    records: int
+    done: bool
+
+
+@dataclass(frozen=True)
 class QualityResult:
     """The result of one expectation in one try to validate a batch.
 

@@ -31,6 +31,7 @@ from tidegate.ledger.facts import (
     QualityResult,
     Recovery,
     Resolution,
+    SinkProgress,
     StreamStatus,
 )
 from tidegate.ledger.history import count_removable, newest_publication
@@ -384,6 +385,12 @@ class LedgerReader(LedgerDatabase):
         table = schema.sink_heads
         row = self._row("last_published", rows_of(table, stream, table.c.sink == sink))
         return row.seq if row else 0
+
+    def sink_progress(self, stream: Stream, sink: str) -> SinkProgress | None:
+        """Return what a sink without transactions of its own has acknowledged; None if nothing was sent."""
+        table = schema.sink_progress
+        row = self._row("sink_progress", rows_of(table, stream, table.c.sink == sink))
+        return record_in(SinkProgress, row) if row else None
 
     def removable_batches(self, stream: Stream, before: int) -> int:
         """Return how many batches before `before` could leave the ledger, but for their commits and runs."""

@@ -324,6 +324,16 @@ sink_heads = _table(
     [_sink()],
     Column("seq", BigInteger, nullable=False),
 )
+# What sinks without transactions of their own have acknowledged: only this process can store it.
+sink_progress = _table(
+    "sink_progress",
+    [_sink()],
+    Column("seq", BigInteger, nullable=False),
+    Column("attempt", String(100), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("done", Boolean, nullable=False),
+)
 # Batches that a sink never gets, and the folder to which their records were exported.
 given_up = _table(
     "given_up",

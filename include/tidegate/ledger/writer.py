@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.errors import Fenced, Halted, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
-from tidegate.ledger.facts import Failure, GivenUp, QualityResult, Resolution
+from tidegate.ledger.facts import Failure, GivenUp, QualityResult, Resolution, SinkProgress
 from tidegate.ledger.history import give_up, remove_stream, send_again
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import LedgerReader
@@ -288,6 +288,13 @@ class LeasedLedger(LedgerReader):
         """Store the identity of a sink at its first use. Raises Fenced also if it has one."""
         with self._fenced("set_sink_identity") as connection:
             self._insert(connection, schema.sinks, sink=sink, identity=identity)
+
+    def set_sink_progress(self, sink: str, progress: SinkProgress) -> None:
+        """Store what a sink without transactions of its own has acknowledged."""
+        table = schema.sink_progress
+        is_sink = and_(in_stream(table, self.stream), table.c.sink == sink)
+        with self._fenced("set_sink_progress") as connection:
+            self._replace(connection, table, is_sink, [{"sink": sink, **columns_of(progress)}])
 
     def set_metrics(self, seq: int, stage: str, values: Mapping[str, float]) -> None:
         """Store metrics of a batch's stage ("" for the whole batch), replacing those of an earlier try."""

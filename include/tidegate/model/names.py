@@ -128,6 +128,18 @@ def check_registry_connection(name: str) -> str:
     )
 
 
+def check_http_connection(name: str) -> str:
+    """Return the name of an HTTP sink's connection if it can be part of an environment variable.
+
+    Raises a mistake otherwise.
+    """
+    return _checked_connection(
+        name,
+        "Write a name such as `shop`: lower-case letters, digits and _. Set the URL of the endpoint in the "
+        "environment, as TIDEGATE_HTTP_SHOP, or in Airflow's connection `tidegate_http_shop`.",
+    )
+
+
 def _checked_connection(name: str, fix: str, taken: Iterable[str] = ()) -> str:
     if _CONNECTION.fullmatch(name) and name not in taken:
         return name

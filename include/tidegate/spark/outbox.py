@@ -347,7 +347,8 @@ def _require_small(rows: pa.RecordBatch, sizes: pa.Int32Array) -> None:
         return
     key = rows.column(KEY)[pc.index(sizes, largest).as_py()].as_py()
     raise RecordTooLarge(
-        f"The emission of key {key[:100]!r} has {largest} bytes; a Kafka sink takes {MAX_RECORD_BYTES}",
+        f"The emission of key {key[:100]!r} has {largest} bytes; a Kafka or HTTP sink takes "
+        f"{MAX_RECORD_BYTES}",
         "Select fewer columns in the stage, send to a table sink, or let such emissions be quarantined "
         "(`too_large: quarantine` at the sink); nothing was published.",
     )

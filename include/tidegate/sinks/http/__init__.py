@@ -1,0 +1,1 @@
+"""The `http` sink: sends emissions to an endpoint, several in a request with an idempotency key."""

@@ -1,0 +1,225 @@
+"""Send requests to an endpoint, and repeat those that it did not acknowledge.
+
+| answer | is |
+|---|---|
+| 2xx | acknowledged |
+| 408, 425, 429, 5xx, none, or one that breaks off | unknown: the same request is sent again |
+| any other | refused: a repetition would be refused, too |
+
+No redirect is followed: a request has secrets, and they are for the host that the connection names.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import ssl
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from time import monotonic, sleep
+from types import TracebackType
+from typing import NamedTuple
+
+import httpx2 as httpx
+
+from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.failpoints import failpoint
+from tidegate.sinks.http.config import HttpConfig
+from tidegate.sinks.http.requests import EmissionRequest
+
+_SHOWS_ALL = ("httpx2", "httpcore2")
+"""Loggers that at the levels INFO and DEBUG show URLs and headers, which contain secrets."""
+for _logger in map(logging.getLogger, _SHOWS_ALL):
+    _logger.setLevel(max(_logger.level, logging.WARNING))
+
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""The seconds before the second, third, … try of a request, unless the endpoint asks for another pause."""
+LONGEST_PAUSE = 300.0
+"""The longest pause that an endpoint can ask for; with a longer one, Airflow's retry comes later."""
+_AGAIN = frozenset({408, 425, 429})
+_SERVER_ERROR = 500
+_READ_BYTES = 64 * 1024
+_SHOWN = 300
+
+
+class Answer(NamedTuple):
+    """The answer to one try: its status, and the beginning of its body; or, with status 0, why none came.
+
+    Args:
+        pause: the seconds that the endpoint asks to wait; None if it does not ask.
+    """
+
+    status: int
+    text: str
+    pause: float | None = None
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the endpoint has the request."""
+        return 200 <= self.status < 300
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the endpoint may have the request, or would take it later."""
+        return not self.status or self.status in _AGAIN or self.status >= _SERVER_ERROR
+
+
+class Endpoint:
+    """Sends requests to the URL of one sink, one at a time."""
+
+    def __init__(self, config: HttpConfig, path: str | None) -> None:
+        self._config = config
+        self._url = config.url(path)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Endpoint:
+        """Make the client, which connects with the first request."""
+        config = self._config
+        headers = {"user-agent": "tidegate", "accept-encoding": "identity", **config.headers}
+        if config.token is not None:
+            headers["authorization"] = f"Bearer {config.token}"
+        client = httpx.Client(
+            headers=headers,
+            auth=config.login,
+            verify=config.tls or True,
+            timeout=config.timeout,
+            proxy=config.proxy,
+            follow_redirects=False,
+            trust_env=False,  # else a variable of the environment could lead secrets to another host
+        )
+        self._client = self._open.enter_context(client)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        self._open.close()
+
+    def send(self, request: EmissionRequest) -> None:
+        """Send a request until the endpoint acknowledges it.
+
+        Raises SinkRefused if it refuses it; SinkUnavailable if it does not acknowledge it in several tries,
+        or asks for a pause that is too long; SettingsInvalid for certificates.
+        """
+        for pause in (*PAUSES, None):
+            answer = self._try(request)
+            if answer.is_acknowledged:
+                return
+            if not answer.is_unknown:
+                raise self._refused(request, answer)
+            if pause is None or (answer.pause or 0.0) > LONGEST_PAUSE:
+                raise self._unavailable(answer)
+            # Random, so that the sinks of many pipelines do not come back at the same moment.
+            sleep(answer.pause if answer.pause is not None else pause * random.uniform(0.5, 1.0))
+
+    def _try(self, request: EmissionRequest) -> Answer:
+        try:
+            with failpoint("http.send"):
+                return self._post(request)
+        except httpx.TransportError as error:
+            if (refusal := _tls_reason(error)) is not None:
+                raise self._without_tls(refusal) from None
+            return Answer(0, type(error).__name__)
+        except ConnectionError as error:
+            return Answer(0, type(error).__name__)
+
+    def _post(self, request: EmissionRequest) -> Answer:
+        """Send the request once, and read the answer to its end, or as far as it matters.
+
+        An answer that breaks off is none: a proxy can have sent its status before the receiver had decided.
+        """
+        ends = monotonic() + self._config.timeout
+        with self._client.stream(
+            "POST", self._url, content=request.body, headers=request.headers
+        ) as response:
+            body = b""
+            for part in response.iter_raw():
+                body += part
+                if len(body) >= _READ_BYTES:
+                    break
+                if monotonic() > ends:
+                    return Answer(0, "the answer does not end")
+            pause = _pause(response.headers.get("retry-after"))
+            return Answer(response.status_code, self._shown(body), pause)
+
+    def reach(self) -> None:
+        """Connect to the endpoint, or to its proxy, without sending a request.
+
+        Raises SinkUnavailable if it does not answer, SettingsInvalid if its certificate is refused.
+        """
+        config = self._config
+        try:
+            with failpoint("http.reach"), socket.create_connection(config.address, config.timeout) as plain:
+                if config.tls is not None and config.proxy is None:
+                    config.tls.wrap_socket(plain, server_hostname=config.host).close()
+        except ssl.SSLError as error:
+            raise self._without_tls(_tls_text(error)) from None
+        except OSError as error:
+            raise self._unavailable(Answer(0, type(error).__name__)) from None
+
+    def _shown(self, body: bytes) -> str:
+        """Return the beginning of a body as one line, without secrets that it repeats."""
+        text = self._config.redacted(body.decode(errors="replace"))
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_SHOWN]
+
+    def _refused(self, request: EmissionRequest, answer: Answer) -> SinkRefused:
+        text = f": {answer.text}" if answer.text else ""
+        redirect = "It is a redirect, and none is followed. " if 300 <= answer.status < 400 else ""
+        return SinkRefused(
+            f"The endpoint {self._config.place} refuses request {request.headers['idempotency-key']} with "
+            f"status {answer.status}{text}",
+            f"{redirect}Correct {self._config.variable} or the receiver, and run again: the batch stays "
+            "decided, and goes on with this request. Or give up what is not sent: `tidegate recover`, "
+            "with --choose give-up.",
+        )
+
+    def _unavailable(self, answer: Answer) -> SinkUnavailable:
+        outcome = (
+            f"answers {answer.status}: {answer.text}" if answer.status else f"does not answer ({answer.text})"
+        )
+        pause = f", and asks for {answer.pause:.0f} s" if answer.pause else ""
+        return SinkUnavailable(
+            f"The endpoint {self._config.place} {outcome}{pause}",
+            f"Check that it runs, and that {self._config.variable} has its address; then run again: nothing "
+            "is lost, and a request that it may have is sent with the same idempotency key.",
+        )
+
+    def _without_tls(self, reason: str) -> TidegateError:
+        return SettingsInvalid(
+            f"The endpoint {self._config.place} cannot be reached by TLS: {reason}",
+            f"Check in {self._config.variable} that ssl.ca.location is who signed its certificate, and that "
+            "it takes the client's.",
+        )
+
+
+def _pause(written: str | None) -> float | None:
+    """Return the seconds of a `Retry-After`, which has a number or a date; None for anything else.
+
+    >>> _pause("120"), _pause("Thu, 01 Jan 1970 00:00:00 GMT"), _pause("soon")
+    (120.0, 0.0, None)
+    """
+    if written is None:
+        return None
+    if written.strip().isascii() and written.strip().isdigit():
+        return float(written)
+    try:
+        at = parsedate_to_datetime(written)
+    except (ValueError, TypeError):
+        return None
+    zoned = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+    return max(0.0, (zoned - datetime.now(timezone.utc)).total_seconds())
+
+
+def _tls_reason(error: BaseException) -> str | None:
+    """Return why TLS failed; None if another failure is the cause."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return None if cause is None else _tls_text(cause)
+
+
+def _tls_text(error: ssl.SSLError) -> str:
+    return getattr(error, "verify_message", None) or error.reason or type(error).__name__

@@ -1,0 +1,309 @@
+"""Emissions at an endpoint that stores the keys: each once, in order, whatever happens to an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.committed import Committed
+from tests.sinks.http.receiver import Endpoint
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.batch import check_progress, publish_batch, validate_batch
+from tidegate.errors import RecordTooLarge, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.ledger import SinkProgress
+from tidegate.recovery import Situation
+from tidegate.recovery.remedy import Options
+from tidegate.recovery.sinks import SendAgain
+from tidegate.recovery.unsent import GiveUp
+
+ROWS = [("1", 10), ("22", 20), ("1", 11), ("1", None), ("22", 21)]
+EMITTED = [("1", '{"n": 10}'), ("22", '{"n": 20}'), ("1", '{"n": 11}'), ("1", "null"), ("22", '{"n": 21}')]
+REQUESTS = 3
+"""Requests of a batch with ROWS."""
+
+
+def publish_all(committed: Committed) -> None:
+    committed.commit(1, {"first": ROWS})
+    committed.publish(1)
+
+
+def test_batch_goes_out_in_several_requests(committed: Committed, endpoint: Endpoint) -> None:
+    publish_all(committed)
+    assert endpoint.emissions() == EMITTED
+    assert [key.rsplit("/", 1)[0] for key in endpoint.idempotency_keys()] == [
+        "visitors/1/1/1",
+        "visitors/1/1/2",
+        "visitors/1/1/3",
+    ]
+    assert [len(json.loads(body)) for body in endpoint.bodies()] == [2, 2, 1]
+    assert endpoint.bodies()[1] == (
+        b'[{"key":"1","timestamp":2,"value":{"n": 11}},{"key":"1","timestamp":3,"value":null}]'
+    )
+    assert endpoint.arrivals[0][2]["content-type"] == "application/json"
+
+
+def test_published_batch_is_not_sent_again(committed: Committed, endpoint: Endpoint) -> None:
+    publish_all(committed)
+    assert committed.publish(1) == {"http:/orders": 5}
+    assert len(endpoint.arrivals) == REQUESTS
+
+
+def test_lines_end_at_the_largest_size(tmp_path: Path, endpoint: Endpoint) -> None:
+    sink = "  - {kind: http, stage: first, format: json_lines, max_bytes: 1000}"
+    committed = Committed(tmp_path, sink, http=endpoint.url)
+    committed.commit(1, {"first": [(str(number), number) for number in range(100)]})
+    endpoint.script = [400]  # the receiver of the page reads arrays
+    with pytest.raises(SinkRefused):
+        committed.publish(1)
+    (body,) = endpoint.bodies()
+    lines = body.splitlines()
+    assert 900 < len(body) <= 1000
+    assert [json.loads(line)["key"] for line in lines] == [str(number) for number in range(len(lines))]
+
+
+UNKNOWN = [(0, 408), (1, 425), (2, 429), (1, 503), (0, "reset"), (1, "reset_after"), (2, "reset_after")]
+
+
+@pytest.mark.parametrize(("place", "act"), UNKNOWN)
+def test_unknown_outcome_is_sent_again_with_its_key(
+    committed: Committed, endpoint: Endpoint, pauses: list[float], place: int, act: Any
+) -> None:
+    endpoint.script = ["right"] * place + [act, act]
+    publish_all(committed)
+    assert endpoint.emissions() == EMITTED
+    assert len(endpoint.arrivals) == REQUESTS + 2
+    repeated = endpoint.arrivals[place : place + 3]
+    assert len({(key, body) for key, body, _ in repeated}) == 1
+    assert [0.25 <= pauses[0] <= 0.5, 0.5 <= pauses[1] <= 1.0] == [True, True]
+
+
+def in_a_minute() -> str:
+    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=60), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "least", "most"), [(lambda: "7", 7, 7), (in_a_minute, 55, 60), (lambda: "soon", 0.25, 0.5)]
+)
+def test_endpoint_chooses_the_pause(
+    committed: Committed,
+    endpoint: Endpoint,
+    pauses: list[float],
+    written: Callable[[], str],
+    least: float,
+    most: float,
+) -> None:
+    endpoint.script = [(429, {"Retry-After": written()})]
+    publish_all(committed)
+    (pause,) = pauses
+    assert least <= pause <= most
+
+
+def test_longer_pause_is_left_to_airflow(
+    committed: Committed, endpoint: Endpoint, pauses: list[float]
+) -> None:
+    endpoint.script = ["right", (503, {"Retry-After": "301"})]
+    with pytest.raises(SinkUnavailable, match="answers 503: not now, and asks for 301 s"):
+        publish_all(committed)
+    assert pauses == []
+    committed.publish(1)
+    assert endpoint.emissions() == EMITTED
+    assert len(set(endpoint.idempotency_keys())) == REQUESTS
+
+
+def test_tries_end_and_the_next_run_goes_on(committed: Committed, endpoint: Endpoint) -> None:
+    endpoint.script = ["right"] + [500] * 6
+    with pytest.raises(SinkUnavailable, match="answers 500: not now"):
+        publish_all(committed)
+    assert len(endpoint.arrivals) == 7
+    committed.publish(1)
+    assert endpoint.emissions() == EMITTED
+    assert len(endpoint.arrivals) == 9, "the first request is not sent again"
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_refusal_leaves_the_batch_decided(committed: Committed, endpoint: Endpoint, status: int) -> None:
+    endpoint.script = ["right", (status, {}, "field `n`\nis\0 unknown")]
+    with pytest.raises(SinkRefused, match=f"visitors/1/1/2/.* with status {status}: field `n` is unknown"):
+        publish_all(committed)
+    failure = committed.app.ledger.failure(committed.stream, 1)
+    assert failure is not None
+    assert (failure.step, failure.error) == ("publish", "SinkRefused")
+    assert committed.app.ledger.publications(committed.stream, 1) == {}
+    committed.publish(1)
+    assert endpoint.emissions() == EMITTED
+    assert len(endpoint.arrivals) == REQUESTS + 1
+
+
+@pytest.mark.parametrize("status", [302, 308])
+def test_no_redirect_is_followed(
+    committed: Committed, endpoint: Endpoint, status: int, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Endpoint(elsewhere).running() as other:
+        endpoint.script = [(status, {"Location": f"{other.url}/orders"})]
+        with pytest.raises(SinkRefused, match=f"status {status}.*is a redirect"):
+            publish_all(committed)
+        assert other.arrivals == []
+
+
+def test_slow_endpoint_is_asked_again(tmp_path: Path, endpoint: Endpoint, pauses: list[float]) -> None:
+    http = json.dumps({"url": endpoint.url, "timeout.seconds": 0.5})
+    committed = Committed(tmp_path, "  - {kind: http, stage: first}", http=http)
+    endpoint.script = ["slow"]
+    publish_all(committed)
+    assert len(pauses) >= 1
+    assert endpoint.emissions() == EMITTED
+    assert len(set(endpoint.idempotency_keys())) == 1
+
+
+def test_emission_that_is_too_large_halts_its_batch(tmp_path: Path, endpoint: Endpoint) -> None:
+    sink = "  - {kind: http, stage: first, max_bytes: 1000}"
+    committed = Committed(tmp_path, sink, http=endpoint.url)
+    plan = committed.compute(1, {"first": [("k" * 2000, 1)], "second": []})
+    with pytest.raises(RecordTooLarge, match=r"http: has 2\d+ bytes; a request has room for 997"):
+        validate_batch(committed.app, plan, "test")
+    assert endpoint.arrivals == []
+
+
+def test_unreachable_endpoint_halts_before_the_decision(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: http, stage: first}", http="http://127.0.0.1:1")
+    plan = committed.compute(1, {"first": ROWS, "second": []})
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1 does not answer"):
+        validate_batch(committed.app, plan, "test")
+    with pytest.raises(SinkUnavailable, match="does not answer"):
+        inspect.check_sinks(committed.app, committed.pipeline)
+
+
+def test_doctor_connects_and_sends_nothing(committed: Committed, endpoint: Endpoint) -> None:
+    inspect.check_sinks(committed.app, committed.pipeline)
+    check_progress(committed.app, committed.stream)
+    assert inspect.sink_warnings(committed.app, committed.pipeline) == []
+    assert endpoint.arrivals == []
+
+
+FAULTS = [
+    *(f"http.send={action}@{hit}" for action in ("raise", "lose") for hit in (1, 3)),
+    *(f"ledger.set_sink_progress={action}@{hit}" for action in ("raise", "lose") for hit in (2, 3)),
+    *(f"ledger.sink_progress={action}" for action in ("raise", "lose")),
+    *(f"ledger.add_publication={action}" for action in ("raise", "lose")),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_step_can_fail(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    committed.commit(1, {"first": ROWS})
+    fired = tmp_path / "fired"
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", fault)
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(fired))
+    for _ in range(3):
+        with suppress(FailpointRaised, ReplyLost, TidegateError):
+            committed.publish(1)
+            break
+    assert fired.read_text(), "the fault happened"
+    assert endpoint.emissions() == EMITTED
+    assert len(set(endpoint.idempotency_keys())) == REQUESTS
+    assert len({(key, body) for key, body, _ in endpoint.arrivals}) == REQUESTS, "a key has one content"
+    assert committed.publish(1) == {"http:/orders": 5}
+
+
+@pytest.mark.parametrize("point", ["http.send=kill_after@2", "ledger.set_sink_progress=kill@2"])
+def test_killed_process_sends_no_emission_twice(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    committed.commit(1, {"first": ROWS})
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", point)
+    process = os.fork()
+    if not process:
+        other = App.from_environment(committed.environment)
+        publish_batch(other, committed.planned(1), "test")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+    assert len(endpoint.arrivals) == 2
+    committed.publish(1)
+    assert endpoint.emissions() == EMITTED
+    assert endpoint.idempotency_keys()[1] == endpoint.idempotency_keys()[2]
+    assert len(endpoint.arrivals) == REQUESTS + 1
+
+
+def test_backlog_goes_out_in_order(committed: Committed, endpoint: Endpoint) -> None:
+    for seq in (1, 2, 3):
+        committed.commit(seq, {"first": [("1", seq * 10), ("22", seq), ("1", seq * 10 + 1)]})
+        if seq < 3:
+            endpoint.script = [503] * 6 if seq == 1 else []
+            try:
+                committed.publish(seq)
+            except SinkUnavailable:
+                committed.publish(seq)
+    committed.publish(3)
+    of_key = [value for key, value in endpoint.emissions() if key == "1"]
+    assert of_key == [f'{{"n": {number}}}' for number in (10, 11, 20, 21, 30, 31)]
+
+
+def test_two_sinks_of_an_endpoint_have_other_keys(tmp_path: Path, endpoint: Endpoint) -> None:
+    sinks = "  - {kind: http, path: a, stage: first}\n  - {kind: http, path: b, stage: first}"
+    committed = Committed(tmp_path, sinks, http=endpoint.url)
+    publish_all(committed)
+    assert len(set(endpoint.idempotency_keys())) == 2
+    assert len(endpoint.emissions()) == 2 * len(ROWS)
+
+
+def test_refused_batch_can_be_given_up(committed: Committed, endpoint: Endpoint) -> None:
+    endpoint.script = ["right", 422, 422]
+    with pytest.raises(SinkRefused):
+        publish_all(committed)
+    proposal = GiveUp().propose(Situation(committed.app, committed.stream))
+    assert proposal is not None
+    assert "SinkRefused" in " ".join(proposal.carry_out())
+    (given_up,) = committed.app.ledger.given_up(committed.stream)
+    assert (given_up.sent, given_up.records) == (2, 5)
+    committed.commit(2, {"first": [("1", 12)]})
+    committed.publish(2)
+    assert endpoint.emissions() == [*EMITTED[:2], ("1", '{"n": 12}')]
+
+
+def test_batches_come_again_with_their_keys(committed: Committed, endpoint: Endpoint) -> None:
+    publish_all(committed)
+    options = Options(sinks=("http:/orders",), from_batch=1)
+    proposal = SendAgain().propose(Situation(committed.app, committed.stream, options))
+    assert proposal is not None
+    assert any("with the keys that they had" in effect for effect in proposal.effects)
+    proposal.carry_out()
+    assert endpoint.idempotency_keys()[:REQUESTS] == endpoint.idempotency_keys()[REQUESTS:]
+    assert endpoint.bodies()[:REQUESTS] == endpoint.bodies()[REQUESTS:]
+    assert endpoint.emissions() == EMITTED
+    progress = committed.app.ledger.sink_progress(committed.stream, "http:/orders")
+    assert progress == SinkProgress(1, committed.attempt_name(1), REQUESTS, 5, done=True)
+
+
+def test_newer_run_stops_the_older_one(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed.commit(1, {"first": ROWS})
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "http.send=raise@2")
+    with pytest.raises(FailpointRaised):
+        committed.publish(1)
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+    old = committed.lease  # raised by `commit`, before `publish` took a newer one
+    committed.publish(1)
+    (sink,) = committed.app.sinks(committed.stream, committed.pipeline)
+    plan, attempt = old.plan(committed.stream, 1), old.attempt(committed.stream, 1)
+    assert plan is not None
+    assert attempt is not None
+    sink.publish(old, sink.outbox(plan, attempt), 1)
+    assert endpoint.emissions() == EMITTED
+    assert len(endpoint.arrivals) == REQUESTS
