@@ -174,7 +174,10 @@ def everything() -> dict[str, Any]:
         lookup=[
             {"table": "stores/current", "on": ["key", "name"], "columns": ["region"], "on_change": "nothing"}
         ],
-        sinks=[{"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"}],
+        sinks=[
+            {"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"},
+            {"kind": "http", "path": "a/b"},
+        ],
     )
 
 

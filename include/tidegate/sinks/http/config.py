@@ -17,6 +17,7 @@ from tidegate.kafka.config import Secret
 from tidegate.kafka.connection import ssl_context
 from tidegate.redaction import redacted
 
+VARIABLE = "TIDEGATE_HTTP"
 _URL, _LOGIN, _TOKEN = "url", "basic.auth.user.info", "bearer.auth.token"
 _KEY_PASSWORD, _PROXY, _TIMEOUT, _HEADERS = "ssl.key.password", "proxy.url", "timeout.seconds", "headers"
 _TLS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", _KEY_PASSWORD)
@@ -45,10 +46,10 @@ class HttpConfig:
 
     properties: Mapping[str, str] = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    variable: str
+    variable: str = VARIABLE
 
     @classmethod
-    def parse(cls, text: str, variable: str) -> HttpConfig:
+    def parse(cls, text: str, variable: str = VARIABLE) -> HttpConfig:
         """Return the configuration that a text describes: a URL, or a JSON object of properties.
 
         Raises SettingsInvalid, which repeats no value of the text.

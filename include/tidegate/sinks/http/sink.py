@@ -29,7 +29,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
     @property
     def dataset(self) -> Dataset:
         """The endpoint, without the path of its connection, which can be a secret."""
-        return Dataset(self._config().place, f"/{self.declared.path or ''}")
+        return Dataset(self._config().place, self.name.removeprefix("http:") or "/")
 
     def check_settings(self) -> None:
         """Check that the endpoint is set, and its certificates can be used. Raises SettingsInvalid."""
