@@ -40,7 +40,7 @@ LAYERS = [
     {"app"},
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
     {"batch"},
-    {"inspect", "generations", "quarantine"},
+    {"inspect", "generations", "quarantine", "shadow"},
     {"console", "recovery"},
     {"cli"},
 ]

@@ -74,6 +74,7 @@ LIGHT = {
     "tidegate.sinks",
     "tidegate.cli.new_generation",
     "tidegate.cli.options",
+    "tidegate.cli.events",
     "tidegate.cli.output",
     "tidegate.errors",
     "tidegate.garbage",

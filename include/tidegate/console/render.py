@@ -86,6 +86,16 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     return HTMLResponse(page, status, _HEADERS)
 
 
+def document(template: str, **values: Any) -> str:
+    """Return a page that is no answer to a request, and has no links.
+
+    Args:
+        template: The name of a file in the folder of templates.
+        values: The variables of the template.
+    """
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
 def docs_page(path: str, content: bytes) -> Response:
     """Return a file of Data Docs, unchanged.
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "explain": (
         "Tell why KEY of PIPELINE was emitted, or not: what came in, what was known, and what went out."
     ),
+    "shadow": "Compare what PIPELINE would send with what another job sent to a topic.",
     "check": (
         "Evaluate quality suites over what PIPELINE has sent out, or over its state, without running "
         "anything."

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.cli.events import event_object, event_rows
 from tidegate.cli.options import as_json, generation, open_stream, pipeline_argument
-from tidegate.cli.output import iso_instant, out, show, steps_shown
+from tidegate.cli.output import out, show, steps_shown
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from tidegate.inspect.explain import Explanation
     from tidegate.ledger import OffsetRange
-    from tidegate.spark.explain import TraceEvent
 
 
 @click.command()
@@ -95,31 +95,19 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
         "batch": explanation.plan.seq,
         "key": explanation.key,
         "changed_in": list(explanation.changed),
-        "events": [_event_object(event) for event in explanation.events],
-    }
-
-
-def _event_object(event: TraceEvent) -> dict[str, Any]:
-    from tidegate.inspect.words import meaning
-
-    return {
-        "stage": event.stage,
-        "what": event.what,
-        "source": "/".join(map(str, event.source)),
-        "timestamp": event.timestamp,
-        "at": event.at,
-        "value": event.value,
-        "known": list(event.previous),
-        "window": event.window,
-        "fate": event.fate,
-        "why": meaning(event.fate),
+        "events": [event_object(event) for event in explanation.events],
     }
 
 
 def _show(explanation: Explanation) -> None:
     plan = explanation.plan
     title = f"Batch {plan.seq} of {plan.stream}, key {explanation.key}"
-    show(_rows(explanation.events), False, title, f"{title}: no record of it came in, and nothing went out.")
+    show(
+        event_rows(explanation.events),
+        False,
+        title,
+        f"{title}: no record of it came in, and nothing went out.",
+    )
     if explanation.changed:
         out.print(f"Batches that changed its state: {_some(explanation.changed)}.", highlight=False)
 
@@ -127,27 +115,3 @@ def _show(explanation: Explanation) -> None:
 def _some(batches: Sequence[int]) -> str:
     newest = ", ".join(map(str, batches[-10:]))
     return newest if len(batches) <= 10 else f"{newest}, and {len(batches) - 10} before them"
-
-
-def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
-    from tidegate.inspect.words import HAPPENINGS, decision_text, state_texts
-
-    def state_before(event: TraceEvent) -> str:
-        """Return the state before a record, one entry per line."""
-        shows_state = event.what == "record" and event.fate != "removed"
-        return "\n".join(state_texts(event.previous, iso_instant)) if shows_state else ""
-
-    stages = {event.stage for event in events}
-    return [
-        {
-            **({"stage": event.stage} if len(stages) > 1 else {}),
-            "": HAPPENINGS[event.what],
-            "position": "/".join(map(str, event.source)),
-            "timestamp": event.timestamp,
-            "value": event.value,
-            "was known": state_before(event),
-            "decision": event.fate,
-            "which means": decision_text(event.what, event.fate),
-        }
-        for event in events
-    ]
