@@ -146,8 +146,12 @@ class Seeded:
         lease.note_failure(seq, step, error)
         lease.release()
 
-    def add_history(self, pipeline: Pipeline, batches: int) -> None:
-        """Add committed batches at once: rows in the ledger, and no files."""
+    def add_history(
+        self, pipeline: Pipeline, batches: int, metrics: Mapping[tuple[str, str], float] | None = None
+    ) -> None:
+        """Add committed and published batches at once: rows in the ledger, and no files. `metrics`, by stage
+        and name, are those of each batch.
+        """
         lease = self.lease(pipeline)
         lease.add_plan(first := self.plan(pipeline, 1))
         attempt = self.attempt(first, pipeline, {"emitted": 1, "used": 1})
@@ -158,6 +162,7 @@ class Seeded:
             for start in range(2, batches + 1, 10_000):
                 span = range(start, min(start + 10_000, batches + 1))
                 _insert_batches(connection, span, first, attempt)
+                _insert_outcomes(connection, span, pipeline, metrics or {})
             own = in_stream(schema.heads, first.stream)
             connection.execute(schema.heads.update().where(own).values(seq=batches))
 
@@ -231,6 +236,26 @@ def _insert_batches(connection: Connection, seqs: range, plan: Plan, attempt: At
     }
     for table, of_table in rows.items():
         connection.execute(insert(table), of_table)
+
+
+def _insert_outcomes(
+    connection: Connection, seqs: range, pipeline: Pipeline, metrics: Mapping[tuple[str, str], float]
+) -> None:
+    """Publications to all sinks, and metrics, of each batch."""
+    stream = stream_of(pipeline)
+    key = {"pipeline": stream.pipeline, "generation": stream.generation}
+    sent = {**key, "records": 1, "published_at": 0.0}
+    rows = {
+        schema.publications: [{**sent, "seq": n, "sink": sink.name} for n in seqs for sink in pipeline.sinks],
+        schema.metrics: [
+            {**key, "seq": n, "stage": stage, "name": name, "value": value}
+            for n in seqs
+            for (stage, name), value in metrics.items()
+        ],
+    }
+    for table, of_table in rows.items():
+        if of_table:
+            connection.execute(insert(table), of_table)
 
 
 def emission(key: str, n: int | None, ordinal: int = 0, reason: str = "changed") -> dict[str, object]:

@@ -76,6 +76,18 @@ def test_what_is_no_number_of_days_is_refused(text: str) -> None:
         Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text})
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("", 0.5), ("3", 3.0)])
+def test_page_wait_is_in_seconds(text: str, seconds: float) -> None:
+    settings = Settings.from_environment({"TIDEGATE_PAGE_WAIT": text})
+    assert settings.page_wait == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["long", "0", "-1", "61", "nan"])
+def test_page_wait_beyond_a_minute_is_refused(text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="no number of seconds up to 60"):
+        Settings.from_environment({"TIDEGATE_PAGE_WAIT": text})
+
+
 def test_described_variables_equal_those_read() -> None:
     root = Path(__file__).resolve().parents[1]
     code = [

@@ -20,6 +20,7 @@ from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.model.connection import Connection
 
 DEFAULT_TIME_TRAVEL = timedelta(days=30)
+DEFAULT_PAGE_WAIT = timedelta(seconds=0.5)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
 _CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP)(_[A-Z0-9_]+)?")
@@ -96,6 +97,12 @@ VARIABLES = (
         "TIDEGATE_SPARK_MEMORY", "Java heap of Spark's driver, such as `4g` or `1500m`.", "Spark's own, `1g`"
     ),
     Variable("TIDEGATE_TIME_TRAVEL", "For how many days the state as of a batch can be read.", "30"),
+    Variable(
+        "TIDEGATE_PAGE_WAIT",
+        "For how many seconds a page of the console waits for Kafka to tell the lag; then it shows all else. "
+        "Set more for a cluster that is far away.",
+        "0.5",
+    ),
 )
 """The variables for people who run tidegate, in the order in which they usually need them."""
 
@@ -124,6 +131,7 @@ class Settings:
     spark_master: str | None
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
+    page_wait: timedelta = DEFAULT_PAGE_WAIT
     connections: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -147,6 +155,7 @@ class Settings:
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or None,
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
+            page_wait=_page_wait(environment.get("TIDEGATE_PAGE_WAIT") or None),
             connections={
                 name: text for name, text in environment.items() if _CONNECTION.fullmatch(name) and text
             },
@@ -244,3 +253,18 @@ def _days(text: str | None) -> timedelta:
             "Write days, such as 30 or 0.5; 0 keeps the state of now.",
         )
     return days
+
+
+def _page_wait(text: str | None) -> timedelta:
+    if text is None:
+        return DEFAULT_PAGE_WAIT
+    try:
+        wait = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        wait = timedelta(0)
+    if not timedelta(0) < wait <= timedelta(minutes=1):
+        raise SettingsInvalid(
+            f"TIDEGATE_PAGE_WAIT is {text!r}, which is no number of seconds up to 60",
+            "Write seconds, such as 0.5 or 3.",
+        )
+    return wait

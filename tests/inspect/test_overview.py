@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
 from tidegate.inspect import streams as catalog_module
-from tidegate.inspect.overview import current_lags
-from tidegate.ledger import Run, Stream
+from tidegate.inspect.lags import current_lags
+from tidegate.ledger import Head, Run, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.quarantine.page import MAX_CHARACTERS
 from tidegate.settings import Settings
@@ -218,6 +220,21 @@ def test_broker_down_costs_seconds_and_the_lag(seeded: Seeded, silent_port: int,
     assert time.monotonic() - began < 10
     assert isinstance(lags.error, BrokerUnavailable)
     assert (overview.lag, overview.last is not None) == (None, True)
+
+
+def test_silent_clusters_cost_one_wait_together(seeded: Seeded, silent_port: int) -> None:
+    login = {"security.protocol": "SSL", "bootstrap.servers": f"127.0.0.1:{silent_port}"}
+    connections = {f"TIDEGATE_KAFKA_C{n}": json.dumps(login) for n in range(4)}
+    settings = Settings.from_environment(connections)
+    heads = [
+        (Head(Stream("shop", n + 1), 1, offsets={("stock", 0): 3}, topic_ids={"stock": "id"}), f"c{n}")
+        for n in range(4)
+    ]
+    began = time.monotonic()
+    lags = current_lags(settings, heads, timedelta(seconds=0.3))
+    assert time.monotonic() - began < 2  # a look at the TLS of one cluster takes longer
+    assert "has not answered within 0.3 s" in str(lags.error)
+    assert [lags.lag_of(head) for head, _ in heads] == [None] * 4
 
 
 @pytest.mark.broker

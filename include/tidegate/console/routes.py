@@ -279,7 +279,7 @@ def run(request: Request, dag_id: str, run_id: str) -> Response:
 
 def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], inspect.Lags]:
     streams = [entry.streams[0] for entry in entries if entry.streams]
-    overviews, lags = inspect.overviews(app, streams)
+    overviews, lags = inspect.overviews(app, streams, app.settings.page_wait)
     by_stream = {overview.stream: overview for overview in overviews}
     return [IndexRow.from_entry(entry, by_stream) for entry in entries], lags
 

@@ -1,81 +1,23 @@
-"""The overview and the details of a stream, for pages and people; and how far streams are behind Kafka."""
+"""The overview and the details of a stream, for pages and people."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import timedelta
 
 from tidegate.app.root import App
 from tidegate.errors import TidegateError
+from tidegate.inspect.lags import KAFKA_WAIT, Lags, current_lags
 from tidegate.inspect.streams import conditions_of, with_files
-from tidegate.kafka.log import KafkaLog
-from tidegate.ledger import Head, Offsets, Stream, StreamStatus
-from tidegate.ledger.report import HistoryEntry, batch_history, history_entry, lag
+from tidegate.ledger import Head, Stream, StreamStatus
+from tidegate.ledger.report import HistoryEntry, batch_history, history_entry
 from tidegate.ledger.stream_condition import StreamCondition, StreamFacts, read_facts
 from tidegate.model.compiled import source_connection
-from tidegate.settings import Settings
 
-TIMEOUT_MS = 2_000
-"""How long a page waits for a broker that does not answer."""
 CHARTED_BATCHES = 100
 _HELD_BACK = ("suppression-buffer-records", "suppression-buffer-bytes")
-
-
-@dataclass(frozen=True)
-class Lags:
-    """The ends of each stream's topics in Kafka now.
-
-    Args:
-        stable_ends: The last stable offsets; streams whose ends are unknown are missing, and their lag is
-            None.
-        error: Why the ends of some or all streams are unknown.
-    """
-
-    stable_ends: Mapping[Stream, Offsets] = field(default_factory=dict)
-    error: TidegateError | None = None
-
-    def ends_of(self, head: Head) -> Offsets:
-        """Return the offsets up to which the topics of a stream can be read."""
-        return self.stable_ends.get(head.stream, {})
-
-    def lag_of(self, head: Head) -> int | None:
-        """Return the number of offsets that a stream has not read yet.
-
-        Return None if it is unknown: before the first batch, without a broker, and if a topic is missing.
-        """
-        ends = self.ends_of(head)
-        # With a topic missing, the sum would be too small, and look as if the stream had caught up.
-        if not head.topic_ids or {topic for topic, _ in ends} != set(head.topic_ids):
-            return None
-        return lag(head, ends)
-
-
-def current_lags(
-    settings: Settings, heads: Sequence[tuple[Head, str | None]], timeout_ms: int = TIMEOUT_MS
-) -> Lags:
-    """Return the ends of the topics of these heads, each given with the connection of its Kafka cluster.
-
-    Raises nothing: see `Lags.error`.
-    """
-    ends: dict[Stream, Offsets] = {}
-    error: TidegateError | None = None
-    # One connection per cluster, however many streams read it.
-    by_cluster: dict[str | None, list[Head]] = defaultdict(list)
-    for head, connection in heads:
-        if head.topic_ids:
-            by_cluster[connection].append(head)
-    for connection, members in by_cluster.items():
-        try:
-            with KafkaLog(settings.kafka(connection), timeout_ms) as log:
-                stable_ends = log.stable_ends({topic for head in members for topic in head.topic_ids})
-        # one cluster that is down must not hide the lag of streams on other clusters
-        except TidegateError as unknown:
-            error = error or unknown
-            continue
-        for head in members:
-            ends[head.stream] = {at: end for at, end in stable_ends.items() if at[0] in head.topic_ids}
-    return Lags(ends, error)
 
 
 @dataclass(frozen=True)
@@ -114,15 +56,18 @@ class StreamDetails:
     metrics: Mapping[str, Mapping[str, float]]
 
 
-def overviews(app: App, streams: Sequence[Stream]) -> tuple[list[StreamOverview], Lags]:
-    """Return streams at a glance, in the same order, and their lags. Kafka is asked once.
+def overviews(
+    app: App, streams: Sequence[Stream], wait: timedelta = KAFKA_WAIT
+) -> tuple[list[StreamOverview], Lags]:
+    """Return streams at a glance, in the same order, and their lags. Kafka is asked once, and has `wait` to
+    answer.
 
     A broker that is down is no error: see `Lags.error`. Raises LedgerUnavailable.
     """
     facts = read_facts(app.ledger, streams)
     # Files matter to conditions alone, and are read once for all streams.
     with_file = with_files(app, facts.values())
-    lags = current_lags(app.settings, [*filter(None, map(_read_head, facts.values()))])
+    lags = current_lags(app.settings, [*filter(None, map(_read_head, facts.values()))], wait)
     offsets = {
         stream: lags.lag_of(recorded.status.head)
         for stream, recorded in facts.items()
@@ -160,11 +105,12 @@ def _last(facts: StreamFacts) -> HistoryEntry | None:
 
 
 def details(app: App, stream: Stream, before: int | None = None, limit: int = 25) -> StreamDetails:
-    """Return a stream in detail, with at most `limit` batches before batch `before` (None: the newest).
+    """Return a stream in detail, with at most `limit` batches before batch `before` (None: the newest). Kafka
+    has the time that a page has for it.
 
     Raises LedgerUnavailable, PlanUnreadable, Halted.
     """
-    (overview,), lags = overviews(app, [stream])
+    (overview,), lags = overviews(app, [stream], app.settings.page_wait)
     # one more than the page needs, to know whether older batches follow
     recent = batch_history(app.ledger, stream, limit=max(CHARTED_BATCHES, limit + 1))
     page = recent if before is None else batch_history(app.ledger, stream, before, limit + 1)

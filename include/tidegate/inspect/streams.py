@@ -4,7 +4,9 @@ their conditions, from the ledger, the pipeline files and, if it was asked, Kafk
 
 from __future__ import annotations
 
+import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -103,9 +105,12 @@ def _is_of(entry: CatalogEntry, stream: Stream) -> bool:
 
 def _stamp(folder: Path) -> Stamp:
     """Return a value that changes if a file changes."""
-    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.yaml"))]
+    if not folder.is_dir():
+        return ()
+    with os.scandir(folder) as files:
+        stats = [(file.name, file.stat()) for file in files if file.name.endswith(".yaml")]
     # Both: some file systems have times of whole seconds, in which a file can change twice.
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
 
 @lru_cache(maxsize=4)
@@ -204,9 +209,15 @@ def troubled_streams(app: App) -> set[Stream]:
 
 def with_files(app: App, facts: Iterable[StreamFacts]) -> list[StreamFacts]:
     """Return the facts of streams with those of their pipeline files."""
-    entries = catalog_entries(app)
+    by_pipeline: dict[str, list[CatalogEntry]] = defaultdict(list)
+    for entry in catalog_entries(app):
+        for own in entry.streams[:1]:
+            by_pipeline[own.pipeline].append(entry)
     return [
-        _with_file(recorded, [entry for entry in entries if entry.is_file_of(recorded.stream)])
+        _with_file(
+            recorded,
+            [entry for entry in by_pipeline[recorded.stream.pipeline] if entry.is_file_of(recorded.stream)],
+        )
         for recorded in facts
     ]
 

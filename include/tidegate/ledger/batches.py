@@ -69,14 +69,20 @@ def current_batches(connection: Connection, streams: Sequence[StreamStatus]) -> 
     """Return the head's batch and the one after it of each stream. The number of queries does not depend on
     the number of streams.
     """
-    places = [
-        (status.stream.pipeline, status.stream.generation, seq)
-        for status in streams
-        for seq in (status.head.seq, status.head.seq + 1)
-    ]
+    heads = schema.heads
+    keys = heads.c.pipeline, heads.c.generation
+    is_of_stream = tuple_(*keys).in_(
+        [(status.stream.pipeline, status.stream.generation) for status in streams]
+    )
+    # DISTINCT changes no row. It makes SQLite read the heads first, and the other tables by their keys;
+    # without it, and for `(pipeline, generation, seq) IN (...)`, SQLite reads the other tables whole.
+    current = select(*keys, heads.c.seq).distinct().where(is_of_stream).subquery("current_heads")
 
     def is_listed(table: Table) -> Any:
-        return tuple_(table.c.pipeline, table.c.generation, table.c.seq).in_(places)
+        is_current = table.c.seq.between(current.c.seq, current.c.seq + 1)
+        return and_(
+            table.c.pipeline == current.c.pipeline, table.c.generation == current.c.generation, is_current
+        )
 
     rows = _BatchRows.read(connection, is_listed)
     return {status.stream: rows.current(status.stream, status.head.seq) for status in streams}
