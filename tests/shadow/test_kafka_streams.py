@@ -72,6 +72,13 @@ def test_output_of_kafka_streams_equals_its_shadow(world: World, name: str) -> N
     assert (code, counts) == (0, {"equal": emissions})
 
 
+def test_clock_of_runs_is_the_time_of_records(world: World) -> None:
+    case = json.loads((KAFKA_STREAMS / "tumbling-time-limit-001.json").read_text())
+    case["pipeline"]["stages"][0]["emit"]["clock"] = "run"
+    code, report = shadow(world, case)
+    assert (code, report["counts"]["equal"]) == (0, report["tidegate"])
+
+
 def test_suppressed_results_of_kafka_streams_are_missing(world: World) -> None:
     case = json.loads((KAFKA_STREAMS / "hopping-update-001.json").read_text())
     code, report = shadow(world, case, drops=2)

@@ -193,3 +193,13 @@ def test_report_for_people_names_classes_and_decisions(world: World) -> None:
     assert result.exit_code == 4
     for text in ("missing", "Only tidegate would send it.", "Examples", "What tidegate decided", "went out"):
         assert text in result.output
+
+
+def test_later_start_leaves_out_what_is_before(world: World) -> None:
+    stock(world, (1,))
+    world.send(*(sent(world, *change) for change in CHANGES))
+    report = shadow(world, "--from", f"{world.source}/0/2")
+    assert class_counts(report) == {"before_start": 1, "equal": 4}
+    assert "begins with an empty state" in " ".join(report["notes"])
+    world.delete_records({(world.sink, 0): 2})
+    assert class_counts(shadow(world)) == {"before_start": 2, "equal": 3}

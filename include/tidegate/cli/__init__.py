@@ -16,8 +16,8 @@ from tidegate.signals import Terminated, raise_on_sigterm
 def main() -> None:
     """Run the command line, and exit.
 
-    Exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works on the stream, 130 Ctrl-C, 143
-    SIGTERM.
+    Exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works on the stream, 4 the jobs that
+    `shadow` compares differ, 130 Ctrl-C, 143 SIGTERM.
     """
     raise_on_sigterm()
     try:
