@@ -35,7 +35,18 @@ PAGES = (
         "joins",
         "aggregates",
     ),
-    *("lookups", "sinks", "messages", "http", "quality", "quarantine", "airflow", "assets", "generations"),
+    *(
+        "lookups",
+        "sinks",
+        "messages",
+        "http",
+        "cloudevents",
+        "quality",
+        "quarantine",
+        "airflow",
+        "assets",
+        "generations",
+    ),
 )
 """The pages that say what a field of the pipeline file means."""
 EXAMPLES_OF_PAGES = {

@@ -176,6 +176,13 @@ class SourceRecords:
         change = {"op": kind, "before": self._row(), "after": None if kind == "d" else self._row()}
         return json.dumps(change | {"source": {"lsn": self.dice.randint(1, 9)}}).encode()
 
+    def _cloudevents(self) -> bytes:
+        """Return an event in structured mode; its attributes are the columns that begin with `ce_`."""
+        row = self._row()
+        event: dict[str, Any] = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t"}
+        event |= {name[3:]: row.pop(name) for name in list(row) if name.startswith("ce_")}
+        return json.dumps(event | {"data": self.dice.choice((row, row, row, row, None))}).encode()
+
     def _csv(self) -> bytes:
         out = io.StringIO()
         row = [self._row().get(name) for name in self.columns]
@@ -237,6 +244,7 @@ class SourceRecords:
 _ENCODE: dict[str, Callable[[SourceRecords], bytes]] = {
     "json": SourceRecords._json,
     "debezium": SourceRecords._debezium,
+    "cloudevents": SourceRecords._cloudevents,
     "csv": SourceRecords._csv,
     "kafka": SourceRecords._kafka,
     "string": SourceRecords._text,

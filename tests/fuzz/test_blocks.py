@@ -22,6 +22,7 @@ FLAT = "id bigint, n int, price decimal(10,2), name string, at timestamp, day da
 COLUMNS = {
     "json": f"{FLAT}, items array<int>, part struct<a:int,b:double>",
     "debezium": f"{FLAT}, items array<int>",
+    "cloudevents": f"{FLAT}, items array<int>, ce_type string, ce_time timestamp, ce_count int",
     "csv": FLAT,
     "kafka": "id bigint",
 }

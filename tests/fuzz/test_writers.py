@@ -236,8 +236,10 @@ def _forms(expected_value: Any) -> list[Any]:
 
 
 def _takes_drawn(format_: Format) -> bool:
-    """Return whether a format takes columns of all types; others are tested in `formats/` alone."""
-    return format_.is_sent and not format_.is_flat
+    """Return whether a format takes columns of all types, and is written when a batch is computed; others are
+    tested in `formats/` alone.
+    """
+    return format_.is_sent and not format_.is_flat and format_.data is None
 
 
 KEY_PAYLOADS = [

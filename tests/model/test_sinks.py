@@ -149,3 +149,38 @@ def test_requests_have_a_size() -> None:
     written = {"kind": "http", "batch_records": 0, "max_bytes": 10}
     fields = [field for field, _, _ in refused(sinks=[written])]
     assert fields == ["sinks.0.batch_records", "sinks.0.max_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("written", "place", "message"),
+    [
+        ({"cloudevents": {}}, "sinks.0.cloudevents", "`format: json` has no attributes of events"),
+        ({"format": "cloudevents", "cloudevents": {"type": "a b"}}, "sinks.0.cloudevents.type", "not a type"),
+        (
+            {"format": "cloudevents", "cloudevents": {"source": "a b"}},
+            "sinks.0.cloudevents.source",
+            "not a URI",
+        ),
+        ({"format": "cloudevents", "cloudevents": {"mode": "x"}}, "sinks.0.cloudevents.mode", "'x'"),
+    ],
+)
+@pytest.mark.parametrize("kind", [{"kind": "http"}, {"kind": "kafka", "topic": "out"}], ids=str)
+def test_attributes_of_events_are_checked(
+    kind: dict[str, Any], written: dict[str, Any], place: str, message: str
+) -> None:
+    ((field, what, _),) = refused(sinks=[kind | written])
+    assert (field, message in what) == (place, True), what
+
+
+@pytest.mark.parametrize("name", ["ce_type", "CE_x", "Content-Type"])
+def test_headers_of_an_event_are_not_replaced(name: str) -> None:
+    sink = {"kind": "kafka", "topic": "out", "headers": {name: "name"}}
+    assert refused(sinks=[sink]) == []
+    ((field, message, _),) = refused(sinks=[{**sink, "format": "cloudevents"}])
+    assert (field, "is a header of the event itself" in message) == ("sinks.0.headers", True)
+
+
+def test_attributes_of_a_source_are_single_values() -> None:
+    columns = "id bigint, ce_tags array<string>"
+    ((field, message, _),) = refused(source={"format": "cloudevents", "columns": columns})
+    assert (field, "an attribute is a single value" in message) == ("source.columns", True)

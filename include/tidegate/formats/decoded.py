@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -126,8 +126,10 @@ class Decoder(Protocol):
 
     schema: pa.Schema
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode the values of records; None is a tombstone."""
+    def decode(self, values: Sequence[Any]) -> Decoded:
+        """Decode the values of records, which are bytes, or what `Format.of_records` returns; None is a
+        tombstone.
+        """
 
 
 def malformed(why: str) -> str:
@@ -154,7 +156,7 @@ class WatchedDecoder:
         self.schema = decoder.schema
         self._decoder = decoder
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[Any]) -> Decoded:
         """Decode the values of records; None is a tombstone.
 
         Raises MemoryError.

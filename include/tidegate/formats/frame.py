@@ -89,7 +89,9 @@ class FrameDecoder:
         self._layout = layout
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
-        self._values = WatchedDecoder(formats()[layout.format].decoder(layout.with_text_time))
+        format_ = formats()[layout.format]
+        self._values = WatchedDecoder(format_.decoder(layout.with_text_time))
+        self._of_records = format_.of_records
         self._own_key_columns = None if layout.key_format == "text" else OwnKeyColumns(layout)
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
         from_own_keys = self._own_key_columns is None and layout.key
@@ -118,7 +120,8 @@ class FrameDecoder:
 
     def _read(self, records: Records) -> pa.RecordBatch:
         """Return a row for each record: its columns, and what `_judged` needs beside them."""
-        decoded = self._values.decode(records.values)
+        values = records.values if self._of_records is None else self._of_records(records)
+        decoded = self._values.decode(values)
         count = len(records.values)
         malformed = _at(decoded.reasons, count)
         # a deletion has columns (Debezium's `before`), a null value has none: both are tombstones

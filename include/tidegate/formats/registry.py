@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tidegate.formats.binary import Write
     from tidegate.formats.decoded import Decoder
     from tidegate.formats.protobuf.schema import ProtoSchema
-    from tidegate.formats.records import RecordLayout
+    from tidegate.formats.records import RecordLayout, Records
     from tidegate.formats.schemas import PinnedSchema, SchemaKind, SinkSchema, SourceSchemas
 
-_MODULES = ("json", "csv", "debezium", "avro", "protobuf", "text", "kafka")
+_MODULES = ("json", "csv", "debezium", "avro", "protobuf", "text", "kafka", "cloudevents")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Format:
 
     Args:
         decoder: The layout of records -> what decodes their values.
+        of_records: Records -> what the decoder gets of each; None: their values.
+        attribute_prefix: How columns begin that are no fields of the value; empty: all are.
         key_decoder: Columns and schemas -> what decodes records' own keys; None: keys are not in the format.
         null_key_decoder: Columns and older names -> what decodes the key of a null value; None: JSON, or the
             text of one column.
@@ -86,6 +88,8 @@ class Format:
         has_envelope: Whether a value is a change in an envelope, which has its own order and deletions.
         renaming: How a user renames a column without `aliases`.
         is_sent: Whether sinks send values in the format.
+        data: The format of the data in its events, which a sink wraps when it sends them; None: values are
+            written when a batch is computed.
         messages: How sinks write by a schema; None: messages have no schema.
         single: The types of the one column that a value or a key is; empty: it has any number of columns.
         write: The values or keys of a sink -> the messages, of `written` type, without a schema; None: sinks
@@ -95,6 +99,8 @@ class Format:
 
     name: str
     decoder: Callable[[RecordLayout], Decoder]
+    of_records: Callable[[Records], Sequence[Any]] | None = None
+    attribute_prefix: str = ""
     key_decoder: Callable[[pa.Schema, SourceSchemas], Decoder] | None = None
     null_key_decoder: Callable[[pa.Schema, Mapping[str, Sequence[str]]], Decoder] | None = None
     columns: pa.Schema | None = None
@@ -105,6 +111,7 @@ class Format:
     has_envelope: bool = False
     renaming: str = ""
     is_sent: bool = False
+    data: str | None = None
     messages: MessageSchemas | None = None
     single: tuple[str, ...] = ()
     write: Callable[[pa.StructArray], pa.Array] | None = None

@@ -294,11 +294,11 @@ def _plain(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
-def check_fields(columns: Iterable[Column]) -> None:
-    """Raise a mistake for a column of a nested type: a field of CSV is a single value."""
+def check_fields(columns: Iterable[Column], what: str = "a field of CSV") -> None:
+    """Raise a mistake for a column of a nested type: a field of CSV, or an attribute, is a single value."""
     for column in columns:
         if parse_type(column.type).kind in NESTED:
-            message = f"`{column.name}` is {column.type}, and a field of CSV is a single value"
+            message = f"`{column.name}` is {column.type}, and {what} is a single value"
             raise mistake(message, "Declare it as `string`.")
 
 

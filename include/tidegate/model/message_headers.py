@@ -18,6 +18,8 @@ from tidegate.sinks.model import stage_of
 OWN_HEADERS = "tidegate-"
 """The beginning of the names of tidegate's own headers."""
 
+_OF_EVENTS = ("ce_", "content-type")
+
 
 def _read_headers(written: Any, info: Info) -> Any:
     """Return whether messages have tidegate's own headers of batch and reason, or header -> column.
@@ -39,6 +41,9 @@ def _header_faults(name: Any, column: Any, info: Info) -> Iterator[Fault]:
     if not isinstance(name, str) or not name or name.lower().startswith(OWN_HEADERS):
         fix = f"Use another name; `{OWN_HEADERS}…` is for tidegate."
         yield Fault(f"{shown(name)} is not a header that a pipeline can set", fix)
+    elif info.data.get("cloudevents") is not None and name.lower().startswith(_OF_EVENTS):
+        fix = "Use another name; `type` and `source` are in `cloudevents`."
+        yield Fault(f"{shown(name)} is a header of the event itself", fix)
     columns = _header_columns(stage_of(info))
     if columns is None:
         return

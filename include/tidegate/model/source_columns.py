@@ -38,6 +38,8 @@ def _read_columns(written: Any, info: Info) -> Any:
     if format_ is not None and format_.is_flat:
         check_fields(columns)
         require_single(format_.name, columns)
+    if format_ is not None and (prefix := format_.attribute_prefix):
+        check_fields((column for column in columns if column.name.startswith(prefix)), "an attribute")
     return schema_columns(columns, info) if needs_schema else columns
 
 

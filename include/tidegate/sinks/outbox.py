@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,8 @@ CHUNK_ROWS = 10_000
 SHARD_EMISSIONS = 1_000_000
 """The least number of emissions of a shard. One process sends them in the time that Spark takes to start."""
 MOST_SHARDS = 64
+POSITION = "position"
+"""A column that files do not have: the place of an emission in the outbox of its batch, from 0 on."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Outbox:
         stage: The stage; None: these are not emissions, but what the batch put into quarantine.
         attempt: The name of the attempt that computed them.
         emitted: The number of emissions.
+        starts: The POSITION of each file's first emission; None: the files are all that the batch has.
 
     Methods that read raise LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not
     answer.
@@ -45,6 +48,7 @@ class Outbox:
     emitted: int
     store: Store
     files: tuple[DataFile, ...]
+    starts: tuple[int, ...] | None = None
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         """Return the types of those of `columns` that exist."""
@@ -68,8 +72,17 @@ class Outbox:
 
         Example: an outbox of the files 0, 1 and 2 in two shards is one of 0 and 2, and one of 1.
         """
-        parts = [self.files[shard::number] for shard in range(number)]
-        return [replace(self, emitted=sum(file.rows for file in files), files=files) for files in parts]
+        parts = [(self.files[shard::number], self._starts[shard::number]) for shard in range(number)]
+        return [
+            replace(self, emitted=sum(file.rows for file in files), files=files, starts=starts)
+            for files, starts in parts
+        ]
+
+    @property
+    def _starts(self) -> tuple[int, ...]:
+        if self.starts is not None:
+            return self.starts
+        return tuple(accumulate((file.rows for file in self.files[:-1]), initial=0))
 
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same
@@ -81,10 +94,12 @@ class Outbox:
         Raises LakeDamaged, LakeUnavailable.
         """
         # a publication that goes on after a crash skips what it has sent, without reading it
-        for file in self.files:
+        stored = [name for name in columns if name != POSITION]
+        for file, start in zip(self.files, self._starts, strict=True):
             if skip < file.rows:
                 with open_data(self.store, file) as parquet:
-                    yield from self._rows(file, parquet, list(columns), skip)
+                    rows = self._rows(file, parquet, stored, skip)
+                    yield from rows if len(stored) == len(columns) else _with_positions(rows, start + skip)
             skip = max(0, skip - file.rows)
 
     def table(self, columns: Sequence[str]) -> pa.Table:
@@ -123,6 +138,13 @@ class Outbox:
                     rows = parquet.read_row_group(group, columns=columns)
                 yield from rows.select(columns).slice(skip).to_batches(max_chunksize=CHUNK_ROWS)
             skip = max(0, skip - number)
+
+
+def _with_positions(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        positions = pa.array(range(start, start + batch.num_rows), pa.int64())
+        yield batch.append_column(POSITION, positions)
+        start += batch.num_rows
 
 
 def _are_apart(first: DataFile, second: DataFile) -> bool:

@@ -259,7 +259,8 @@ class FieldCounter:
     def __init__(self, layout: RecordLayout) -> None:
         format_ = formats()[layout.format]
         self._columns = layout.columns.names
-        self._is_sampled = format_.is_json and not format_.has_envelope
+        is_row = not format_.has_envelope and format_.of_records is None
+        self._is_sampled = format_.is_json and is_row
         # Records from before a column was renamed have its older name, which is no typo.
         older = (name for names in layout.aliases.values() for name in names)
         self._declared = {*self._columns, *older}

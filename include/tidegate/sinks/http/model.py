@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StrictInt
 
 from tidegate.formats.schemas import Payload
 from tidegate.model import names
+from tidegate.model.cloudevents import EXAMPLES, CloudEvents, check_cloudevents
 from tidegate.model.connection import Connection
 from tidegate.model.mistakes import mistake
 from tidegate.sinks.model import MessageRules, SinkModel
@@ -43,6 +44,7 @@ class HttpSink(SinkModel):
     examples: ClassVar[Mapping[str, str]] = {
         "batch_records": "batch_records: 100",
         "max_bytes": "max_bytes: 200_000",
+        **EXAMPLES,
     }
     publisher = "tidegate.sinks.http.sink"
     target_field = "path"
@@ -54,8 +56,14 @@ class HttpSink(SinkModel):
     connection: Annotated[str, AfterValidator(names.check_http_connection)] | None = Field(
         default=None, description="The endpoint, by its name. Null: TIDEGATE_HTTP."
     )
-    format: Literal["json", "json_lines"] = Field(
-        default="json", description="The form of a request: a JSON array of emissions; a line for each."
+    format: Literal["json", "json_lines", "cloudevents"] = Field(
+        default="json",
+        description="The form of a request: a JSON array of emissions; a line for each; an array of events.",
+    )
+    cloudevents: Annotated[CloudEvents | None, AfterValidator(check_cloudevents)] = Field(
+        default=None,
+        description="With `cloudevents`: the mode and the attributes of events. A request in binary mode has "
+        "one.",
     )
     batch_records: Annotated[StrictInt, Field(ge=1, le=100_000)] = Field(
         default=500, description="The largest number of emissions in a request."
@@ -68,6 +76,11 @@ class HttpSink(SinkModel):
     def name(self) -> str:
         """The sink's name, which is unique in the pipeline: `http:shop/orders`."""
         return f"http:{self.connection or ''}{f'/{self.path}' if self.path else ''}"
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether a request is one event in binary mode."""
+        return self.cloudevents is not None and self.cloudevents.mode == "binary"
 
     @property
     def messages(self) -> MessageRules:

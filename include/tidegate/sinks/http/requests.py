@@ -8,15 +8,19 @@ stores the keys takes it once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.formats.cloudevents import BATCHED, event_headers, event_texts
 from tidegate.kafka.messages import objects_of
 from tidegate.kernel.json_text import json_texts, object_texts
+from tidegate.sinks.cloudevents import COLUMNS as EVENT_COLUMNS
+from tidegate.sinks.cloudevents import event_attributes
 from tidegate.sinks.http.model import HttpSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.storage.schema import KEY, TIMESTAMP, WINDOW, window_columns
@@ -34,8 +38,24 @@ class BodyForm(NamedTuple):
 FORMS = {
     "json": BodyForm("application/json", b"[", b",", b"]"),
     "json_lines": BodyForm("application/x-ndjson", b"", b"\n", b"\n"),
+    "cloudevents": BodyForm(f"{BATCHED}; charset=UTF-8", b"[", b",", b"]"),
 }
 """`format` of a sink -> the form."""
+_BINARY = BodyForm("", b"", b"", b"")
+_UNCHANGED = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""The characters of an attribute that a header has as they are, by CloudEvents' binding to HTTP."""
+
+
+def form_of(sink: HttpSink) -> BodyForm:
+    """Return the form of a sink's requests. The headers of an event in binary mode have its content type."""
+    return _BINARY if sink.is_binary else FORMS[sink.format]
+
+
+class RequestPart(NamedTuple):
+    """An emission as a part of a body, and the headers of an event in binary mode."""
+
+    text: bytes
+    headers: dict[str, str] = {}  # noqa: RUF012  # never changed
 
 
 @dataclass(frozen=True)
@@ -64,25 +84,28 @@ def emission_requests(
 
     Raises LakeDamaged, LakeUnavailable.
     """
-    form, texts, number = FORMS[sink.format], list[bytes](), sent_requests
+    form, parts, number = form_of(sink), list[RequestPart](), sent_requests
     size = least = len(form.before) + len(form.behind)
-    for text in emission_texts(sink, outbox, sent_records):
-        added = len(text) + len(form.between)
-        if texts and (len(texts) == sink.batch_records or size + added > sink.max_bytes):
+    most = 1 if sink.is_binary else sink.batch_records
+    for part in request_parts(sink, outbox, sent_records):
+        added = len(part.text) + len(form.between)
+        if parts and (len(parts) == most or size + added > sink.max_bytes):
             number += 1
-            yield _request(sink, outbox, number, texts)
-            texts, size = [], least
-        texts.append(text)
+            yield _request(sink, outbox, number, parts)
+            parts, size = [], least
+        parts.append(part)
         size += added
-    if texts:
-        yield _request(sink, outbox, number + 1, texts)
+    if parts:
+        yield _request(sink, outbox, number + 1, parts)
 
 
-def _request(sink: HttpSink, outbox: Outbox, number: int, texts: list[bytes]) -> EmissionRequest:
-    form = FORMS[sink.format]
-    body = form.before + form.between.join(texts) + form.behind
-    headers = {"content-type": form.content_type, "idempotency-key": idempotency_key(sink, outbox, number)}
-    return EmissionRequest(number, len(texts), body, headers)
+def _request(sink: HttpSink, outbox: Outbox, number: int, parts: list[RequestPart]) -> EmissionRequest:
+    form = form_of(sink)
+    body = form.before + form.between.join(part.text for part in parts) + form.behind
+    headers = {"idempotency-key": idempotency_key(sink, outbox, number)}
+    if form.content_type:
+        headers["content-type"] = form.content_type
+    return EmissionRequest(number, len(parts), body, headers | parts[0].headers)
 
 
 def idempotency_key(sink: HttpSink, outbox: Outbox, number: int) -> str:
@@ -97,15 +120,25 @@ def idempotency_key(sink: HttpSink, outbox: Outbox, number: int) -> str:
     return f"{outbox.plan.stream}/{outbox.plan.seq}/{number}/{digest}"
 
 
-def emission_texts(sink: HttpSink, outbox: Outbox, skip: int = 0) -> Iterator[bytes]:
-    """Yield the JSON of each emission from the `skip`-th on.
+def request_parts(sink: HttpSink, outbox: Outbox, skip: int = 0) -> Iterator[RequestPart]:
+    """Yield each emission from the `skip`-th on.
 
-    Example: `{"key":"7","timestamp":1000,"value":{"n":1}}`, with `window_start` and `window_end` behind the
-    key if the stage has a window. The value of a deletion is null.
+    Example: the text `{"key":"7","timestamp":1000,"value":{"n":1}}`, with `window_start` and `window_end`
+    behind the key if the stage has a window. The value of a deletion is null.
     """
-    windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
-    for emissions in outbox.batches([KEY, *WINDOW, TIMESTAMP, sink.messages.payload.column], skip):
-        yield from objects_of(_texts(emissions, windows, sink.messages.payload.column).view(pa.binary()))
+    payload = sink.messages.payload.column
+    if sink.cloudevents is None:
+        windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
+        for emissions in outbox.batches([KEY, *WINDOW, TIMESTAMP, payload], skip):
+            yield from map(RequestPart, _bytes_of(_texts(emissions, windows, payload)))
+        return
+    for emissions in outbox.batches([*EVENT_COLUMNS, payload], skip):
+        data = emissions.column(payload)
+        attributes = event_attributes(sink.cloudevents, outbox, emissions, data.is_valid())
+        if sink.is_binary:
+            yield from map(RequestPart, _bytes_of(pc.fill_null(data, "")), _headers(attributes))
+        else:
+            yield from map(RequestPart, _bytes_of(event_texts(attributes, data)))
 
 
 def _texts(emissions: pa.RecordBatch, windows: tuple[str, ...], payload: str) -> pa.StringArray:
@@ -113,3 +146,16 @@ def _texts(emissions: pa.RecordBatch, windows: tuple[str, ...], payload: str) ->
     parts = [pc.fill_null(json_texts(emissions.column(name)), "null") for name in plain]
     value = pc.fill_null(emissions.column(payload), "null")
     return object_texts([*plain, "value"], [*parts, value])
+
+
+def _bytes_of(texts: pa.StringArray) -> list[bytes]:
+    return objects_of(texts.view(pa.binary()))
+
+
+def _headers(attributes: Mapping[str, pa.Array]) -> Iterator[dict[str, str]]:
+    """Yield the headers of each event in binary mode: `ce-type` and the like."""
+    columns = event_headers(attributes)
+    names = [name.replace("_", "-") for name in columns]
+    for contents in zip(*map(objects_of, columns.values()), strict=True):
+        headers = zip(names, contents, strict=True)
+        yield {name: quote(text, _UNCHANGED) for name, text in headers if text is not None}

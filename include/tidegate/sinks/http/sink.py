@@ -16,7 +16,7 @@ from tidegate.model.connection import Connection
 from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.http.endpoint import Endpoint
 from tidegate.sinks.http.model import HttpSink
-from tidegate.sinks.http.requests import FORMS, emission_requests, emission_texts
+from tidegate.sinks.http.requests import emission_requests, form_of, request_parts
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink
 
@@ -50,9 +50,9 @@ class OpenEndpoint(OpenSink[HttpSink]):
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that each emission fits into a request, and that the endpoint can be connected to."""
-        form = FORMS[self.declared.format]
+        form = form_of(self.declared)
         room = self.declared.max_bytes - len(form.before + form.between + form.behind)
-        largest = max(map(len, emission_texts(self.declared, outbox)), default=0)
+        largest = max((len(part.text) for part in request_parts(self.declared, outbox)), default=0)
         if largest > room:
             raise RecordTooLarge(
                 f"An emission for {self.name} has {largest} bytes; a request has room for {room}",

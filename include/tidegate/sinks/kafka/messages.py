@@ -5,7 +5,7 @@ A schema is from a file, or derived from the columns. A registry stores it by id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,13 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import SchemaRefused, SchemaUnknown
+from tidegate.formats.cloudevents import CONTENT_TYPE, STRUCTURED, event_headers, event_texts
 from tidegate.formats.metadata import header_contents
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, RecordSchema, SinkSchema, Unwritable
 from tidegate.kafka.messages import HEADER
 from tidegate.kafka.registry import SchemaRegistry
+from tidegate.model.cloudevents import CloudEvents
 from tidegate.model.kernel_stages import message_columns
 from tidegate.model.pipeline import Pipeline
+from tidegate.sinks.cloudevents import COLUMNS as EVENT_COLUMNS
+from tidegate.sinks.cloudevents import event_attributes
 from tidegate.sinks.kafka.model import BY_REGISTRY, KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.storage.schema import (
@@ -48,6 +52,9 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     columns += [REASON] if sink.headers is True else []
     columns += [VALUE, KEY_COLUMNS] if sink.header_columns else [VALUE] if sink.payload.enveloped else []
     of_batch = partial(_messages, sink, f"{outbox.plan.stream}/{outbox.plan.seq}")
+    if sink.cloudevents is not None:
+        columns += [name for name in EVENT_COLUMNS if name not in columns]
+        of_batch = partial(_as_events, sink.cloudevents, outbox, of_batch)
     if not sink.payload.enveloped:
         # One emission is one message here, so the outbox itself skips, without reading row groups.
         messages: Iterator[pa.RecordBatch] = map(of_batch, outbox.batches(columns, skip))
@@ -88,6 +95,32 @@ def _messages(sink: KafkaSink, batch: str, emissions: pa.RecordBatch) -> pa.Reco
     return pa.RecordBatch.from_pydict(columns)
 
 
+def _as_events(
+    declared: CloudEvents,
+    outbox: Outbox,
+    of_batch: Callable[[pa.RecordBatch], pa.RecordBatch],
+    emissions: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """Return emissions as messages that are events.
+
+    A deletion is always in binary mode: its value is null, so that a compacted topic removes the key.
+    """
+    messages = of_batch(emissions)
+    data = messages.column("value").view(pa.string())
+    attributes = event_attributes(declared, outbox, emissions, data.is_valid())
+    if declared.mode == "binary":
+        return with_headers(messages, event_headers(attributes))
+    is_deletion = data.is_null()
+    events = pc.if_else(is_deletion, None, event_texts(attributes, data))
+    place = messages.schema.get_field_index("value")
+    messages = messages.set_column(place, "value", events.view(pa.binary()))
+    headers = {
+        name: pc.if_else(is_deletion, column, None) for name, column in event_headers(attributes).items()
+    }
+    headers[CONTENT_TYPE] = pc.if_else(is_deletion, pa.scalar(None, pa.binary()), STRUCTURED.encode())
+    return with_headers(messages, headers)
+
+
 def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
     """Return `start/end`; null if there is no window."""
     # A stage without windows has none at all, so the text is not built for each row.
@@ -118,6 +151,13 @@ def _from(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBat
         if skip < batch.num_rows:
             yield batch.slice(skip)
         skip = max(0, skip - batch.num_rows)
+
+
+def with_headers(messages: pa.RecordBatch, headers: Mapping[str, pa.BinaryArray]) -> pa.RecordBatch:
+    """Return messages with more headers, by their names."""
+    for name, contents in headers.items():
+        messages = messages.append_column(f"{HEADER}{name}", contents)
+    return messages
 
 
 _SHOWN = 4_000

@@ -26,6 +26,7 @@ from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import Payload, SchemaFault, SinkSchema
 from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
+from tidegate.model.cloudevents import EXAMPLES, CloudEvents, check_cloudevents
 from tidegate.model.columns import Column, check_fields, require_single
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.message_headers import Headers
@@ -236,11 +237,12 @@ class KafkaSink(SinkModel):
     examples: ClassVar[Mapping[str, str]] = {
         "topic": "topic: availability",
         "connection": "connection: reports",
-        "format": "format: avro",
+        "format": "format: cloudevents",
         "envelope": "envelope: true",
         "schema": "schema: schemas/availability.avsc",
         "message": "message: shop.Availability",
         "key_format": "key_format: avro",
+        **EXAMPLES,
         "registry": "registry: {connection: shop, subject: availability-value, register: true}",
         "registry.connection": "connection: shop",
         "registry.subject": "subject: availability-value",
@@ -265,8 +267,11 @@ class KafkaSink(SinkModel):
     format: Annotated[SinkFormat, AfterValidator(_check_format)] = Field(
         default="json",
         description="The format of values: `json`; `csv`, a row of RFC 4180; `kafka`, one column as Kafka's "
-        "serializers write it; `debezium`, an envelope with the value before; `avro` or `protobuf`, with a "
-        "schema.",
+        "serializers write it; `debezium`, an envelope with the value before; `cloudevents`, an event; "
+        "`avro` or `protobuf`, with a schema.",
+    )
+    cloudevents: Annotated[CloudEvents | None, AfterValidator(check_cloudevents)] = Field(
+        default=None, description="With `cloudevents`: the mode and the attributes of events."
     )
     enveloped: Annotated[StrictBool, AfterValidator(_check_envelope)] = Field(
         alias="envelope",
@@ -357,7 +362,8 @@ class KafkaSink(SinkModel):
         """The encoding of its values."""
         owner = self.name if self.format in BY_REGISTRY else ""
         enveloped = self.enveloped or formats()[self.format].has_envelope
-        return Payload(self.format, self.with_key, owner, self._schema, enveloped)
+        format_ = formats()[self.format].data or self.format
+        return Payload(format_, self.with_key, owner, self._schema, enveloped)
 
     @property
     def key(self) -> Payload | None:
