@@ -453,7 +453,7 @@ def page(seeded: Seeded) -> str:
 def test_reader_of_logs_sees_a_page_without_actions(airflow: Airflow, page: str) -> None:
     answer = airflow.get(f"/pipelines/availability/docs/{page}", airflow.token())
     assert (answer.status_code, answer.text) == (200, "<p>the page</p>")
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; form")
     style = airflow.get("/pipelines/availability/docs/static/style.css", airflow.token())
     assert style.headers["content-type"].startswith("text/css")
 

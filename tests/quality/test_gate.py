@@ -158,7 +158,9 @@ def test_each_page_has_a_content_security_policy(tmp_path: Path) -> None:
     pages = list((tmp_path / "docs").rglob("*.html"))
     assert len(pages) > 3
     for page in pages:
-        assert "default-src 'none'" in page.read_text()
+        text = page.read_text()
+        assert "default-src 'none'; style-src 'self'; img-src data:" in text
+        assert "style=" not in text
 
 
 def test_a_page_leaves_nothing_in_the_temporary_folder(

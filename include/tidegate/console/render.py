@@ -48,10 +48,9 @@ _HEADERS = {
 
 
 _DOCS_HEADERS = _HEADERS | {
-    # Great Expectations' templates have styles in attributes. No script runs, and nothing is loaded from
-    # other hosts.
-    "Content-Security-Policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'self'"
+    # No script runs, and nothing is loaded from other hosts.
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'self'"
 }
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
 """The link to the suite's page. There is no such page: the suite is a file of the project."""
+_STYLE_ATTRIBUTE = re.compile(r' style="[^"]*"')
+"""Styles in attributes, which the page's policy does not allow: the style sheet has what is needed."""
 _OUTCOMES = {
     None: "passed",
     Severity.CRITICAL: "stopped",
@@ -111,7 +113,7 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> 
     document = ValidationResultsPageRenderer().render(whole)
     document.page_title = f"{_run_name(place)}: {outcome_of(verdict)}"
     html: str = _view().render(document, unreadable=unreadable, severities=_severities(verdict))
-    return _SUITE_LINK.sub(r"\1", html)
+    return _STYLE_ATTRIBUTE.sub("", _SUITE_LINK.sub(r"\1", html))
 
 
 def _severities(verdict: Verdict) -> list[tuple[str, str, str, str]]:

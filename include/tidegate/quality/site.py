@@ -35,11 +35,9 @@ from tidegate.storage.store import store_errors
 
 STYLE = "style.css"
 CSP = """\
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'self' 'unsafe-inline'; \
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'self'; \
 img-src data:; form-action 'none'; base-uri 'none'">"""
-"""The policy of each page. It is in the page, since a bucket sends no headers. Great Expectations uses
-inline styles.
-"""
+"""The policy of each page. It is in the page, since a bucket sends no headers."""
 MOST_DAYS = 400
 """The number of days with checks that are kept per generation. Older days are removed when a new day
 begins.
