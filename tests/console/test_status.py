@@ -58,7 +58,9 @@ def test_pipeline_without_file_is_listed_apart(seeded: Seeded, client: TestClien
     (seeded.home / "pipelines" / "rate_limited.yaml").unlink()
     page = client.get("/").text
     assert names(page) == ["availability"]
-    assert "rate_limited" in page.partition("Without a pipeline file")[2]
+    apart = page.partition("Without a pipeline file")[2]
+    assert "rate_limited" in apart
+    assert "tidegate recover PIPELINE --choose forget" in apart
     assert names(client.get("/?only=no-file").text) == ["rate_limited"]
 
 
