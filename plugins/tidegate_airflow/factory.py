@@ -26,7 +26,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.model.pipeline import Pipeline, Scheduling
-from tidegate.model.schedule import AssetSchedule
+from tidegate.model.schedule import AssetSchedule, DataSchedule
 from tidegate.settings import Settings
 from tidegate.yaml.load import legible_scheduling, load_defaults, load_pipeline, load_pipelines
 from tidegate_airflow import tasks
@@ -34,6 +34,7 @@ from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.connections import require_absolute_home
 from tidegate_airflow.deployment import Deployment, spark_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
+from tidegate_airflow.new_data import waiting_asset
 from tidegate_airflow.notify import PlainCallback
 from tidegate_airflow.operators import (
     BatchOperator,
@@ -126,7 +127,7 @@ def _dag(
 ) -> DAG:
     with DAG(
         dag_id=deployment.dag_id(name),
-        schedule=_schedule(pipeline),
+        schedule=_schedule(pipeline, deployment.dag_id(name)),
         start_date=pipeline.start_date or START,
         catchup=pipeline.catchup,
         # A backfill has its own limit beside this one; `order` keeps its runs in order.
@@ -142,15 +143,26 @@ def _dag(
     return dag
 
 
-def _schedule(pipeline: Scheduling) -> Any:
+def _schedule(pipeline: Scheduling, dag_id: str) -> Any:
     """Return the schedule of `DAG`: a timetable, assets, both, or None."""
     schedule = pipeline.schedule
-    if not isinstance(schedule, AssetSchedule):
+    if schedule is None or isinstance(schedule, str):
         return _by_cron(schedule, pipeline.timezone)
-    combine = AssetAny if schedule.when == "any" else AssetAll
-    assets = combine(*map(asset_reference, schedule.assets))
+    assets = _assets(schedule, pipeline, dag_id)
     timetable = _by_cron(schedule.cron, pipeline.timezone)
-    return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
+    if timetable is None or assets is None:
+        return assets or timetable
+    return AssetOrTimeSchedule(timetable=timetable, assets=assets)
+
+
+def _assets(schedule: AssetSchedule | DataSchedule, pipeline: Scheduling, dag_id: str) -> Any:
+    """Return the assets whose updates start runs. A file with mistakes names no topics: then None."""
+    if isinstance(schedule, DataSchedule):
+        if not isinstance(pipeline, Pipeline):
+            return None
+        return AssetAll(waiting_asset(dag_id, pipeline, schedule.on_data))
+    combine = AssetAny if schedule.when == "any" else AssetAll
+    return combine(*map(asset_reference, schedule.assets))
 
 
 def _by_cron(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:

@@ -137,6 +137,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.MonkeyPatch) -> None:
     on_assets = GOOD.replace('"*/5 * * * *"', "{assets: [orders]}", 1)
+    on_data = GOOD.replace('"*/5 * * * *"', "{on_data: {records: 9, or_after: 1m}}", 1)
     refusing = parse_pipeline(GOOD.replace("on_failure: stop", "on_failure: quarantine"), "p.yaml")
     refusing = with_suites(refusing, lambda _: SUITE)
     assert len(refusing.quality[0].row_expectations) == 2
@@ -147,7 +148,8 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     windows = ({"sliding": "1h"}, {"cumulating": "1h", "every": "1m"})
     in_windows = made(*({**COUNT, "window": window} for window in windows))
     of_files = [refusing, of_csv, of_log, by_bytes, in_windows]
-    pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
+    scheduled = [parse_pipeline(text, "p.yaml") for text in (on_assets, on_data)]
+    pipelines = [partial, *with_everything().values(), *scheduled, *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)
     written = "".join(map(compile_pipeline, pipelines))

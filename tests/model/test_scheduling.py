@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.model.files import GOOD, good, problems
-from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.model.compiled import compile_pipeline, longest_schedule_gap, read_compiled
 from tidegate.model.pipeline import Pipeline
-from tidegate.model.schedule import AssetSchedule
+from tidegate.model.schedule import AssetSchedule, Backlog, DataSchedule
 from tidegate.yaml.load import parse_pipeline
 
 CRON = (
@@ -171,11 +171,69 @@ def test_asset_schedule_mistake_is_reported_in_place(line: str, field: str, mess
     assert problems(unscheduled(line)) == [(3, field, message, fix)]
 
 
-def test_catchup_needs_cron_beside_assets() -> None:
+def test_data_schedule_has_bounds_and_cron() -> None:
+    line = 'schedule: {on_data: {records: 10_000, or_after: 1m}, cron: "@hourly"}'
+    schedule = parsed(line).schedule
+    assert schedule == DataSchedule(on_data=Backlog(records=10_000, or_after="1m"), cron="@hourly")
+    compiled = compile_pipeline(parsed(line))
+    assert read_compiled(compiled, GOOD, "batch 1").schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("line", "gap"),
+    [
+        ("schedule: {on_data: {records: 9, or_after: 1m}}", timedelta(minutes=1)),
+        ('schedule: {on_data: {records: 9, or_after: 2h}, cron: "@hourly"}', timedelta(hours=1)),
+        ('schedule: {assets: [a], cron: "@hourly"}', timedelta(hours=1)),
+        ("schedule: {assets: [a]}", None),
+        ('schedule: "@hourly"', timedelta(hours=1)),
+        ("schedule: null", None),
+    ],
+)
+def test_records_wait_at_most_one_gap(line: str, gap: timedelta | None) -> None:
+    compiled = compile_pipeline(parse_pipeline(unscheduled(line), "p.yaml"))
+    assert longest_schedule_gap(compiled, "batch 1") == gap
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "message", "fix"),
+    [
+        (
+            "schedule: {on_data: {records: 0, or_after: 1m}}",
+            "schedule.on_data.records",
+            "0 is too small",
+            "Write for example `records: 10_000`.",
+        ),
+        (
+            "schedule: {on_data: {records: 9}}",
+            "schedule.on_data.or_after",
+            "`or_after` is missing",
+            "Write for example `or_after: 1m`.",
+        ),
+        (
+            "schedule: {on_data: 9}",
+            "schedule.on_data",
+            "it has to be a mapping, not 9",
+            "Write for example `on_data: {records: 10_000, or_after: 1m}`.",
+        ),
+        (
+            "schedule: {on_data: {records: 9, or_after: 1m}, assets: [a]}",
+            "schedule.assets",
+            "`assets` does not go with `on_data: {'records': 9, 'or_after': '1m'}`",
+            "Leave it out.",
+        ),
+    ],
+)
+def test_data_schedule_mistake_is_reported_in_place(line: str, field: str, message: str, fix: str) -> None:
+    assert problems(unscheduled(line)) == [(3, field, message, fix)]
+
+
+@pytest.mark.parametrize("schedule", ["{assets: [a]}", "{on_data: {records: 9, or_after: 1m}}"])
+def test_catchup_needs_cron_in_schedule(schedule: str) -> None:
     since = ("start_date: 2026-01-31", "catchup: true")
-    ((_, field, message, fix),) = problems(unscheduled("schedule: {assets: [a]}", *since))
-    assert (field, message) == ("catchup", "`catchup: true` needs intervals, and assets have none")
-    assert fix == "Leave it out: a run reads all records up to now. Or write `cron:` beside the assets."
+    ((_, field, message, fix),) = problems(unscheduled(f"schedule: {schedule}", *since))
+    assert (field, message) == ("catchup", "`catchup: true` needs intervals, which only `cron` has")
+    assert fix == "Leave it out: a run reads all records up to now. Or write `cron:` in `schedule`."
     assert parsed('schedule: {assets: [a], cron: "@daily"}', *since).catchup
 
 

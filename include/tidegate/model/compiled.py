@@ -94,12 +94,19 @@ def output_count(compiled: str, label: str) -> int:
 
 
 def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
-    """Return the longest time between two runs by a compiled pipeline's schedule; None if it has no cron.
+    """Return the longest time that records wait for a run by a compiled pipeline's schedule; None if neither
+    the time nor waiting records start runs.
 
     Raises PlanUnreadable as `read_compiled` does.
     """
-    cron = _read_document(compiled, label, _cron)
-    return None if cron is None else longest_gap(cron)
+    schedule = _read_document(compiled, label, _schedule)
+    if not isinstance(schedule, dict):
+        return None if schedule is None else longest_gap(schedule)
+    form = schedule["of"]
+    gaps = [longest_gap(form["cron"])] if form.get("cron") else []
+    if "on_data" in form:
+        gaps.append(timedelta(milliseconds=form["on_data"]["of"]["or_after_ms"]))
+    return min(gaps, default=None)
 
 
 _FILE = "Written"
@@ -252,10 +259,8 @@ def _output_count(body: Any) -> int:
     return len(body["of"]["sinks"]) + has_dead_letters
 
 
-def _cron(body: Any) -> str | None:
-    schedule = body["of"].get("schedule")
-    cron: str | None = schedule["of"].get("cron") if isinstance(schedule, dict) else schedule
-    return cron
+def _schedule(body: Any) -> Any:
+    return body["of"].get("schedule")
 
 
 def _source_connection(body: Any) -> str | None:

@@ -34,7 +34,7 @@ from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.quality import AnyCheck, Quality, QualityCheck
 from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
-from tidegate.model.schedule import AssetSchedule, Schedule
+from tidegate.model.schedule import Schedule
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source import Source
 from tidegate.model.sources import Sources, check_name, note_names
@@ -100,9 +100,9 @@ def _read_start_date(written: Any, info: Info) -> Any:
 
 def _check_catchup(catchup: bool, info: Info) -> bool:
     schedule = info.data.get("schedule")
-    if catchup and isinstance(schedule, AssetSchedule) and schedule.cron is None:
-        fix = "Leave it out: a run reads all records up to now. Or write `cron:` beside the assets."
-        raise mistake("`catchup: true` needs intervals, and assets have none", fix)
+    if catchup and not isinstance(schedule, str | None) and schedule.cron is None:
+        fix = "Leave it out: a run reads all records up to now. Or write `cron:` in `schedule`."
+        raise mistake("`catchup: true` needs intervals, which only `cron` has", fix)
     if catchup and "start_date" in info.data and info.data["start_date"] is None:
         fix = "Write `start_date: 2026-01-31` beside it: the first interval begins there."
         raise mistake("`catchup: true` needs a start date", fix)
@@ -117,7 +117,8 @@ def _note_name(name: str, info: Info) -> str:
 class Scheduling(Model):
     """The fields that a scheduler needs: the stream of a file, and when its runs start.
 
-    `schedule` is cron in `timezone`, or assets whose updates start a run, which reads all records up to now.
+    `schedule` is cron in `timezone`; or new records, or assets whose updates, start a run, which reads all
+    records up to now.
     With `catchup`, intervals since `start_date` without a run get one, in order. Without it, only the newest
     interval gets one, because a run reads all records that are left.
     If a run has not ended so long (`deadline`) after it was queued, tidegate alerts.
@@ -138,7 +139,8 @@ class Scheduling(Model):
     )
     schedule: Schedule | None = Field(
         default=None,
-        description="When runs start: cron in `timezone`, a preset, or assets. Null: only when triggered.",
+        description="When runs start: cron in `timezone`, a preset, new records, or assets. Null: only when "
+        "triggered.",
     )
     timezone: Annotated[str, AfterValidator(check_timezone)] = Field(
         default=UTC, exclude=True, description="The IANA time zone that `schedule` is in."

@@ -1,15 +1,16 @@
-"""`schedule`: cron, or assets of Airflow whose updates start runs, or both."""
+"""`schedule`: cron; or new records, or assets of Airflow whose updates start runs; or cron beside them."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StrictInt, Tag
 from pydantic import ValidationInfo as Info
 
 from tidegate.model.cron import PRESETS, cron_mistake
 from tidegate.model.mistakes import listed, mistake
+from tidegate.model.names import Duration
 from tidegate.model.scope import Model, distinct, require_filled, scope_of
 
 OWN_ASSETS = "tidegate://"
@@ -69,7 +70,34 @@ class AssetSchedule(Model):
     cron: Cron | None = Field(default=None, description="Runs that start by time as well.")
 
 
+class Backlog(Model):
+    """Start a run when `records` wait in the topics, or when the oldest has waited for `or_after`."""
+
+    records: Annotated[StrictInt, Field(ge=1, lt=2**63)] = Field(
+        description="Start a run when so many records wait to be read."
+    )
+    or_after_ms: Duration = Field(
+        alias="or_after", description="Start a run when the oldest of them has waited so long."
+    )
+
+
+class DataSchedule(Model):
+    """Start a run when records of the source wait; with `cron`, also by time."""
+
+    on_data: Backlog = Field(description="How many records may wait, and how long, before a run starts.")
+    cron: Cron | None = Field(default=None, description="Runs that start by time as well.")
+
+
+def _form(written: object) -> str:
+    """Return which form of a schedule is written."""
+    if isinstance(written, DataSchedule) or (isinstance(written, dict) and "on_data" in written):
+        return "on_data"
+    return "assets" if isinstance(written, (dict, AssetSchedule)) else "cron"
+
+
 Schedule = Annotated[
-    Annotated[Cron, Tag("cron")] | Annotated[AssetSchedule, Tag("assets")],
-    Discriminator(lambda written: "assets" if isinstance(written, (dict, AssetSchedule)) else "cron"),
+    Annotated[Cron, Tag("cron")]
+    | Annotated[AssetSchedule, Tag("assets")]
+    | Annotated[DataSchedule, Tag("on_data")],
+    Discriminator(_form),
 ]

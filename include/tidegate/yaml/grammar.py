@@ -32,6 +32,9 @@ EXAMPLES = {
     "schedule.assets": 'assets: ["tidegate://orders"]',
     "schedule.when": "when: any",
     "schedule.cron": 'cron: "0 * * * *"',
+    "schedule.on_data": "on_data: {records: 10_000, or_after: 1m}",
+    "schedule.on_data.records": "records: 10_000",
+    "schedule.on_data.or_after": "or_after: 1m",
     "timezone": "timezone: Europe/Berlin",
     "start_date": "start_date: 2026-01-31",
     "start_over": "start_over: true",
@@ -279,7 +282,7 @@ class Grammar:
 PIPELINE = Grammar(
     examples=EXAMPLES,
     choices={
-        "schedule": (),
+        "schedule": ("on_data",),
         **dict.fromkeys(_SOURCE_CHOICES, ()),
         **dict.fromkeys(_of_sources(_SOURCE_CHOICES).values(), ()),
         "stages.*.unchanged": (),
