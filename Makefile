@@ -72,6 +72,7 @@ bench: setup ## Measure beside Kafka Streams and Structured Streaming, write ben
 	$(VENV)/python -m benchmarks.kernel
 	$(VENV)/python -m benchmarks.rates
 	$(VENV)/python -m benchmarks.airflow_run
+	$(VENV)/python -m benchmarks.on_data
 	$(VENV)/python -m benchmarks.server
 	$(VENV)/python -m benchmarks.many
 	$(VENV)/python -m benchmarks.parsing
