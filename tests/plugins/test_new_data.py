@@ -213,9 +213,7 @@ def with_schedule(folder: Path, *schedules: str) -> dict[str, Any]:
     return dags
 
 
-def test_dag_is_scheduled_by_an_asset_that_is_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dag_is_scheduled_by_a_watched_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk import AssetAll, AssetOrTimeSchedule
 
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
