@@ -41,7 +41,7 @@ LAYERS = [
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long
     {"batch"},
     {"inspect", "generations", "quarantine", "shadow"},
-    {"console", "recovery"},
+    {"console", "erasure", "recovery"},
     {"cli"},
 ]
 LAYER_OF = {part: number for number, parts in enumerate(LAYERS) for part in parts}

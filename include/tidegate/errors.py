@@ -22,6 +22,7 @@ TidegateError
     ├── PlanUnreadable        the ledger's form of a planned pipeline is damaged, or of a newer tidegate
     ├── ProgressUnreadable    a sink's own progress is damaged or in another format; never taken for "none"
     ├── StateGivenUp          the state after that batch is older than what is kept
+    │   └── KeyErased         the key was erased since that batch (`tidegate erase`)
     ├── TopicMissing
     ├── TopicShared           the patterns of two sources select one topic
     ├── Halted                going on would lose or double records; names the range and the command
@@ -219,6 +220,10 @@ class ProgressUnreadable(Permanent):
 
 class StateGivenUp(Permanent):
     """The state as of a batch is no longer kept: it is older than TIDEGATE_TIME_TRAVEL."""
+
+
+class KeyErased(StateGivenUp):
+    """The key was erased after the batch that is asked for, so nothing can be told of it."""
 
 
 class TopicMissing(Permanent):

@@ -154,7 +154,7 @@ def test_a_damaged_file_is_found_by_the_doctor(committed: Committed, damage: Cal
 
 
 def test_a_changed_manifest_is_found_by_the_doctor(committed: Committed) -> None:
-    (file,) = Path(committed.app.settings.lake).rglob("manifest.json")
+    (file,) = Path(committed.app.settings.lake).rglob("manifest-*.json")
     change(file)
     assert "LakeDamaged" in deep(committed)
 

@@ -124,7 +124,16 @@ OF_RECOVERY = {
 OF_ENDPOINTS = {"http.reach", "http.send", "ledger.set_sink_progress", "ledger.sink_progress"}
 """No history has an HTTP sink: `tests/sinks/http` fails at each of them."""
 
-NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | OF_RECOVERY | OF_ENDPOINTS
+OF_ERASURE = {
+    *("erase.outbox", "erase.begin", "erase.rewrite", "erase.rewritten", "erase.tables", "erase.remove"),
+    *("erase.docs", "ledger.begin_erasure", "ledger.point_to_rewritten", "ledger.remove_samples"),
+    *("ledger.forget_keys", "ledger.vacuum", "ledger.end_erasure", "ledger.erasures", "sql.erase"),
+    "table.erase",
+}
+"""No history erases a key: `tests/erasure` does."""
+
+_OF_PEOPLE = TOLD_TO_PEOPLE | OF_RECOVERY | OF_ERASURE
+NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | OF_ENDPOINTS
 
 IN_A_SERVER = {
     CONNECTED: (1, 2, BATCHES),

@@ -16,6 +16,7 @@ from tidegate.app import App
 from tidegate.batch import Trigger, commit_batch, compute_batch, plan_batch, validate_batch
 from tidegate.ledger import LeasedLedger
 from tidegate.spark.session import open_session
+from tidegate.storage.manifest import manifest_file
 
 
 def main(servers: str, folder: str) -> None:
@@ -46,7 +47,8 @@ def main(servers: str, folder: str) -> None:
     (marks / "committed").touch()
     manifest = world.app.manifest(plan.stream, attempt.manifest)
     paths = [f"{lake}/{file.path}" for file in manifest.files]
-    of_manifest = f"{lake}/{world.app.lake(plan.stream).manifest(manifest.name)}"
+    folder = world.app.lake(plan.stream).manifests(manifest.name)
+    of_manifest = f"{lake}/{folder}/{manifest_file(attempt.manifest.digest)}"
     spark.stop()
     print(
         json.dumps({"files": paths, "manifest": of_manifest, "lake": lake, "ledger": f"{home}/ledger.db-wal"})

@@ -366,6 +366,12 @@ OF_RECOVERY = {
 }
 """What only a person does, by `tidegate recover`: see `tests/recovery`."""
 
+OF_ERASURE = {
+    *("erasures", "rewrites", "begin_erasure", "point_to_rewritten", "remove_samples", "forget_keys"),
+    *("end_erasure", "overwrite_removed_rows"),
+}
+"""What only `tidegate erase` does, and the compaction that must not overtake it: see `tests/erasure`."""
+
 
 def test_both_have_the_same_methods() -> None:
     for real, sim in ((Ledger, SimLedger), (LeasedLedger, SimLeased)):
@@ -375,5 +381,6 @@ def test_both_have_the_same_methods() -> None:
             - FOR_PAGES_AND_EVENTS
             - OF_RECOVERY
             - OF_ENDPOINTS
+            - OF_ERASURE
         )
         assert public <= {*dir(sim), "lease", "stream"}

@@ -86,7 +86,7 @@ def test_an_emission_outside_of_two_instants_is_found(
     assert stored_outbox.outside("timestamp", *bounds) == outside
 
 
-@pytest.mark.parametrize("missing", ["manifest.json", "*.parquet"])
+@pytest.mark.parametrize("missing", ["manifest-*.json", "*.parquet"])
 def test_missing_outbox_halts_and_names_the_file(tmp_path: Path, missing: str) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", SQLITE)
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})

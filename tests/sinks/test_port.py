@@ -52,6 +52,9 @@ class OpenMemory(OpenSink[MemorySink]):
         if max((seq for seq, _ in rows), default=0) < outbox.plan.seq:
             rows += [(outbox.plan.seq, key) for key in self._keys(outbox)]
 
+    def erasure_effect(self) -> str:
+        return "Rows stay."
+
     def restart_effect(self, seq: int) -> str:
         return f"Rows after batch {seq} go."
 

@@ -47,12 +47,12 @@ def test_leftovers_of_a_lost_task_are_removed() -> None:
 
 def test_a_manifest_of_a_committed_attempt_stays() -> None:
     manifest = Manifest(ATTEMPT, 1, ())
-    files = [listed(f"m/{ATTEMPT}/manifest.json")]
+    files = [listed(f"m/{ATTEMPT}/manifest-5c1b.json")]
     assert unread(files, {ATTEMPT: Standing.COMMITTED}, (manifest,)) == []
 
 
 def test_uncommittable_attempt_is_removed() -> None:
-    files = [listed(f"a/{ATTEMPT}/1"), listed(f"m/{ATTEMPT}/manifest.json")]
+    files = [listed(f"a/{ATTEMPT}/1"), listed(f"m/{ATTEMPT}/manifest-5c1b.json")]
     assert unread(files, {ATTEMPT: Standing.DEAD}) == [file.path for file in files]
 
 
@@ -81,7 +81,7 @@ def test_a_file_that_a_snapshot_still_names_stays(standing: Standing) -> None:
 
 def test_a_snapshots_own_files_and_manifest_stay() -> None:
     snapshot = Manifest(SNAPSHOT, 1, (data(f"a/{SNAPSHOT}/1"),))
-    files = [listed(f"a/{SNAPSHOT}/1"), listed(f"m/{SNAPSHOT}/manifest.json")]
+    files = [listed(f"a/{SNAPSHOT}/1"), listed(f"m/{SNAPSHOT}/manifest-5c1b.json")]
     assert unread(files, {SNAPSHOT: Standing.COMMITTED}, (), (snapshot,)) == []
 
 

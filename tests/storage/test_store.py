@@ -16,8 +16,15 @@ from obstore.store import from_url
 from tests.disk import small_disk
 from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
 from tidegate.storage.datafile import RowWriter
-from tidegate.storage.manifest import DataFile, Manifest, manifest_of, read_manifest, write_manifest
-from tidegate.storage.store import Store, Written
+from tidegate.storage.manifest import (
+    DataFile,
+    Manifest,
+    manifest_file,
+    manifest_of,
+    read_manifest,
+    write_manifest,
+)
+from tidegate.storage.store import Store, Written, written_of
 
 NAME = "0000000001-000001-0123abcd"
 
@@ -100,8 +107,8 @@ def test_an_error_while_writing_passes_on(store: Store) -> None:
 
 def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
     manifest = manifest_of(NAME, 1, [data_file("b", 7, key_types='{"zone": "int"}'), data_file("a", -3)])
-    written = write_manifest(store, "m.json", manifest)
-    assert read_manifest(store, "m.json", written) == manifest
+    written = write_manifest(store, "m", manifest)
+    assert read_manifest(store, "m", written) == manifest
     assert [file.path for file in manifest.files_of("state", "s")] == ["a", "b"]
     assert manifest.files_of("outbox", "s") == ()
     assert (manifest.rows, manifest.bytes) == (20, 200)
@@ -114,29 +121,34 @@ def test_order_of_files_does_not_matter() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"short"])
 def test_a_manifest_that_was_changed_is_damage(store: Store, tmp_path: Path, content: bytes) -> None:
-    written = write_manifest(store, "m.json", Manifest(NAME, 1, ()))
-    (tmp_path / "lake" / "m.json").write_bytes(content)
-    with pytest.raises(LakeDamaged, match=r"m\.json is not as it was written"):
-        read_manifest(store, "m.json", written)
+    written = write_manifest(store, "m", Manifest(NAME, 1, ()))
+    (tmp_path / "lake" / "m" / manifest_file(written.digest)).write_bytes(content)
+    with pytest.raises(LakeDamaged, match=r"m/manifest-\w+\.json is not as it was written"):
+        read_manifest(store, "m", written)
 
 
 def test_a_manifest_that_is_gone_is_damage(store: Store, tmp_path: Path) -> None:
-    written = write_manifest(store, "m.json", Manifest(NAME, 1, ()))
-    (tmp_path / "lake" / "m.json").unlink()
+    written = write_manifest(store, "m", Manifest(NAME, 1, ()))
+    (tmp_path / "lake" / "m" / manifest_file(written.digest)).unlink()
     with pytest.raises(LakeDamaged):
-        read_manifest(store, "m.json", written)
+        read_manifest(store, "m", written)
+
+
+def written_as_manifest(store: Store, content: bytes) -> Written:
+    """Write bytes where the manifest with their digest would be."""
+    return store.write(f"m/{manifest_file(written_of(content).digest)}", content)
 
 
 def test_unreleased_manifest_format_says_so(store: Store) -> None:
-    written = store.write("m.json", b'{"format": 1, "name": "x", "seq": 1, "files": []}')
+    written = written_as_manifest(store, b'{"format": 1, "name": "x", "seq": 1, "files": []}')
     with pytest.raises(LakeDamaged, match="before the first release"):
-        read_manifest(store, "m.json", written)
+        read_manifest(store, "m", written)
 
 
 def test_a_manifest_of_a_newer_format_says_so(store: Store) -> None:
-    written = store.write("m.json", b'{"format": 99, "name": "x", "seq": 1, "files": []}')
+    written = written_as_manifest(store, b'{"format": 99, "name": "x", "seq": 1, "files": []}')
     with pytest.raises(LakeDamaged, match="has format 99"):
-        read_manifest(store, "m.json", written)
+        read_manifest(store, "m", written)
 
 
 @pytest.mark.parametrize(

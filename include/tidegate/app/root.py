@@ -127,14 +127,14 @@ class App:
         lake = self.lake(stream)
         with failpoint("manifest.read"):
             return read_manifest(
-                lake.store, lake.manifest(reference.name), Written(reference.bytes, reference.digest)
+                lake.store, lake.manifests(reference.name), Written(reference.bytes, reference.digest)
             )
 
     def write_manifest(self, stream: Stream, manifest: Manifest) -> ManifestRef:
         """Write a manifest durably, and return the reference for the ledger. Raises LakeUnavailable."""
         lake = self.lake(stream)
         with failpoint("manifest.write"):
-            written = write_manifest(lake.store, lake.manifest(manifest.name), manifest)
+            written = write_manifest(lake.store, lake.manifests(manifest.name), manifest)
         return ManifestRef(manifest.name, written.bytes, written.digest, manifest.rows, manifest.bytes)
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:

@@ -7,7 +7,7 @@ batches gets them from the next process that publishes or cleans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,6 +55,33 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
     for kind, stage in _tables_of(pipelines):
         table = shared_table(app.lake(stream), kind, stage)
         table.catch_up(_Changes(batches, kind, stage).after)
+
+
+def replace_files(
+    app: App, stream: Stream, pipelines: Sequence[Pipeline], number: int, files: Mapping[str, DataFile | None]
+) -> None:
+    """Let the tables name rewritten files in place of the former ones, once for each erasure.
+
+    Readers that follow a table's changes skip them: no row is new. Raises as `catch_up_tables`.
+
+    Args:
+        app: the app.
+        stream: the stream, whose tables are up to the head.
+        pipelines: the pipelines that planned it.
+        number: the number of the erasure.
+        files: path of a former file -> the file in its place; None: none of its rows is left.
+    """
+    application = f"{stream}/erasures"
+    for kind, stage in _tables_of(pipelines):
+
+        def replaced(table: TableVersion) -> TableChange | None:
+            if table.number(application) >= number:
+                return None
+            former = {path: size for path, size in table.files().items() if path in files}
+            added = tuple(file for path in former if (file := files[path]) is not None)
+            return TableChange({application: number}, added, former, is_rearranged=True)
+
+        shared_table(app.lake(stream), kind, stage).catch_up(replaced)
 
 
 def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> list[str]:

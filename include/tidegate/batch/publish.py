@@ -156,7 +156,7 @@ def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: A
         outbox = sink.outbox(plan, attempt)
         # A sink never sees an empty batch, so its progress may be at an older batch than the head.
         if outbox.emitted:
-            sink.publish(lease, outbox, lease.last_published(plan.stream, sink.name))
+            sink.deliver(lease, outbox, lease.last_published(plan.stream, sink.name))
     except SinkAhead:  # sinks get batches in order; one whom a newer try has overtaken cannot note it
         logger.info("%s has batch %d of %s already, and later ones", sink.name, plan.seq, plan.stream)
     except LakeDamaged as error:

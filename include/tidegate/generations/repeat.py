@@ -66,6 +66,7 @@ def _require_repeatable(before: Plan | None, plan: Plan, attempt: Attempt | None
     ids, clocks = (before.topic_ids, before.clocks_after) if before is not None else ({}, {})
     reasons = {
         "replays records of quarantine": plan.replay is not None,
+        "erased keys": plan.erasure is not None,
         "sent net differences": attempt is not None
         and any(f"emitted.{PROMOTED}" in counts for counts in attempt.counts.values()),
         "moved the source to another cluster": any(

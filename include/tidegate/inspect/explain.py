@@ -13,6 +13,7 @@ from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
 from tidegate.batch.offsets import is_truncated, planned_epochs
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
+from tidegate.inspect.erased import require_not_erased
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
@@ -59,10 +60,13 @@ def explain(
         stage: Only this stage; None for all.
         open_session: Number of records -> Spark session.
 
-    Raises SettingsInvalid if the batch, offsets, stage or key does not exist; OffsetsLost if Kafka no longer
-    has the records; and what `spark.explain` raises.
+    Raises SettingsInvalid if the batch, offsets, stage or key does not exist; KeyErased; OffsetsLost if
+    Kafka no longer has the records; and what `spark.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
+    for plan in plans:
+        # Kafka may still have the records: what came of them is not told again.
+        require_not_erased(app, stream, plan.seq, key)
     # all checks first: starting Spark takes seconds
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)

@@ -25,6 +25,7 @@ from tidegate.inspect.emissions import (
     short_texts,
     sinks_elsewhere,
 )
+from tidegate.inspect.erased import require_not_erased
 from tidegate.inspect.read import planned_stage
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Commit, Stream
@@ -128,12 +129,14 @@ class KeyState:
 def key_states(app: App, stream: Stream, key: str, as_of: int | None = None) -> list[KeyState]:
     """Return the state of a key after batch `as_of` (None: now), for each stage of the newest plan.
 
-    Raises StateGivenUp, LakeDamaged, LakeUnavailable.
+    Raises StateGivenUp, KeyErased, LakeDamaged, LakeUnavailable.
     """
     reader = _KeyReader.of_stream(app, stream, key)
     if reader is None:
         return []
-    rows = reader.state_rows(app.ledger.head(stream).seq if as_of is None else as_of)
+    seq = app.ledger.head(stream).seq if as_of is None else as_of
+    require_not_erased(app, stream, seq, key)
+    rows = reader.state_rows(seq)
     states = {stage: tuple(map(_entry, live_rows(rows[stage]))) for stage in rows}
     stages = {stage.name: stage for stage in reader.pipeline.stages}
     return [

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
 from tidegate.errors import SettingsInvalid
+from tidegate.inspect.erased import require_not_erased
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
@@ -46,13 +47,15 @@ def read_state(
         stage: None for the last stage.
         key: Return only its rows, for which few rows are read.
 
-    Raises SettingsInvalid, StateGivenUp, LakeDamaged, LakeUnavailable.
+    Raises SettingsInvalid, StateGivenUp, KeyErased, LakeDamaged, LakeUnavailable.
     """
     planned = planned_stage(app, stream, stage)
     if planned is None:
         return pa.table({})
     pipeline, chosen = planned
     seq = app.ledger.head(stream).seq if as_of is None else as_of
+    if key is not None:
+        require_not_erased(app, stream, seq, key)
     with needed_by(state_named(stream, seq)):
         state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
         # The stage may have been added after the batch, or may have written nothing yet.

@@ -3,6 +3,7 @@
 from tidegate.ledger.database import migrate_database
 from tidegate.ledger.facts import (
     BatchFacts,
+    Erasure,
     Expired,
     Failure,
     GivenUp,
@@ -10,6 +11,7 @@ from tidegate.ledger.facts import (
     QualityResult,
     Recovery,
     Resolution,
+    Rewritten,
     SinkProgress,
     StreamStatus,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "Commit",
     "CommittedBatch",
     "Clocks",
+    "Erasure",
     "Expired",
     "Failure",
     "GivenUp",
@@ -67,6 +70,7 @@ __all__ = [
     "QualityResult",
     "Recovery",
     "Resolution",
+    "Rewritten",
     "Run",
     "SinkProgress",
     "Snapshot",

@@ -316,6 +316,24 @@ def _write_ahead(connection: Any) -> None:
             time.sleep(0.01)
 
 
+def overwrite_removed_rows(engine: Engine) -> None:
+    """Write SQLite's file anew, and empty its write-ahead log. Raises LedgerUnavailable."""
+    with answering(engine.url), failpoint("ledger.vacuum"):
+        connection = engine.raw_connection()
+        try:
+            connection.execute("PRAGMA query_only=0")
+            # A deleted or changed row leaves its bytes in free parts of pages, and in the log.
+            connection.execute("VACUUM")
+            is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        finally:
+            connection.close()
+    if is_busy:
+        raise LedgerUnavailable(
+            f"The write-ahead log of {shown_url(engine.url)} cannot be emptied: another process reads it",
+            "Run again when it has ended.",
+        )
+
+
 class LedgerDatabase:
     """The database of a ledger, and its transactions. The failpoint `ledger.<name>` is around each.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.errors import Halted
 from tidegate.ledger.records import Attempt, Head, ManifestRef, Plan, Snapshot, Stream
@@ -50,6 +52,73 @@ class Recovery:
     decided_by: str
     decided_at: float = 0.0
     outcome: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """A use of `tidegate erase` on a stream; once it is finished, its certificate.
+
+    Args:
+        number: counts the stream's erasures from 1.
+        seq: the batch by which sinks are told. State, emissions and quarantine of earlier batches lack the
+            keys.
+        salt: part of what the digests are of.
+        keys: the digests of the keys that were named.
+        entries: the digests of the keys of other stages that contain them.
+        request: the keys as text, with the columns that they are of; None when the erasure is finished.
+        decided_by: who decided it.
+        decided_at: epoch seconds, set by the ledger, as are the other instants.
+        rewritten_at: since when no reader finds the keys; None before.
+        finished_at: since when their bytes are removed; None before.
+        rows: kind of rows -> number of rows that were removed.
+        files: the rewritten files: path and digest before and after.
+        batches: the batches that had rows of the keys.
+        sinks: sink -> what was done there.
+        remarks: what may still have the keys.
+    """
+
+    stream: Stream
+    number: int
+    seq: int
+    salt: str
+    keys: tuple[str, ...]
+    entries: tuple[str, ...]
+    request: Mapping[str, Any] | None
+    decided_by: str
+    decided_at: float = 0.0
+    rewritten_at: float | None = None
+    finished_at: float | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    files: tuple[Mapping[str, str], ...] = ()
+    batches: tuple[int, ...] = ()
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def covers(self, key: str) -> bool:
+        """Return whether the erasure has removed a key, of whichever stage."""
+        digest = salted(self.salt, key)
+        return digest in self.keys or digest in self.entries
+
+
+def salted(salt: str, key: str) -> str:
+    """Return the digest of a key, in hexadecimal."""
+    return hashlib.sha256(f"{salt}:{key}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The files that an erasure has rewritten, which readers do not find yet.
+
+    Args:
+        manifests: name of an attempt, a snapshot or a resolution -> its new manifest.
+        rows: as `Erasure.rows`; so are `files`, `batches` and `entries`.
+    """
+
+    manifests: Mapping[str, ManifestRef]
+    rows: Mapping[str, int]
+    files: tuple[Mapping[str, str], ...]
+    batches: tuple[int, ...]
+    entries: tuple[str, ...]
 
 
 @dataclass(frozen=True)

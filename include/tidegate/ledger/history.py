@@ -98,7 +98,14 @@ def _removable(stream: Stream, end: int) -> Select[tuple[int]]:
     return select(plans.c.seq).where(old, needed).order_by(plans.c.seq)
 
 
-_STAYING = (schema.heads, schema.identity, schema.promotions, schema.recoveries, schema.sinks)
+_STAYING = (
+    schema.erasures,
+    schema.heads,
+    schema.identity,
+    schema.promotions,
+    schema.recoveries,
+    schema.sinks,
+)
 _OF_BATCHES = tuple(table for table in schema.metadata.tables.values() if table not in _STAYING)
 
 
@@ -148,7 +155,7 @@ def remove_stream(connection: Connection, lease: Lease, now: float) -> bool:
     """
     heads, stream = schema.heads, lease.stream
     emptied: dict[str, Any] = {"seq": 0, "offsets": {}, "epochs": {}, "clocks": {}, "send_from": None}
-    emptied |= {"expired_seq": None, "expired_at": None, "holder": None, "lease_until": None}
+    emptied |= {"erasure": None, "expired_seq": None, "expired_at": None, "holder": None, "lease_until": None}
     ended = connection.execute(
         update(heads)
         .where(in_stream(heads, stream), heads.c.epoch == lease.epoch)

@@ -15,7 +15,13 @@ from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
-from tidegate.ledger.database import database_clock, open_database, open_for_reading
+from tidegate.ledger.database import (
+    database_clock,
+    open_database,
+    open_for_reading,
+    overwrite_removed_rows,
+)
+from tidegate.ledger.erasure import count_rewrites
 from tidegate.ledger.facts import Recovery
 from tidegate.ledger.history import forget_promotions, remove_batches, remove_stream
 from tidegate.ledger.promotions import Promotion
@@ -127,20 +133,24 @@ class Ledger(LedgerReader):
         except IntegrityError as error:
             raise _promoted_meanwhile(promotions[0].pipeline) from error
 
-    def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
+    def add_snapshot(self, snapshot: Snapshot, after: int, rewrites: int = 0) -> bool:
         """Record a snapshot whose files are complete, if the snapshot that it was made from is still the
         newest.
 
-        Returns False if another compaction was faster: the snapshot is then never used. The call takes no
+        Returns False if another compaction was faster, or an erasure has rewritten files since: the snapshot
+        is then never used, since it may have an erased key. The call takes no
         lease, so batches continue meanwhile; only the recording itself is serialized.
 
         Args:
             after: the batch of the snapshot that it was made from; 0 if it was made without one.
+            rewrites: `LedgerReader.rewrites` before its files were read.
         """
         table, stream = schema.snapshots, snapshot.stream
         with self._writing("add_snapshot") as connection:
             _lock_head(connection, stream)
             if greatest(connection, table.c.seq, stream) != after or snapshot.seq <= after:
+                return False
+            if count_rewrites(connection, stream) != rewrites:
                 return False
             row = stream_key(stream) | columns_of(snapshot) | {"made_at": self._now()}
             connection.execute(insert(table).values(row))
@@ -172,6 +182,15 @@ class Ledger(LedgerReader):
         with self._writing("end_recovery") as connection:
             is_record = and_(in_stream(table, stream), table.c.number == number)
             connection.execute(update(table).where(is_record).values(outcome=outcome))
+
+    def overwrite_removed_rows(self) -> None:
+        """Write SQLite's file anew, without the bytes of rows that were removed or changed.
+
+        PostgreSQL does that by its own vacuum. Raises LedgerUnavailable while another process keeps the file
+        open in a transaction.
+        """
+        if self._engine.dialect.name == "sqlite":
+            overwrite_removed_rows(self._engine)
 
     def forget(self, pipeline: str, leases: Sequence[Lease]) -> None:
         """Remove all rows of a pipeline in one transaction, and end `leases`, one of each of its streams.

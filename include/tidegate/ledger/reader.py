@@ -21,9 +21,11 @@ from tidegate.ledger.batches import (
     stream_statuses,
 )
 from tidegate.ledger.database import LedgerDatabase
+from tidegate.ledger.erasure import count_rewrites
 from tidegate.ledger.facts import (
     BatchFacts,
     CurrentBatches,
+    Erasure,
     Expired,
     Failure,
     GivenUp,
@@ -248,6 +250,17 @@ class LedgerReader(LedgerDatabase):
         table = schema.recoveries
         rows = self._rows("recoveries", rows_of(table, stream).order_by(table.c.number))
         return [record_in(Recovery, row) for row in rows]
+
+    def erasures(self, stream: Stream) -> list[Erasure]:
+        """Return the erasures of the stream, finished or not, oldest first."""
+        table = schema.erasures
+        rows = self._rows("erasures", rows_of(table, stream).order_by(table.c.number))
+        return [record_in(Erasure, row) for row in rows]
+
+    def rewrites(self, stream: Stream) -> int:
+        """Return how often an erasure has rewritten files of the stream."""
+        with self._transaction("rewrites") as connection:
+            return count_rewrites(connection, stream)
 
     def expired_quarantine(self, stream: Stream) -> Expired:
         """Return up to which batch the quarantine is not read any more."""

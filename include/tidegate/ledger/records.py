@@ -172,6 +172,7 @@ class Plan:
             empty.
         reused: the part that another generation has decided; None: all stages are computed from the records
             of `ranges`.
+        erasure: the number of the erasure whose batch it is; None: sinks get emissions.
     """
 
     stream: Stream
@@ -189,6 +190,7 @@ class Plan:
     timestamps: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     replay: ManifestRef | None = None
     reused: ReusedBatch | None = None
+    erasure: int | None = None
 
     @property
     def spec(self) -> PlannedSpec:
@@ -275,6 +277,7 @@ class Head:
         clocks: the largest clocks that were applied, epoch ms.
         send_from: the first batch that is sent again, if a person has chosen that; None: the batches before
             the head are not sent again.
+        erasure: the number of the erasure that is not finished; None if there is none.
     """
 
     stream: Stream
@@ -284,6 +287,7 @@ class Head:
     epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=dict)
     send_from: int | None = None
+    erasure: int | None = None
 
     def has_read(self, topic: str) -> bool:
         """Return whether batches have read the topic. The head then has an offset of each partition that it

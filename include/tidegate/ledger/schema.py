@@ -170,6 +170,7 @@ heads = _table(
     Column("expired_seq", BigInteger),  # quarantine of batches up to this one is not read any more
     Column("expired_at", Float),  # since when
     Column("send_from", BigInteger),  # the first batch that is sent again; null: none but the head is open
+    Column("erasure", Integer),  # the erasure that is not finished: no batch is planned before it is
 )
 # The newest row of a pipeline names the generation in charge. The primary key lets one process add the next
 # number, so two promotions at once cannot both succeed.
@@ -204,6 +205,7 @@ plans = _table(
     Column("timestamps", _BOUNDS, nullable=False),
     Column("replay", _MANIFEST),  # the manifest of its input, of a batch that replays
     Column("reused", _REUSED),  # the part of it that another generation has decided
+    Column("erasure", Integer),  # the erasure that sends it
 )
 # Decisions about records in quarantine. A file in the lake lists the records.
 resolutions = _table(
@@ -227,6 +229,25 @@ recoveries = _table(
     Column("decided_by", _SafeText(300), nullable=False),
     Column("decided_at", Float, nullable=False),
     Column("outcome", _TEXTS, nullable=False),  # empty until it is done
+)
+# Each use of `tidegate erase`, and its certificate. It is kept when the generation is dropped.
+erasures = _table(
+    "erasures",
+    [Column("number", Integer, primary_key=True, autoincrement=False)],
+    Column("seq", BigInteger, nullable=False),  # the batch that erases at the sinks
+    Column("salt", String(64), nullable=False),
+    Column("keys", _NAMES, nullable=False),  # salted digests of the keys that were named
+    Column("entries", _NAMES, nullable=False),  # of the keys of other stages that contain them
+    Column("request", _MAPPING),  # the keys themselves, only until the erasure is finished
+    Column("decided_by", _SafeText(300), nullable=False),
+    Column("decided_at", Float, nullable=False),
+    Column("rewritten_at", Float),  # since when the ledger names the rewritten files
+    Column("finished_at", Float),
+    Column("rows", _MAPPING, nullable=False),  # kind -> rows that were removed
+    Column("files", _ROWS, nullable=False),
+    Column("batches", _NAMES, nullable=False),  # batches that had rows of the keys
+    Column("sinks", _MAPPING, nullable=False),  # sink -> what it was told
+    Column("remarks", _TEXTS, nullable=False),  # what may still have the keys
 )
 # Each version of a pipeline that batches were planned with: the file's text, and its compiled form.
 pipelines = _table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -12,7 +12,23 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.errors import Fenced, Halted, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
-from tidegate.ledger.facts import Failure, GivenUp, QualityResult, Resolution, SinkProgress
+from tidegate.ledger.erasure import (
+    add_erasure,
+    end_erasure,
+    forget_keys,
+    point_to,
+    remove_samples,
+    require_no_erasure,
+)
+from tidegate.ledger.facts import (
+    Erasure,
+    Failure,
+    GivenUp,
+    QualityResult,
+    Resolution,
+    Rewritten,
+    SinkProgress,
+)
 from tidegate.ledger.history import give_up, remove_stream, send_again
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import LedgerReader
@@ -77,6 +93,7 @@ class LeasedLedger(LedgerReader):
                 self._add_resolution(connection, resolution)
 
     def _add_plan(self, connection: Connection, plan: Plan) -> None:
+        require_no_erasure(self.stream, self._head(connection).erasure)
         self._keep_spec(connection, plan.spec)
         self._insert(connection, schema.plans, **plan_out(plan), planned_at=self._now())
         self._insert(connection, schema.runs, **columns_of(Run(plan.run_id, plan.seq)))
@@ -141,6 +158,8 @@ class LeasedLedger(LedgerReader):
                 # Rows are locked in one order, so that two promotions at once never deadlock.
                 for lease in both:
                     self._renew(connection, lease)
+                    # A batch that was to erase a key would otherwise be withheld from then on.
+                    require_no_erasure(lease.stream, self._head_of(connection, lease.stream).erasure)
                 # Consumers get its batches up to this one: a batch that was committed since would be lost.
                 ended = select(heads.c.seq).where(in_stream(heads, replaced.stream))
                 if connection.execute(ended).scalar_one() != promotion.replaced_seq:
@@ -168,6 +187,37 @@ class LeasedLedger(LedgerReader):
         """
         with self._fenced("decide") as connection:
             self._add_decided(connection, batch)
+
+    def begin_erasure(self, erasure: Erasure, batch: DecidedBatch) -> None:
+        """Record an erasure, and decide the batch that tells sinks. No other batch is planned before it ends.
+
+        Raises Halted if another erasure is not finished.
+        """
+        with self._fenced("begin_erasure") as connection:
+            self._add_decided(connection, batch)
+            add_erasure(connection, erasure, self._now())
+            self._set_head(connection, erasure=erasure.number)
+
+    def point_to_rewritten(self, number: int, rewritten: Rewritten) -> None:
+        """Let readers find the files that erasure `number` has rewritten, in place of the former ones."""
+        with self._fenced("point_to_rewritten") as connection:
+            point_to(connection, self.stream, number, rewritten, self._now())
+
+    def remove_samples(self, batches: Collection[int], redacted: Callable[[str], str]) -> None:
+        """Remove what the ledger quotes of erased keys: see `erasure.remove_samples`."""
+        with self._fenced("remove_samples") as connection:
+            remove_samples(connection, self.stream, batches, redacted)
+
+    def forget_keys(self, erasure: Erasure) -> None:
+        """Complete the certificate of an erasure, and remove the keys themselves from the ledger."""
+        with self._fenced("forget_keys") as connection:
+            forget_keys(connection, erasure)
+
+    def end_erasure(self, number: int) -> None:
+        """Note that an erasure is finished. From then on batches are planned again."""
+        with self._fenced("end_erasure") as connection:
+            end_erasure(connection, self.stream, number, self._now())
+            self._set_head(connection, erasure=None)
 
     def drop(self) -> None:
         """Remove the generation's rows, and end this lease: see `history.remove_stream`.
@@ -353,7 +403,10 @@ class LeasedLedger(LedgerReader):
             self._replace(connection, table, is_sink, [{"sink": sink, "seq": seq}])
 
     def _head(self, connection: Connection) -> Head:
-        return record_in(Head, connection.execute(rows_of(schema.heads, self.stream)).one())
+        return self._head_of(connection, self.stream)
+
+    def _head_of(self, connection: Connection, stream: Stream) -> Head:
+        return record_in(Head, connection.execute(rows_of(schema.heads, stream)).one())
 
     def _set_head(self, connection: Connection, *conditions: Any, **columns: Any) -> bool:
         """Write columns of the head; return False if a newer epoch exists or a condition is not fulfilled."""

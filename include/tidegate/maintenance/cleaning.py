@@ -79,7 +79,7 @@ def clean(
         return Cleaned(stream, None, (), 0, 0, "no batch was planned yet")
     check_owner(app, stream)
     given_up, note = _give_up(app, stream, now, dry_run)
-    unread = _unread(app, stream, now - safe_age.total_seconds())
+    unread = unread_in(app, stream, now - safe_age.total_seconds())
     if not dry_run:
         catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
         # After the tables are at the head: until then they may still name a file that is removed here.
@@ -91,9 +91,9 @@ def clean(
     return Cleaned(stream, given_up, names, len(unread), size, note, batches, expired)
 
 
-def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
-    """Return the files that nobody reads and that were not changed after `until` (epoch seconds). State
-    counts as given up if that was noted by then.
+def unread_in(app: App, stream: Stream, until: float) -> list[Listed]:
+    """Return the files in a stream's folder that nobody reads and that were not changed after `until` (epoch
+    seconds). State counts as given up if that was noted by then.
     """
     lake = app.lake(stream)
     listed = lake.store.listed(lake.base)

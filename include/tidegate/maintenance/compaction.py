@@ -58,6 +58,8 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
         only_if_due: do nothing while the changelogs are few and small.
         dry_run: report what would be done, and do nothing.
     """
+    # Before any file is read: if an erasure rewrites them meanwhile, the snapshot must not count.
+    rewrites = app.ledger.rewrites(stream)
     snapshots = app.ledger.snapshots(stream)
     base = snapshots[-1].seq if snapshots else 0
     head = app.ledger.head(stream).seq
@@ -73,7 +75,7 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
         snapshot = _folded(app, stream, head, manifests)
     written = app.write_manifest(stream, snapshot)
     # Compare-and-set on the last snapshot: it is refused if another one was noted since it was read.
-    if not app.ledger.add_snapshot(Snapshot(stream, head, written), base):
+    if not app.ledger.add_snapshot(Snapshot(stream, head, written), base, rewrites):
         return Compaction(stream, head, "another compaction was faster", before, before)
     return Compaction(stream, head, "compacted", before, _size_of([snapshot]), snapshot.name)
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import date
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
@@ -123,6 +124,46 @@ def results_text(place: PagePlace, suite: str, verdict: Verdict) -> str:
         "expectations": [asdict(result) for result in verdict.expectations],
     }
     return json.dumps(body, ensure_ascii=False, indent=1) + "\n"
+
+
+def remove_pages(
+    root: str, pipeline: str, generation: int, is_removed: Callable[[PageName, str], bool]
+) -> int:
+    """Remove pages of a generation with their results, and write the indexes of their days anew. Return the
+    number of pages.
+
+    Args:
+        root: as in `PagePlace`.
+        pipeline: the pipeline.
+        generation: its generation.
+        is_removed: gets the name of a page, and the text of the page or of its results.
+
+    Raises LakeUnavailable if the store does not answer.
+    """
+    store, removed = Store(root), 0
+    for day in _folders(store, f"{pipeline}/g{generation}"):
+        place = PagePlace(root, pipeline, generation, date.fromisoformat(day), 0, 0, 0)
+        names = {PageName.parse(name.rpartition(".")[0]) for name in _entries(store, place.folder)}
+        removable = [
+            page for page in names if page is not None and _is_removed(store, place, page, is_removed)
+        ]
+        for page in removable:
+            # Results first: a page that a killed process leaves is found again by its number.
+            for suffix in (".json", ".html"):
+                store.delete(f"{place.folder}/{page}{suffix}")
+        if removable:
+            _write(store, f"{place.folder}/index.html", _day_index(store, place))
+        removed += len(removable)
+    return removed
+
+
+def _is_removed(
+    store: Store, place: PagePlace, page: PageName, is_removed: Callable[[PageName, str], bool]
+) -> bool:
+    paths = [
+        path for suffix in (".json", ".html") if _exists(store, path := f"{place.folder}/{page}{suffix}")
+    ]
+    return any(is_removed(page, store.read(path).decode()) for path in paths)
 
 
 def _day_index(store: Store, place: PagePlace) -> str:

@@ -246,6 +246,26 @@ class OpenSink(ABC, Generic[Declared]):
         SinkRefused, …Unavailable.
         """
 
+    def deliver(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """Publish the emissions of a decided batch; if it is the batch of an erasure, erase its keys.
+
+        Raises what `publish` and `erase` raise.
+        """
+        send = self.publish if outbox.plan.erasure is None else self.erase
+        send(lease, outbox, last_published)
+
+    def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """Remove the keys of an erasure from the sink. The emissions of its batch delete them.
+
+        A sink that keeps earlier emissions of a key removes these; others publish the deletions. Exactly once
+        as `publish`, and raises the same errors.
+        """
+        self.publish(lease, outbox, last_published)
+
+    @abstractmethod
+    def erasure_effect(self) -> str:
+        """Return a sentence on what an erasure does to keys in the sink, and on what it cannot remove."""
+
     def check_progress(self) -> None:
         """Check that the sink still has what was published to it. Sends nothing.
 
@@ -359,7 +379,7 @@ class OpenSink(ABC, Generic[Declared]):
             missing = self.published(seq)
             if missing is not None:
                 sink, outbox = missing
-                sink.publish(lease, outbox, last)
+                sink.deliver(lease, outbox, last)
                 lease.add_publication(seq, self.name, outbox.emitted)
                 again.append(seq)
                 last = seq

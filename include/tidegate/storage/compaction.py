@@ -27,8 +27,7 @@ from tidegate.kernel.decision import live_rows_suffice
 from tidegate.kernel.stage import Stage
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter, stored_schema
 from tidegate.storage.evolution import batch_of, declared_aliases
-from tidegate.storage.layout import MANIFEST
-from tidegate.storage.manifest import DataFile, Manifest, manifest_of
+from tidegate.storage.manifest import DataFile, Manifest, is_manifest, manifest_of
 from tidegate.storage.schema import UPDATED_SEQ
 from tidegate.storage.state import StateReader
 from tidegate.storage.store import Listed, Store
@@ -263,7 +262,7 @@ def unread_files(
             if name not in named_paths:
                 named_paths[name] = () if name in reading else _named_files(manifest(name), status)
             # The manifest itself stays, although it does not name itself: readers need it.
-            if base_name != MANIFEST and file.path not in named_paths[name]:
+            if not is_manifest(base_name) and file.path not in named_paths[name]:
                 yield file
 
 

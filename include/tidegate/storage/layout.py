@@ -3,7 +3,7 @@
     <lake>/<pipeline>/g<generation>/<stage>/state/_files/<name>/*.parquet    what a batch changed, per key
     <lake>/<pipeline>/g<generation>/<stage>/outbox/_files/<name>/*.parquet   what it emits
     <lake>/<pipeline>/g<generation>/quarantine/_files/<name>/*.parquet       input that could not be used
-    <lake>/<pipeline>/g<generation>/manifests/<name>/manifest.json           which of these files exist
+    <lake>/<pipeline>/g<generation>/manifests/<name>/manifest-<digest>.json  which of these files exist
     <lake>/<pipeline>/g<generation>/marks/<batch>.json                       the ledger that committed it
     <lake>/<pipeline>/marks/<promotion>.json                                 the ledger that decided it
 
@@ -142,9 +142,6 @@ def _unreadable(path: str) -> LakeDamaged:
     )
 
 
-MANIFEST = "manifest.json"
-"""The file name of a manifest, in a folder with the name of its attempt or snapshot."""
-
 _RESOLUTION = "resolution-"
 _NAME = re.compile(r"(?P<snapshot>snapshot-)?(?P<seq>\d{10,})(-(?P<epoch>\d{6,}))?-[0-9a-f]{8}")
 
@@ -223,9 +220,9 @@ class Lake:
         """Return the folder of an attempt's or a snapshot's files of one kind and stage."""
         return files_folder(self.table(kind, stage), name)
 
-    def manifest(self, name: str) -> str:
-        """Return the path of the manifest of an attempt or a snapshot."""
-        return f"{self.base}/manifests/{name}/{MANIFEST}"
+    def manifests(self, name: str) -> str:
+        """Return the folder of the manifest of an attempt or a snapshot."""
+        return f"{self.base}/manifests/{name}"
 
     @property
     def marks(self) -> Marks:

@@ -91,17 +91,35 @@ def manifest_of(name: str, seq: int, files: Iterable[DataFile]) -> Manifest:
     return Manifest(name, seq, tuple(sorted(files, key=order)))
 
 
-def write_manifest(store: Store, path: str, manifest: Manifest) -> Written:
-    """Write a manifest durably, and return its size and digest for the ledger. Raises LakeUnavailable."""
-    return store.write(path, json.dumps({"format": FORMAT} | asdict(manifest)).encode())
+def write_manifest(store: Store, folder: str, manifest: Manifest) -> Written:
+    """Write a manifest durably into `folder`, and return its size and digest for the ledger. Raises
+    LakeUnavailable.
+    """
+    content = json.dumps({"format": FORMAT} | asdict(manifest)).encode()
+    return store.write(f"{folder}/{manifest_file(written_of(content).digest)}", content)
 
 
-def read_manifest(store: Store, path: str, written: Written) -> Manifest:
-    """Return the manifest at `path`.
+def manifest_file(digest: str) -> str:
+    """Return the file name of the manifest with a digest.
+
+    The name has a part of the digest: an erasure writes another manifest of the same attempt, and readers
+    that began before still find the one that they look for.
+    """
+    return f"manifest-{digest[:16]}.json"
+
+
+def is_manifest(name: str) -> bool:
+    """Return whether a file name is that of a manifest."""
+    return name.startswith("manifest-")
+
+
+def read_manifest(store: Store, folder: str, written: Written) -> Manifest:
+    """Return the manifest in `folder` that was written with that digest.
 
     Raises LakeDamaged if its bytes are not those that were written, or another version of tidegate wrote it;
     raises LakeUnavailable if the store fails.
     """
+    path = f"{folder}/{manifest_file(written.digest)}"
     content = store.read(path)
     if written_of(content) != written:
         raise damaged(

@@ -116,7 +116,7 @@ class Store:
     Object stores take their region, endpoint and credentials from the environment of the process
     (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), for files and for Delta tables alike.
 
-    Example: `Store("/data/lake").read("orders/g1/manifests/0000000001-000001-9f86d081/manifest.json")`.
+    Example: `Store("/data/lake").read("orders/g1/manifests/0000000001-000001-9f86d081/manifest-5c1b….json")`.
     """
 
     root: str

@@ -47,6 +47,9 @@ COMMANDS = {
     "recover": (
         "Repair PIPELINE where its batches cannot continue: name the cause, and what can be done about it."
     ),
+    "erase": (
+        "Erase keys of PIPELINE: from state, outboxes, quarantine, Data Docs and tables, then from its sinks."
+    ),
     "migrate": (
         "Bring the ledger to the schema of this version of tidegate; a database without tables gets them."
     ),

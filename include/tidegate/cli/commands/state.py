@@ -29,6 +29,11 @@ def state(
 ) -> None:
     """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
     from tidegate.inspect import read_state
+    from tidegate.inspect.erased import erasure_notes
 
     app, stream = open_stream(pipeline, generation)
+    if as_of is not None and key is None:
+        for note in erasure_notes(app, stream, as_of):
+            # Not among the rows: programs read these.
+            click.echo(note, err=True)
     show_rows_of(read_state(app, stream, as_of, stage, key), _COLUMNS, limit, as_json)

@@ -85,6 +85,13 @@ class OpenEndpoint(OpenSink[HttpSink]):
                 # Before the next request: a process without the lease must not send it.
                 lease.set_sink_progress(self.name, SinkProgress(seq, attempt, number, records, done))
 
+    def erasure_effect(self) -> str:
+        """Return a sentence on the deletions, which the receiver has to apply."""
+        return (
+            f"{self.name}: a deletion of each key is sent. What the receiver keeps of earlier requests is "
+            "its own matter."
+        )
+
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on requests of later batches, which a receiver recognizes by their keys."""
         return (

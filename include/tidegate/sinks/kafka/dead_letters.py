@@ -49,6 +49,10 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         """Return the quarantine of an attempt. Raises LakeDamaged, LakeUnavailable."""
         return self.context.read_quarantine(plan, attempt)
 
+    def erasure_effect(self) -> str:
+        """Return a sentence on letters, of which none is removed."""
+        return f"{self.name}: dead letters stay until the retention of the topic ends."
+
     def published(self, seq: int) -> tuple[OpenSink[DeadLetterTopic], Outbox] | None:
         """Return what a batch had for the topic, while the batch's quarantine is retained.
 

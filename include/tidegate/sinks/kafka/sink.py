@@ -161,6 +161,13 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             lambda record: not self._is_lost(record), partial(self._found_progress, stated)
         )
 
+    def erasure_effect(self) -> str:
+        """Return a sentence on the tombstones, and on the messages before them."""
+        return (
+            f"{self.name}: a tombstone for each key. A compacted topic then removes the messages before it; "
+            "a topic that is not compacted keeps them until its retention ends."
+        )
+
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on messages after `seq`, which cannot be removed from the topic."""
         ledger, stream, topic = self.context.ledger, self.context.stream, self.declared.topic

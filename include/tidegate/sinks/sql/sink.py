@@ -8,17 +8,18 @@ completely or not at all, and the progress row says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
-from sqlalchemy import update
+from sqlalchemy import Connection, delete, update
 
 from tidegate.errors import SinkAhead, SinkUnavailable
 from tidegate.failpoints import failpoint
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
-from tidegate.model.connection import Connection
+from tidegate.model.connection import Connection as DeclaredConnection
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink, RequireCommitted, table_dataset
 from tidegate.sinks.sql.database import Database, dialect_of
@@ -67,6 +68,21 @@ class SqlPublisher:
         committed; Fenced if a newer publisher went ahead, SinkAhead if the table has a later batch;
         SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
+        return self._change(seq, attempt, last_published, partial(self._write, seq, emissions))
+
+    def erase(self, seq: int, attempt: str, keys: Iterable[pa.RecordBatch], last_published: int) -> int:
+        """Delete all rows of the keys that any generation of the pipeline has written, unless it is done.
+
+        Return the number of keys. Raises as `publish`.
+
+        Args:
+            keys: Emissions with the keys.
+        """
+        return self._change(seq, attempt, last_published, partial(self._delete, keys))
+
+    def _change(
+        self, seq: int, attempt: str, last_published: int, change: Callable[[Connection], int]
+    ) -> int:
         # A transaction of its own: all publishers to the database wait for its lock, and rows take long.
         self._prepare(last_published)
         with self._database.transaction() as connection:
@@ -78,19 +94,35 @@ class SqlPublisher:
             # before the rows: a second publisher waits here for the lock of the progress row
             with failpoint("sql.advance"):
                 self._progress.advance(connection, newest, seq, attempt)
-            sent = 0
-            for chunk in emissions:
-                rows = self._layout.rows(chunk, str(self._shard.stream), seq, sent)
-                with failpoint("sql.write"):
-                    write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
-                sent += len(rows)
+            sent = change(connection)
             own_row = progress.c.shard == self._shard.name
-            if self._layout.target.mode == "history":
-                update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
             with failpoint("sql.count"):
                 # Known only now; `seal` reads it to say how much of a given-up batch is in the table.
                 connection.execute(update(progress).where(own_row).values(rows=sent))
         return sent
+
+    def _write(self, seq: int, emissions: Iterable[pa.RecordBatch], connection: Connection) -> int:
+        sent = 0
+        for chunk in emissions:
+            rows = self._layout.rows(chunk, str(self._shard.stream), seq, sent)
+            with failpoint("sql.write"):
+                write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
+            sent += len(rows)
+        if self._layout.target.mode == "history":
+            update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
+        return sent
+
+    def _delete(self, keys: Iterable[pa.RecordBatch], connection: Connection) -> int:
+        table, names = self._layout.table, self._layout.keys
+        # A table can be that of several pipelines, whose keys of the same text are others.
+        own = table.c[names["stream"]].startswith(f"{self._shard.stream.pipeline}/", autoescape=True)
+        deleted = 0
+        for chunk in keys:
+            texts = chunk.column(KEY).to_pylist()
+            with failpoint("sql.erase"):
+                connection.execute(delete(table).where(own, table.c[names[KEY]].in_(texts)))
+            deleted += len(texts)
+        return deleted
 
     def _prepare(self, last_published: int) -> None:
         with failpoint("sql.prepare"), self._database.transaction() as connection:
@@ -156,6 +188,19 @@ class OpenSqlTable(OpenSink[SqlSink]):
         with self.database() as database:
             publisher = publisher_to(database, self, outbox)
             publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
+
+    def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """Delete the rows of the keys: all of them in a table to which emissions are appended."""
+        if not self.target.adds_rows:
+            self.publish(lease, outbox, last_published)
+            return
+        with self.database() as database:
+            publisher = publisher_to(database, self, outbox)
+            publisher.erase(outbox.plan.seq, outbox.attempt, outbox.batches([KEY]), last_published)
+
+    def erasure_effect(self) -> str:
+        """Return a sentence on the rows, which are all deleted."""
+        return f"{self.name}: all rows of the keys are deleted."
 
     def check_progress(self) -> None:
         """Check a sink that something was published to: its batch number and attempt must be this
@@ -250,7 +295,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     @property
     def _variable(self) -> str:
-        return Connection("sql", self.declared.connection).variable
+        return DeclaredConnection("sql", self.declared.connection).variable
 
     def _url(self) -> str:
         return self.context.settings.sql_url(self.declared.connection)

@@ -8,7 +8,7 @@ fence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -51,6 +51,8 @@ FORMAT = 1
 
 _FORMAT = "tidegate.sink.format"
 _PROPERTIES = {_FORMAT: str(FORMAT)}
+_KEYS_AT_ONCE = 500
+"""The keys in one condition: a plan with very many texts takes delta-rs long."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,46 @@ def seal(appender: Appender, seq: int, attempt: str) -> bool:
     return newest >= seq
 
 
+def erase_keys(appender: Appender, batch: tuple[int, str], keys: Sequence[str], last_published: int) -> None:
+    """Delete the rows of keys from a table, unless it has the batch, so that no earlier version shows them.
+
+    All versions before go: files that the table no longer names are deleted, and the log begins anew with a
+    checkpoint, since entries of the log quote the least and the largest key of files. Raises ProgressLost,
+    ProgressUnreadable, LedgerMismatch, Fenced, LakeUnavailable.
+    """
+    path = appender.path
+    with delta_errors(path), failpoint("table.erase"):
+        table = existing_table(path)
+        newest = read_progress(table, path, appender.application) if table is not None else 0
+        if table is None or newest >= batch[0]:
+            return
+        _check(appender, table, newest, last_published)
+        for part in range(0, len(keys), _KEYS_AT_ONCE):
+            table.delete(_is_one_of(keys[part : part + _KEYS_AT_ONCE]))
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        # The entry of the newest version, which readers need beside its checkpoint, names no key.
+        table = open_table(path)
+        table.create_checkpoint()
+        _remove_log_before(Store(path), table.version())
+        # The number comes last: a process that is killed before begins again.
+        _mark(appender, open_table(path), batch, {})
+
+
+def _is_one_of(keys: Sequence[str]) -> str:
+    texts = ", ".join("'" + key.replace("'", "''") + "'" for key in keys)
+    return f'"{KEY}" IN ({texts})'
+
+
+def _remove_log_before(store: Store, version: int) -> None:
+    """Remove the entries and checkpoints of earlier versions: the checkpoint of this one has all that
+    counts.
+    """
+    for file in store.listed("_delta_log"):
+        number = file.path.rpartition("/")[-1].partition(".")[0]
+        if number.isdecimal() and int(number) < version:
+            store.delete(file.path)
+
+
 def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed: Mapping[str, int]) -> None:
     """Commit a batch's number and attempt without its rows. `removed`: path -> bytes of files to remove."""
     path, (seq, attempt) = appender.path, batch
@@ -319,6 +361,16 @@ class OpenDeltaTable(OpenSink[TableSink]):
         """Publish the batch completely, or not at all."""
         rows = table_rows(self.declared, outbox)
         append_batch(self._appender, outbox.plan.seq, outbox.attempt, rows, last_published)
+
+    def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """Delete the rows of the keys, and every file and log entry that still shows them."""
+        del lease
+        keys = sorted({key for rows in outbox.batches([KEY]) for key in rows.column(KEY).to_pylist()})
+        erase_keys(self._appender, (outbox.plan.seq, outbox.attempt), keys, last_published)
+
+    def erasure_effect(self) -> str:
+        """Return a sentence on the rows, and on the table's earlier versions."""
+        return f"{self.name}: all rows of the keys are deleted, and with them the table's earlier versions."
 
     def check_progress(self) -> None:
         """Check that the table has what was published to it, and nothing that this ledger has not

@@ -1,0 +1,220 @@
+"""The batch of an erasure: it reads nothing, and deletes the keys at the sinks.
+
+Its outbox has a deletion of each key that ever went out, with each of its windows. It is decided and
+published as any batch, so each sink gets it once. Afterwards the outbox itself is erased.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.root import App, needed_by, state_after, state_named
+from tidegate.batch.pipeline_files import head_plan
+from tidegate.batch.still_batch import running_counts, still_plan
+from tidegate.batch.validate import check_outboxes
+from tidegate.erasure.files import columns_to_compare, key_columns_in, rows_of_keys
+from tidegate.erasure.keys import ErasedKeys
+from tidegate.errors import Halted
+from tidegate.failpoints import failpoint
+from tidegate.kernel.rows import RECORDED
+from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
+from tidegate.model.kernel_stages import state_stages
+from tidegate.model.pipeline import Pipeline
+from tidegate.storage import DataFile, attempt_name
+from tidegate.storage.compaction import FoldRule
+from tidegate.storage.datafile import RowWriter, data_errors, open_data, stored_schema
+from tidegate.storage.manifest import manifest_of
+from tidegate.storage.schema import (
+    AT,
+    HASH,
+    KEY,
+    KEY_COLUMNS,
+    LIVE,
+    ORDINAL,
+    PENDING,
+    REASON,
+    SEQ,
+    TIMESTAMP,
+    WINDOW,
+)
+from tidegate.storage.state import StateReader
+
+ERASED = "erased"
+"""The reason of such a deletion."""
+
+
+def erasure_batch(
+    app: App, lease: LeasedLedger, number: int, keys: ErasedKeys, run_id: str
+) -> tuple[Plan, Attempt]:
+    """Write the files of the batch; return its plan and attempt, which are not in the ledger yet.
+
+    Raises Halted if a batch is planned; SinkRefused, TimestampRefused or …Unavailable if a sink would not
+    take a deletion; LakeDamaged, LakeUnavailable.
+    """
+    head = lease.head(lease.stream)
+    require_no_plan(lease, lease.stream)
+    before, last = head_plan(app, head), lease.attempt(lease.stream, head.seq)
+    assert before is not None
+    assert last is not None, "the ledger has the attempt of the head"
+    plan = replace(still_plan(head, before, run_id), erasure=number)
+    pipeline, name = planned_pipeline(plan), attempt_name(plan.seq, lease.lease.epoch)
+    outboxes = dict(_outboxes(app, lease, plan, pipeline, keys))
+    files = [_written(app, plan.stream, stage, name, rows) for stage, rows in outboxes.items()]
+    manifest = app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
+    counts = _counts(app, lease, last, keys, outboxes)
+    attempt = Attempt(plan.stream, plan.seq, manifest, counts, validated=True, times=last.times)
+    # This batch skips the validate step, and once it is decided a sink could only halt.
+    check_outboxes(app, plan, pipeline, attempt)
+    return plan, attempt
+
+
+def require_no_plan(ledger: LedgerReader, stream: Stream) -> None:
+    """Raise Halted if a batch is planned and not decided: it may have read records of the keys."""
+    if (plan := ledger.open_plan(stream)) is not None:
+        raise Halted(
+            f"Batch {plan.seq} of {stream} is planned and not decided",
+            f"Let it go through, or forget it: {stream.recover_command('drop-plan')}",
+        )
+
+
+def _written(app: App, stream: Stream, stage: str, name: str, rows: pa.Table) -> DataFile:
+    lake = app.lake(stream)
+    path = f"{lake.files('outbox', stage, name)}/{ERASED}.parquet"
+    with failpoint("erase.outbox"), RowWriter(lake.store, path, "outbox", stage) as writer:
+        for batch in rows.combine_chunks().to_batches():
+            writer.write(batch)
+    assert writer.file is not None, "it has rows"
+    return writer.file
+
+
+def _outboxes(
+    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, keys: ErasedKeys
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the outbox of each stage whose sinks ever got one of the keys; none of a generation that sends
+    nothing.
+    """
+    charge = lease.charge(plan.stream.pipeline)
+    if charge.withholds(plan.stream.generation):
+        return
+    for stage in pipeline.outlets:
+        sinks = pipeline.sinks_of(stage)
+        emissions = list(_emissions(app, plan.stream, {sink.name for sink in sinks}, keys)) if sinks else []
+        if emissions:
+            key_payloads = [
+                rule.key.column for sink in sinks if (rule := sink.messages) is not None and rule.key
+            ]
+            yield stage.name, _deletions(emissions, key_payloads, plan.seq, round(app.ledger.now() * 1000))
+
+
+def _emissions(app: App, stream: Stream, sinks: set[str], keys: ErasedKeys) -> Iterator[pa.Table]:
+    """Yield the emissions of the keys that the sinks may have, those of this generation last."""
+    siblings = [
+        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
+    ]
+    for sender in (*siblings, stream):
+        stages = {
+            pipeline.stage_of(sink).name
+            for pipeline in planned_pipelines(app.ledger, sender)
+            for sink in pipeline.sinks
+            if sink.name in sinks
+        }
+        for _, reference in app.ledger.committed(sender) if stages else ():
+            for file in app.manifest(sender, reference).files:
+                if file.kind == "outbox" and file.stage in stages:
+                    yield from _rows_of(app, sender, file, keys)
+
+
+def _rows_of(app: App, stream: Stream, file: DataFile, keys: ErasedKeys) -> Iterator[pa.Table]:
+    store = app.lake(stream).store
+    with open_data(store, file) as parquet, data_errors(store, file):
+        if not keys.may_match(key_columns_in(file, parquet.schema_arrow)):
+            return
+        for group in range(parquet.num_row_groups):
+            narrow = parquet.read_row_group(group, columns=columns_to_compare(file, parquet.schema_arrow))
+            mask = rows_of_keys(file, keys, narrow)
+            # Values are read only from row groups with such rows.
+            if pc.any(mask).as_py():
+                yield parquet.read_row_group(group).filter(mask).replace_schema_metadata(None)
+
+
+def _deletions(emissions: Sequence[pa.Table], key_payloads: Sequence[str], seq: int, now_ms: int) -> pa.Table:
+    """Return a deletion of each key and window, as rows of an outbox, in its order.
+
+    A deletion has no source: who skips repeated roots must not take it for a repetition of what it deletes.
+    """
+    schema = emissions[-1].schema
+    carried = (HASH, KEY, KEY_COLUMNS, *WINDOW, *key_payloads)
+    rows = pa.concat_tables([_conformed(table, schema, carried) for table in emissions])
+    entries = rows.select([KEY, *WINDOW]).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    newest = entries.group_by([KEY, *WINDOW]).aggregate([("row", "max")])["row_max"]
+    rows = rows.take(newest.combine_chunks().sort())
+    rows = rows.sort_by([(name, "ascending") for name in (HASH, KEY, *WINDOW)])
+    count = rows.num_rows
+    instants = {name: pa.repeat(pa.scalar(now_ms, pa.int64()), count) for name in (TIMESTAMP, AT, RECORDED)}
+    filled = instants | {
+        ORDINAL: pa.array(range(count), pa.int64()),
+        REASON: pa.repeat(ERASED, count),
+        SEQ: pa.repeat(pa.scalar(seq, pa.int64()), count),
+    }
+    columns = [filled[field.name] if field.name in filled else rows[field.name] for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _conformed(rows: pa.Table, schema: pa.Schema, carried: Sequence[str]) -> pa.Table:
+    """Return rows with the columns of a schema; those that are not carried, or have another type, are
+    null.
+    """
+    columns = [
+        rows[field.name]
+        if field.name in carried and field.name in rows.column_names and rows[field.name].type == field.type
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _counts(
+    app: App, lease: LeasedLedger, last: Attempt, keys: ErasedKeys, outboxes: Mapping[str, pa.Table]
+) -> dict[str, dict[str, float]]:
+    """Return the previous batch's running counts without the erased state, and what the batch emits."""
+    counts = running_counts(last)
+    for stage, removed in _erased_state(app, lease, keys):
+        totals = counts.setdefault(stage, {})
+        counts[stage] = {name: value - removed[name] for name, value in totals.items()}
+    for stage, rows in outboxes.items():
+        emitted = dict.fromkeys(("emitted", f"emitted.{ERASED}", "emitted-tombstones"), rows.num_rows)
+        counts[stage] = counts.get(stage, {}) | emitted
+    return counts
+
+
+def _erased_state(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[tuple[str, Counter[str]]]:
+    """Yield stage -> what its erased entries count in the running counts."""
+    stream, head = lease.stream, lease.head(lease.stream).seq
+    store, logics = app.lake(stream).store, state_stages(planned_pipelines(app.ledger, stream))
+    with needed_by(state_named(stream, head)):
+        for stage, files in state_after(app, stream, lease.state_manifests(stream, head)).items():
+            columns = key_columns_in(files[-1], pa.schema([]))
+            if not keys.may_match(columns):
+                continue
+            removed, schema = Counter[str](), stored_schema(store, files)
+            by_place = FoldRule.for_stages(logics[stage]).by_place
+            with StateReader(store, files, schema, by_place=by_place) as state:
+                for rows in state.scan():
+                    _count(removed, rows.filter(keys.mask(columns, rows[KEY])))
+            yield stage, removed
+
+
+def _count(removed: Counter[str], rows: pa.Table) -> None:
+    rows = rows.filter(rows[LIVE])
+    removed["state-rows"] += rows.num_rows
+    if PENDING in rows.column_names:
+        waits = pc.fill_null(pc.greater(rows[PENDING], 0), False)
+        removed["suppression-buffer-records"] += pc.sum(waits).as_py() or 0
+    if "bytes" in rows.column_names:
+        removed["suppression-buffer-bytes"] += pc.sum(rows["bytes"]).as_py() or 0

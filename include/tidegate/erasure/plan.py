@@ -1,0 +1,138 @@
+"""What an erasure would do, and what it cannot do. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tidegate.app import App
+from tidegate.erasure.deletions import require_no_plan
+from tidegate.erasure.files import Survey, survey
+from tidegate.erasure.keys import ErasedKeys
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.generations.lifecycle import require_not_looked_up
+from tidegate.ledger import Charge, Erasure, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.pipeline import Pipeline
+
+_KINDS = {"state": "the state of", "outbox": "the emissions of", "quarantine": "quarantine"}
+
+
+@dataclass(frozen=True)
+class PlannedErasure:
+    """The effects that an erasure would have on a stream.
+
+    Args:
+        stream: the stream.
+        keys: the keys; those of `unfinished`, if there is one.
+        survey: the rows of the keys.
+        sinks: sink -> a sentence on what is done there.
+        remarks: what may still have the keys afterwards.
+        unfinished: the erasure that goes on; None: another one begins.
+        certificate: the finished erasure of all of the keys; None: there is none.
+    """
+
+    stream: Stream
+    keys: ErasedKeys
+    survey: Survey
+    sinks: dict[str, str]
+    remarks: tuple[str, ...]
+    unfinished: Erasure | None = None
+    certificate: Erasure | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the keys are erased, and have no row since."""
+        has_rows = any(self.survey.rows.values())
+        return self.unfinished is None and self.certificate is not None and not has_rows
+
+
+def requested_keys(app: App, pipeline: str, stage: str | None, texts: Iterable[str]) -> ErasedKeys:
+    """Return the keys of a pipeline, by its newest plan. Raises SettingsInvalid."""
+    streams = streams_of(app, pipeline)
+    plan = app.ledger.plan(streams[0], app.ledger.head(streams[0]).seq)
+    assert plan is not None, "the ledger has the plan of the head"
+    return ErasedKeys.of_stage(planned_pipeline(plan), stage, texts)
+
+
+def streams_of(app: App, pipeline: str) -> list[Stream]:
+    """Return the streams of a pipeline that have batches; those that publish come first.
+
+    They look for emissions of the others, too, while these still have them. Raises SettingsInvalid without
+    any.
+    """
+    charge = app.ledger.charge(pipeline)
+    streams = [stream for stream in app.ledger.streams() if stream.pipeline == pipeline]
+    streams = [stream for stream in streams if app.ledger.head(stream).seq]
+    if not streams:
+        raise SettingsInvalid(
+            f"No batch of a pipeline {pipeline} is committed, so it has no key",
+            "`tidegate status` lists the pipelines.",
+        )
+    return sorted(streams, key=lambda stream: (charge.withholds(stream.generation), -stream.generation))
+
+
+def plan_erasure(app: App, pipeline: str, keys: ErasedKeys | None) -> list[PlannedErasure]:
+    """Return what an erasure would do to each stream of a pipeline.
+
+    Args:
+        app: the app.
+        pipeline: the pipeline.
+        keys: the keys; None: only erasures that are not finished go on.
+
+    Raises Halted if a batch is planned and not decided, or another pipeline's planned batch looks the state
+    up; LakeDamaged, LakeUnavailable.
+    """
+    charge = app.ledger.charge(pipeline)
+    planned = (_planned(app, charge, stream, keys) for stream in streams_of(app, pipeline))
+    return [erasure for erasure in planned if erasure is not None]
+
+
+def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) -> PlannedErasure | None:
+    erasures = app.ledger.erasures(stream)
+    unfinished = next((erasure for erasure in erasures if erasure.finished_at is None), None)
+    if unfinished is not None:
+        if unfinished.request is None:
+            return PlannedErasure(stream, ErasedKeys((), ()), Survey(), {}, (), unfinished)
+        keys = ErasedKeys.of_request(unfinished.request)
+    if keys is None:
+        return None
+    require_no_plan(app.ledger, stream)
+    require_not_looked_up(app, stream)
+    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
+    if plan is None:
+        raise Halted(
+            f"The ledger lacks the plan of the head of {stream}", "Restore the ledger from a backup."
+        )
+    pipeline, rows = planned_pipeline(plan), survey(app, stream, keys)
+    sinks = {sink.name: sink.erasure_effect() for sink in app.sinks(stream, pipeline)}
+    if charge.withholds(stream.generation):
+        sinks = {name: f"{name}: nothing, since {stream} sends nothing now." for name in sinks}
+    remarks = tuple(_remarks(app, charge, stream, pipeline, rows))
+    done = (erasure for erasure in erasures if all(map(erasure.covers, keys.texts)))
+    return PlannedErasure(stream, keys, rows, sinks, remarks, unfinished, next(done, None))
+
+
+def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, survey: Survey) -> Iterator[str]:
+    """Yield a sentence for each place that may still have the keys, or what came of their records."""
+    for (kind, stage), columns in sorted(survey.unmatched.items()):
+        by = f"the columns {', '.join(columns)}" if columns else "other keys"
+        yield (
+            f"{_KINDS[kind]} {stage}: its rows are kept by {by}, and may be of many keys: nothing is erased "
+            "there."
+        )
+    if survey.unknown:
+        yield (
+            f"quarantine: the key of {survey.unknown} records cannot be known, since they have none and were "
+            f"not decoded: see tidegate quarantine list {stream.pipeline}."
+        )
+    topics = ", ".join(sorted(app.ledger.head(stream).topic_ids))
+    yield (
+        f"the source topics ({topics}) keep the records: a new generation, a restatement or a backfill reads "
+        "them again. Send a tombstone there yourself."
+    )
+    own = [sink.name for sink in pipeline.sinks if sink.is_per_generation]
+    if own and charge.withholds(stream.generation):
+        yield f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now."
+    for given_up in app.ledger.given_up(stream):
+        yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."

@@ -1,0 +1,126 @@
+"""Erase keys from a stream, step by step. Killed at any step, the next call goes on with the same erasure.
+
+1. Publish what is decided, so that no outbox with a key waits.
+2. Decide the batch of the erasure, and note the erasure, in one transaction. From here on no other batch is
+   planned before the erasure is finished.
+3. Publish that batch: sinks delete the keys, each once.
+4. Rewrite all files that have rows of the keys, also the outbox of that batch; then let readers find these
+   files, in one transaction.
+5. Let the Delta tables name them, and delete the former files, and all files that nobody reads.
+6. Remove pages of Data Docs and texts of the ledger that show the keys.
+7. Forget the keys themselves, write the ledger's file anew, and finish the certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from secrets import token_hex
+from uuid import uuid4
+
+from tidegate.app import App, leased
+from tidegate.app.tables import catch_up_tables, replace_files
+from tidegate.batch.publish import publish_decided
+from tidegate.erasure.deletions import erasure_batch
+from tidegate.erasure.files import read_manifests_of, rewrite
+from tidegate.erasure.keys import ErasedKeys
+from tidegate.erasure.plan import PlannedErasure
+from tidegate.erasure.traces import redaction, remove_docs
+from tidegate.failpoints import failpoint
+from tidegate.ledger import Erasure, LeasedLedger, Stream
+from tidegate.ledger.facts import salted
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.maintenance.cleaning import unread_in
+from tidegate.storage import DataFile
+from tidegate.storage.compaction import remove
+
+_SALT_BYTES = 16
+
+
+def erase(app: App, planned: PlannedErasure, by: str, progress: Callable[[str], None]) -> Erasure:
+    """Erase keys from a stream, or go on with the erasure that is not finished; return its certificate.
+
+    Args:
+        app: the app.
+        planned: what `plan_erasure` has shown.
+        by: who decides it.
+        progress: gets the name of each step.
+
+    Raises LeaseHeld while a run is at work, Halted if a batch is planned and not decided, the errors of
+    sinks, LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
+    stream = planned.stream
+    with leased(app, stream, f"erase__{uuid4().hex[:8]}") as lease, app.clusters:
+        progress(f"publish what is decided of {stream}")
+        publish_decided(app, lease)
+        erasure = _unfinished(lease) or _begun(app, lease, planned.keys, by)
+        publish_decided(app, lease)
+        if erasure.request is not None:
+            _remove_rows(app, lease, erasure, ErasedKeys.of_request(erasure.request), progress)
+            erasure = replace(erasure, sinks=planned.sinks, remarks=planned.remarks)
+            lease.forget_keys(erasure)
+        progress("write the ledger's file anew")
+        app.ledger.overwrite_removed_rows()
+        lease.end_erasure(erasure.number)
+        lease.release()
+    return app.ledger.erasures(stream)[-1]
+
+
+def _unfinished(lease: LeasedLedger) -> Erasure | None:
+    number = lease.head(lease.stream).erasure
+    erasures = lease.erasures(lease.stream)
+    return next((erasure for erasure in erasures if erasure.number == number), None)
+
+
+def _begun(app: App, lease: LeasedLedger, keys: ErasedKeys, by: str) -> Erasure:
+    stream, salt = lease.stream, token_hex(_SALT_BYTES)
+    number = len(lease.erasures(stream)) + 1
+    plan, attempt = erasure_batch(app, lease, number, keys, f"erase__{number}__{uuid4().hex[:8]}")
+    digests = tuple(salted(salt, text) for text in keys.texts)
+    erasure = Erasure(stream, number, plan.seq, salt, digests, (), keys.request, by)
+    with failpoint("erase.begin"):
+        lease.begin_erasure(erasure, (plan, attempt))
+    return erasure
+
+
+def _remove_rows(
+    app: App, lease: LeasedLedger, erasure: Erasure, keys: ErasedKeys, progress: Callable[[str], None]
+) -> None:
+    stream, pipelines = lease.stream, planned_pipelines(app.ledger, lease.stream)
+    catch_up_tables(app, stream, pipelines)
+    if erasure.rewritten_at is None:
+        progress(f"rewrite the files of {stream}")
+        rewritten = rewrite(app, stream, erasure.number, keys, erasure.salt)
+        with failpoint("erase.rewritten"):
+            lease.point_to_rewritten(erasure.number, rewritten)
+    erasure = lease.erasures(stream)[erasure.number - 1]
+    with failpoint("erase.tables"):
+        replace_files(app, stream, pipelines, erasure.number, _replaced(app, stream, erasure))
+    progress("remove the former files")
+    _remove_files(app, lease, erasure)
+    remove_docs(app, stream, keys, erasure.batches)
+    lease.remove_samples(erasure.batches, redaction(keys))
+
+
+def _replaced(app: App, stream: Stream, erasure: Erasure) -> dict[str, DataFile | None]:
+    """Return the path of each former data file -> the file in its place; None if no row is left."""
+    files = {file.path: file for read in read_manifests_of(app, stream) for file in read.files}
+    return {
+        row["before"]: files.get(row["after"]) for row in erasure.files if row["kind"] in ("state", "outbox")
+    }
+
+
+def _remove_files(app: App, lease: LeasedLedger, erasure: Erasure) -> None:
+    """Delete the former files and manifests, and what nobody reads, however young: it may have the keys.
+
+    No batch is at work, since the lease is ours; attempts that were never committed can never be, since it
+    raised the epoch.
+    """
+    store, unread = app.lake(lease.stream).store, unread_in(app, lease.stream, math.inf)
+    # A process that slept since may have listed files that a newer one has just written: it is fenced here.
+    lease.renew()
+    remove(store, unread)
+    for row in erasure.files:
+        with failpoint("erase.remove"):
+            store.delete(row["before"])

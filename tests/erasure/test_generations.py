@@ -1,0 +1,42 @@
+"""Erasure in two generations: each loses the key, and only the one in charge tells sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.erasure.canary import traces_of
+from tests.generations.two_generations import Beside
+from tidegate.erasure import erase, plan_erasure, requested_keys
+from tidegate.ledger import Erasure
+
+KEY = "canary-4711"
+
+
+def erased(beside: Beside) -> dict[int, Erasure]:
+    app = beside.old.app
+    planned = plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY]))
+    certificates = [erase(app, erasure, "tester", lambda _: None) for erasure in planned]
+    return {certificate.stream.generation: certificate for certificate in certificates}
+
+
+def test_every_generation_loses_the_key(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "home")
+    beside.decide(beside.old, 3, [(KEY, 1), ("a", 3)])
+    beside.fill([(KEY, 10), ("c", 30)])
+    certificates = erased(beside)
+    assert [certificates[number].rows["outbox"] for number in (1, 2)] == [4, 2]
+    assert traces_of(tmp_path, [KEY]) == {KEY: []}
+    assert [row[2] for row in beside.sent()] == ["a", "b", "a", "a"]
+    beside.promote(beside.new)
+    assert ("visitors/2", 3, "c", 30) in beside.sent()
+
+
+def test_generation_in_charge_deletes_what_others_sent(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "home")
+    beside.decide(beside.old, 3, [(KEY, 1)])
+    beside.fill([("c", 30)])
+    beside.promote(beside.new)
+    assert KEY in [row[2] for row in beside.sent()]
+    erased(beside)
+    assert KEY not in [row[2] for row in beside.sent()]
+    assert traces_of(tmp_path, [KEY]) == {KEY: []}
