@@ -19,7 +19,7 @@ from tests.sinks.http.receiver import Endpoint
 from tidegate import inspect
 from tidegate.app import App
 from tidegate.batch import check_progress, publish_batch, validate_batch
-from tidegate.errors import RecordTooLarge, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.errors import Fenced, RecordTooLarge, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.ledger import SinkProgress
 from tidegate.recovery import Situation
@@ -307,3 +307,20 @@ def test_newer_run_stops_the_older_one(
     sink.publish(old, sink.outbox(plan, attempt), 1)
     assert endpoint.emissions() == EMITTED
     assert len(endpoint.arrivals) == REQUESTS
+
+
+def test_process_that_was_overtaken_in_a_pause_stops(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed.commit(1, {"first": ROWS})
+
+    def overtake(_: float) -> None:
+        committed.app.ledger.acquire(committed.stream, "test")
+
+    monkeypatch.setattr("tidegate.sinks.http.endpoint.sleep", overtake)
+    endpoint.script = [503]
+    with pytest.raises(Fenced):
+        committed.publish(1)
+    assert len(endpoint.arrivals) == 1
+    committed.publish(1)
+    assert endpoint.emissions() == EMITTED

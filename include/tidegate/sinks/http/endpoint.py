@@ -15,6 +15,7 @@ import logging
 import random
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -98,8 +99,12 @@ class Endpoint:
         """Close the connections."""
         self._open.close()
 
-    def send(self, request: EmissionRequest) -> None:
+    def send(self, request: EmissionRequest, renew: Callable[[], object]) -> None:
         """Send a request until the endpoint acknowledges it.
+
+        Args:
+            renew: Raises Fenced if another process has taken over. It is called after each pause, which can
+                be long.
 
         Raises SinkRefused if it refuses it; SinkUnavailable if it does not acknowledge it in several tries,
         or asks for a pause that is too long; SettingsInvalid for certificates.
@@ -114,6 +119,7 @@ class Endpoint:
                 raise self._unavailable(answer)
             # Random, so that the sinks of many pipelines do not come back at the same moment.
             sleep(answer.pause if answer.pause is not None else pause * random.uniform(0.5, 1.0))
+            renew()
 
     def _try(self, request: EmissionRequest) -> Answer:
         try:

@@ -79,7 +79,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
         records, number = progress.records, progress.requests
         with self._endpoint() as endpoint:
             for request in emission_requests(self.declared, outbox, number, records):
-                endpoint.send(request)
+                endpoint.send(request, lease.renew)
                 records, number = records + request.records, request.number
                 done = records == outbox.emitted
                 # Before the next request: a process without the lease must not send it.
