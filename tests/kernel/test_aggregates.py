@@ -9,10 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate import kernel
+from tidegate.errors import ConditionFailed
 from tidegate.kernel.aggregates import FUNCTIONS
 from tidegate.kernel.aggregates.function import Function
 from tidegate.kernel.aggregates.percentile import percentile
@@ -51,6 +54,18 @@ def test_merge_gives_what_all_records_give(function: str, data: st.DataObject) -
     merged = rule.finish(rule.merge(folded(function, values[:cut]), folded(function, values[cut:])))
     whole = result(function, values)
     assert merged == (pytest.approx(whole, rel=1e-9, abs=1e-6) if isinstance(whole, float) else whole)
+
+
+def test_argument_of_another_type_is_refused() -> None:
+    total, flags, last = kernel.Aggregate("t", "sum", "x"), FUNCTIONS["bool_and"], FUNCTIONS["max_by"]
+    with pytest.raises(ConditionFailed, match=r"`sum\(x\)` takes numbers, and its argument is string"):
+        kernel.Aggregates((total,)).result_type(pa.struct([("t", pa.string())]))
+    with pytest.raises(ConditionFailed, match="takes booleans"):
+        flags.result_of("bool_and(x)", pa.field("x", pa.int64()))
+    pair = pa.struct([("value", pa.list_(pa.int64())), ("by", pa.list_(pa.int64()))])
+    with pytest.raises(ConditionFailed, match="takes single values"):
+        last.result_of("max_by(x, y)", pa.field("x", pair))
+    assert FUNCTIONS["sum"].result_of("sum(x)", pa.field("x", pa.decimal128(5, 2))) == pa.decimal128(15, 2)
 
 
 def chosen(function: str, *pairs: tuple[Any, Any]) -> Any:

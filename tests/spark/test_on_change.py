@@ -15,7 +15,8 @@ import pytest
 
 from tests.spark.played import Played
 from tidegate.spark import computation
-from tidegate.yaml.cases import CaseRecord
+from tidegate.spark.case_run import CaseRun
+from tidegate.yaml.cases import CaseRecord, LookupRows
 from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -167,3 +168,16 @@ def in_sql(records: Sequence[tuple[Any, ...]], rates: Sequence[tuple[Any, ...]])
             from records r left join rates t on t.batch = r.batch and t.currency = r.currency
         ) order by batch, kind, number
     """).fetchall()
+
+
+def test_case_has_the_table_as_reason(spark: SparkSession) -> None:
+    change = LookupRows(RATES, ({"currency": "usd", "rate": 3},))
+    record = CaseRecord("a", json.dumps({"amount": 2, "currency": "usd"}).encode(), 1, "in")
+    tables = {RATES: ({"currency": "usd", "rate": 2},)}
+    pipeline = parse_case_pipeline(PIPELINE, "case")
+    run = CaseRun(spark, pipeline, [record, change], tables, stages=["all", "prices"])
+    (outcome,) = run.run_all()
+    assert outcome.error is None
+    for stage in ("all", "prices"):
+        emitted = [(emission.value, emission.reason) for emission in outcome.by_key(stage)["a"]]
+        assert emitted == [({"total": 4}, "new"), ({"total": 6}, f"lookup:{RATES}")]

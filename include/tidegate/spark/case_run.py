@@ -254,7 +254,8 @@ class CaseRun(Computation):
         return replace(super()._shape(level), ranked=True)
 
     def _batch(self, pass_: KernelPass) -> kernel.Batch:
-        return kernel.Batch({}, trace=self._trace)  # `StageRun` knows the times and the clock of each batch
+        # `StageRun` knows the times and the clock of each batch
+        return kernel.Batch({}, trace=self._trace, tables=self._tables_of(pass_))
 
     def _output(
         self, pass_: KernelPass, rows: pa.Schema, keys: KeyTypes, forwarding: Forwarding, attempt: str

@@ -162,10 +162,8 @@ class Aggregates(Reduce):
         return pa.struct([(formula.name, formula.type(results)) for formula in self.formulas])
 
     def result_type(self, value: pa.DataType) -> pa.StructType:
-        """Return a struct of the results of all functions."""
-        return pa.struct(
-            [(aggregate.name, aggregate.rule.result_type(value[aggregate.name])) for aggregate in self]
-        )
+        """Return a struct of all results. Raises ConditionFailed if an argument does not fit."""
+        return pa.struct([(part.name, part.rule.result_of(part.text, value[part.name])) for part in self])
 
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
         """Return the values of these rows."""

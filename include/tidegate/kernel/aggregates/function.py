@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.errors import ConditionFailed
 from tidegate.kernel.columns import Keys, accumulated
 from tidegate.kernel.rows import Ints, Mask, ints, mask
 
@@ -74,6 +75,19 @@ class Parameter:
     fix: str
 
 
+def _is_number(type_: pa.DataType) -> bool:
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+_ACCEPTED: dict[str, Callable[[pa.DataType], bool]] = {
+    "anything": lambda _: True,
+    "numbers": _is_number,
+    "booleans": pa.types.is_boolean,
+    "single values": lambda type_: not pa.types.is_nested(type_),
+}
+"""What a function takes -> whether a type is one of those."""
+
+
 @dataclass(frozen=True)
 class Function:
     """An aggregate function, with Spark's types. `fold(accumulator, argument)` gets no null arguments.
@@ -110,6 +124,19 @@ class Function:
     retract: Callable[[Any, Any], Any] | None = None
     takes_back: Function | Literal["all", "never"] = "all"
     repeats: bool = True
+
+    def result_of(self, text: str, argument: pa.Field) -> pa.DataType:
+        """Return the type of the results for the arguments of an aggregate, such as `sum(x)`.
+
+        Raises ConditionFailed if the function does not take such arguments: the grammar does not know the
+        type of a looked-up column, or of a function of Spark.
+        """
+        pair = self.chooses and pa.types.is_struct(argument.type)
+        type_ = argument.type.field(BY).type if pair else argument.type
+        if not pa.types.is_null(type_) and not _ACCEPTED[self.takes](type_):
+            fix = f"Give it {self.takes}, for example by a `cast`."
+            raise ConditionFailed(f"`{text}` takes {self.takes}, and its argument is {type_}", fix)
+        return self.result_type(argument)
 
     @property
     def is_accumulator_result(self) -> bool:
