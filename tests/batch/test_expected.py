@@ -60,14 +60,14 @@ def test_silent_keys_are_reported_once(world: World, tmp_path: Path) -> None:
     assert not run(2), "both silences are over"
     products("s1", "s2", "s3")
     assert run(3), "the table alone makes a batch"
-    one, two, three = (key_of(store=store) for store in ("s1", "s2", "s3"))
+    first, second, third = (key_of(store=store) for store in ("s1", "s2", "s3"))
     shown = emitted(world, world.stream)
     assert [(seq, key, reason) for seq, key, _, reason, _ in shown] == [
-        (2, one, "quiet"),
-        (2, two, "absent"),
-        (3, three, "absent"),
+        (2, first, "quiet"),
+        (2, second, "absent"),
+        (3, third, "absent"),
     ]
-    assert '"absent"' in command("explain", "availability", three, "--batch", "3", "--json")
+    assert '"absent"' in command("explain", "availability", third, "--batch", "3", "--json")
 
     world.write_pipeline(**{CHANGE: expected, "quantity > 0": "quantity > 1"})
     command("generation", "new", "availability", "--from-batch", "3", "--yes")
@@ -80,5 +80,5 @@ def test_silent_keys_are_reported_once(world: World, tmp_path: Path) -> None:
     )
     assert run(4, replay=request)
     assert not run(5), "the silence of an old record is over as it comes"
-    assert emitted(world, world.stream)[3:] == [(4, two, {"isAvailable": True}, "quiet", NOW_MS - 1000)]
-    assert world.published() == {one: [True], two: [None, True], three: [None]}
+    assert emitted(world, world.stream)[3:] == [(4, second, {"isAvailable": True}, "quiet", NOW_MS - 1000)]
+    assert world.published() == {first: [True], second: [None, True], third: [None]}
