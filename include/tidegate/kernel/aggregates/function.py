@@ -76,7 +76,8 @@ class Parameter:
 
 
 def _is_number(type_: pa.DataType) -> bool:
-    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(type_) for test in tests)
 
 
 _ACCEPTED: dict[str, Callable[[pa.DataType], bool]] = {
