@@ -36,7 +36,7 @@ def write_state(
     for number, begin in enumerate(range(0, products, ROWS_PER_FILE)):
         with RowWriter(store, f"{folder}/{number:05d}.parquet", "state", stage) as writer:
             for group in _groups(order[begin : begin + ROWS_PER_FILE]):
-                writer.write(_rows(row, group, partitions))
+                writer.write(rows_of(row, group, partitions))
         assert writer.file is not None, "a file has rows"
         files.append(writer.file)
     return files
@@ -64,7 +64,8 @@ def _groups(products: Products) -> Iterator[Products]:
         yield products[begin : begin + ROW_GROUP_ROWS]
 
 
-def _rows(row: pa.Table, products: Products, partitions: int) -> pa.RecordBatch:
+def rows_of(row: pa.Table, products: Products, partitions: int) -> pa.RecordBatch:
+    """Return copies of a row for products, in their order."""
     keys = keys_of(products)
     own = {
         "key": keys,

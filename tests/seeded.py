@@ -88,10 +88,13 @@ class Seeded:
         counts: Mapping[str, float],
         quarantine: Sequence[Mapping[str, object]] = (),
         outbox: Sequence[Mapping[str, object]] = (),
+        state: Sequence[DataFile] = (),
     ) -> Attempt:
-        """An attempt whose stages have all counted the same, with the rows of its quarantine."""
+        """An attempt whose stages have all counted the same, with the rows of its quarantine and outbox, and
+        files of its state that are written already.
+        """
         name = attempt_name(plan.seq, plan.seq)
-        files = [self._quarantine(plan, name, quarantine)] if quarantine else []
+        files = [*state, *([self._quarantine(plan, name, quarantine)] if quarantine else [])]
         files += [self._outbox(plan, name, pipeline.stages[-1].name, outbox)] if outbox else []
         manifest = self.app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
         whole = {"read": plan.span, "quarantined": len(quarantine)}
@@ -109,12 +112,13 @@ class Seeded:
         quarantine: Sequence[Mapping[str, object]] = (),
         passed: bool = True,
         outbox: Sequence[Mapping[str, object]] = (),
+        state: Sequence[DataFile] = (),
     ) -> None:
         """A batch that is committed and published, half a minute after it was planned."""
         lease = self.lease(pipeline)
         plan = self.plan(pipeline, seq)
         lease.add_plan(plan)
-        attempt = self.attempt(plan, pipeline, counts, quarantine, outbox)
+        attempt = self.attempt(plan, pipeline, counts, quarantine, outbox, state)
         lease.add_attempt(attempt)
         self.now += MINUTE / 2
         lease.commit(plan, attempt)

@@ -25,6 +25,7 @@ from tidegate.errors import QualityFailed
 from tidegate.ledger import schema
 from tidegate.ledger.report import STEPS
 from tidegate.ledger.rows import in_stream
+from tidegate.settings import DEFAULT_PAGE_WAIT
 
 PIPELINES, BATCHES, LONGEST = 500, 100_000, 10_000
 """Pipelines and batches of the ledger, and the batches of the pipeline with the most."""
@@ -36,6 +37,8 @@ METRICS = {
         for name in ("used", "emitted", "quarantined", "state-rows", "state-bytes")
     },
 }
+SHOWS_LAG = re.compile(r"(/|/pipelines/\w+)(\?.*)?")
+"""Pages that wait for Kafka, beside what they compute."""
 LARGE = (
     "/?page=20",
     "/?only=failing",
@@ -171,17 +174,20 @@ def test_page_of_large_ledger_comes_within_a_second(large: TestClient) -> None:
     paths = [path for path in (*pages(), *LARGE) if "/check" not in path and "records=" not in path]
     seconds = {path: took(large, path) for path in paths}
     for path, second in seconds.items():
-        print(f"{second:6.3f} s {path}")
-    assert {path: second for path, second in seconds.items() if second > 1} == {}
+        print(f"{second:6.3f} s of a processor: {path}")
+    waits = {path: DEFAULT_PAGE_WAIT.total_seconds() if SHOWS_LAG.fullmatch(path) else 0.0 for path in paths}
+    assert {path: second for path, second in seconds.items() if second + waits[path] > 1} == {}
 
 
 def took(client: TestClient, path: str) -> float:
-    """Return the median of the server's seconds for a page; the first opening reads the pipeline files."""
+    """Return the median of a processor's seconds for a page, which other tests do not lengthen; the first
+    opening reads the pipeline files.
+    """
     answer = client.get(path)
     assert answer.status_code == 200, f"{path} is no page of this ledger: {answer.status_code}"
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         client.get(path)
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return median(times)

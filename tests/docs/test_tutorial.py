@@ -112,6 +112,31 @@ def visit(page: Page, url: str) -> None:
     expect(page.get_by_role("table", name="Records in quarantine")).to_contain_text("shelf[0] 3")
     page.set_viewport_size({"width": 1200, "height": 900})
     take_picture(page, "tour-pipeline")
+    visit_key(page)
+    pages = page.get_by_role("navigation", name="Pages of shelf")
+    pages.get_by_role("link", name="Emissions").click()
+    expect(page.get_by_role("table").first).to_contain_text("tea")
+    take_picture(page, "emissions")
+    pages.get_by_role("link", name="Generations").click()
+    page.get_by_role("link", name="what changes").click()
+    expect(page.get_by_role("heading", name="What a promotion would send")).to_be_visible()
+    take_picture(page, "generations")
+    pages.get_by_role("link", name="Check now").click()
+    page.set_viewport_size({"width": 1200, "height": 400})
+    expect(page.get_by_role("table", name="Findings")).to_contain_text("shelf")
+    take_picture(page, "check")
+
+
+def visit_key(page: Page) -> None:
+    """Search for a key, and read its records of a batch from Kafka."""
+    page.get_by_role("link", name="Keys", exact=True).click()
+    page.get_by_label("Key", exact=True).fill("tea")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_label("Records of batch").fill("1")
+    page.get_by_role("button", name="Read from Kafka and decide again").click()
+    expect(page.get_by_role("region", name=re.compile("Records of batch 1"))).to_contain_text("shelf[0]")
+    page.evaluate("scrollTo(0, 0)")
+    take_picture(page, "keys")
 
 
 @pytest.fixture
@@ -127,6 +152,7 @@ def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]
             "COLUMNS": "200",  # tables are not folded
             "TIDEGATE_HOME": str(home),
             "TIDEGATE_KAFKA": broker.bootstrap_servers,
+            "TIDEGATE_PAGE_WAIT": "20",  # the pages must show the lag, also on a busy machine
             "TIDEGATE_SPARK_MASTER": spark.url,
         }
 

@@ -117,6 +117,8 @@ def _settings(home: Path) -> dict[str, str]:
     bundles = [_bundle(home, team) for team in ("shop", "users")]
     return {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(nowhere),
+        # pages must show the lag, also on a machine that runs other tests beside it
+        "TIDEGATE_PAGE_WAIT": "20",
         "AIRFLOW__CORE__MULTI_TEAM": "True",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(USERS.values()),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),

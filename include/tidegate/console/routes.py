@@ -222,7 +222,14 @@ def check(request: Request, dag_id: str) -> Response:
     app = host_of(request).open_app()
     entry = entry_of(app, dag_id)
     findings = list(examine_entry(host_of(request).connected(app, [entry]), entry))
-    return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
+    return render(
+        request,
+        "check.html",
+        title=f"{dag_id}: check",
+        dag_id=dag_id,
+        stream=next(iter(entry.streams), None),
+        findings=findings,
+    )
 
 
 @with_records.get("/docs/{path:path}")
