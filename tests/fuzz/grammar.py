@@ -21,8 +21,10 @@ _DURATIONS = ("15ms", "1s", "10s", "30s", "1m", "10m", "1h", "2d")
 _NUMBERS = (1, 2, 3, 5, 100, 5_000, 2_147_483_647)
 _COMMON = ("stages.*.select", "stages.*.reduce", "stages.*.window", "source.key", "stages.*.where")
 """Optional fields that decide most, and are drawn more often than others."""
-_RARE = re.compile(r"airflow|quality|lookup|source\.(connection|registry|key_registry|start)")
+_RARE = re.compile(r"airflow|quality|source\.(connection|registry|key_registry|start)")
 _BESIDE_NO_JOIN = frozenset({"from" if name == "inputs" else name for name in EXCLUDED})
+_NOT_TWICE = ("window", "reduce", "key", "ttl", "unchanged", "on_error")
+"""Fields of a stage that could not take a record again when a row that it looked up changes."""
 _MAPPINGS = ("select", "reduce", "within", "headers", "aliases")
 """Fields whose parts have names of the user."""
 _STAGES, _WITH_JOIN = (1, 1, 2, 2, 3, 4), (3, 3, 4, 5)
@@ -42,6 +44,7 @@ class Drawing:
         self.first_source: dict[str, Any] | None = None
         self.has_several = dice.random() < 0.45
         self.has_join = dice.random() < (0.6 if self.has_several else 0.25)
+        self.has_lookup = not self.has_several and dice.random() < 0.2
 
     def file(self) -> dict[str, Any]:
         """Return a pipeline as it would be written, which may have mistakes."""
@@ -94,7 +97,7 @@ class Drawing:
         choices = [choice for choice in self._choices(part) if choice.get("type") != "null"]
         if path == "stages.*.reduce.*":  # no class of a user is trusted here
             choices = [choice for choice in choices if choice.get("type") == "string"]
-        choice = self.dice.choice(choices)
+        choice = self.dice.choice(self._sensible(choices, path))
         if "const" in choice:
             return choice["const"]
         if "enum" in choice:
@@ -117,6 +120,15 @@ class Drawing:
         if "(ms|s|m|h|d)" in choice.get("pattern", ""):
             return self.dice.choice(_DURATIONS)
         return self.texts.text(path)
+
+    def _sensible(self, choices: list[Mapping[str, Any]], path: str) -> list[Mapping[str, Any]]:
+        """Return those of the choices that a mistake would not end with in most cases."""
+        stage = self.texts.stage
+        if path == "stages.*.emit" and self.texts.reacts and not stage.reads and self.dice.random() < 0.9:
+            return [choice for choice in choices if _strategy(choice) in ("update", "change")]
+        if path == "stages.*.reduce" and stage.reads and self.dice.random() < 0.3:
+            return [choice for choice in choices if choice.get("type") == "object"]
+        return choices
 
     def _object(self, part: Mapping[str, Any], path: str) -> dict[str, Any]:
         if path == "stages.*":
@@ -162,6 +174,16 @@ class Drawing:
             return 0.8 if path.endswith("within") else 0.4
         if path.startswith("stages.*.") and stage.joins:
             return 0.03 if path.removeprefix("stages.*.") in _BESIDE_NO_JOIN else 0.3
+        if path == "lookup":
+            return float(self.has_lookup)
+        if path == "lookup.*.on_change":
+            return 0.7
+        if path == "stages.*.expected":
+            return 0.8 if stage.emits == "quiet" and not stage.reads else 0.02
+        if path == "stages.*.retract":
+            return 0.4 if stage.reads else 0.02
+        if self.texts.reacts and not stage.reads and path.removeprefix("stages.*.") in _NOT_TWICE:
+            return 0.03
         if path == "stages.*.join":
             return (0.8 if self.has_join else 0.2) if len(self.texts.stages) > 2 else 0.01
         if path == "stages.*.from" and (self.has_several or self.has_join):
@@ -177,6 +199,12 @@ class Drawing:
         if _RARE.match(path):
             return 0.03
         return 0.5 if path in _COMMON else 0.07
+
+
+def _strategy(choice: Mapping[str, Any]) -> str | None:
+    """Return the strategy of a choice for `emit`; None for several triggers."""
+    name: str | None = choice.get("properties", {}).get("on", {}).get("const")
+    return name
 
 
 def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | None:

@@ -14,16 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.schemas import KINDS, damaged, writer_of
+from tests.fuzz.tables import TableDrawing, keys_of
 from tidegate.expressions.types import Type
 from tidegate.model.columns import parse_type
+from tidegate.model.lookup import KEY
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.source import Source
 from tidegate.model.topics import TopicPattern
-from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.cases import CaseRecord, CaseStep, Tick
 
 START_MS = 1_767_225_600_000
 _STEPS_MS = (0, 0, 1, 500, 1_000, 9_999, 30_000, 60_000, 3_600_000)
 _KEYS = ("a", "a", "a", "bb", "bb", "ccc", "ключ", None)
+_KEYS_OF_PAIRS = ("a", "a", "a", "bb")
+_STEPS_OF_PAIRS_MS = (0, 1, 1, 5, 500, 1_000, 9_999)
+"""So that records of both sides of a join often meet."""
 _DISTINCT = (None, "a", "bb", "ccc", "ключ")
 _NUMBERS = {"int": ">i", "bigint": ">q", "double": ">d"}
 _INTEGERS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
@@ -38,16 +43,21 @@ class RecordDrawing:
         self.is_timed = any(stage.timed for stage in pipeline.stages)
         self.regroups = any(stage.key is not None for stage in pipeline.stages)
         self.mixes = any(len(pipeline.sources_of(stage)) > 1 for stage in pipeline.stages)
+        self.joins = any(stage.join is not None for stage in pipeline.stages)
+        self.expects = any(stage.expected is not None for stage in pipeline.stages)
         keys = {name for source in pipeline.sources.values() for name in source.key or ()}
+        keys |= {*keys_of(pipeline)}
         shared: dict[str, tuple[Any, ...]] = {}
         self.sources = [
             SourceRecords(dice, source, folder, keys, shared) for source in pipeline.sources.values()
         ]
         self.can_be_cut = True
+        self.tables = TableDrawing(dice, pipeline, self._table_value)
 
-    def inputs(self) -> list[CaseRecord | Tick]:
+    def inputs(self) -> list[CaseStep]:
         """Return records of up to three partitions of each source, in the order in which they are written, or
-        with ticks. Afterwards `can_be_cut` says whether the result must be the same for any cut.
+        with ticks and changes of tables. Afterwards `can_be_cut` says whether the result must be the same for
+        any cut.
 
         A key's records are in one partition, or their timestamps rise: otherwise their order depends on what
         is read together, and so may the result.
@@ -57,10 +67,11 @@ class RecordDrawing:
         offsets: Counter[tuple[str, int]] = Counter()
         at = START_MS
         ticks = 0.15 if self.dice.random() < 0.4 else 0.0
-        records: list[CaseRecord | Tick] = []
+        keys, steps = (_KEYS, _STEPS_MS) if not self.joins else (_KEYS_OF_PAIRS, _STEPS_OF_PAIRS_MS)
+        records: list[CaseStep] = []
         for _ in range(self.dice.randint(4, 24 if len(self.sources) == 1 else 36)):
-            source, key = self.dice.choice(self.sources), self.dice.choice(_KEYS)
-            at += self.dice.choice(_STEPS_MS) + places.rising
+            source, key = self.dice.choice(self.sources), self.dice.choice(keys)
+            at += self.dice.choice(steps) + places.rising
             partition = places.partition(key, self.dice)
             late = 0 if places.rising else self.dice.choice((0, 0, 0, 0, 2_000, 120_000))
             place = source.topic, partition
@@ -71,7 +82,16 @@ class RecordDrawing:
             if self.dice.random() < ticks:
                 at += self.dice.choice(_STEPS_MS)
                 records.append(Tick(at))
+            if self.dice.random() < 0.15 and (change := self.tables.change()) is not None:
+                records.append(change)
         return records
+
+    def _table_value(self, column: str) -> Any:
+        """Draw a value of a column of records, or of their key, for a row of a table."""
+        if column == KEY:
+            return self.dice.choice(_DISTINCT[1:])
+        drawing = next(source for source in self.sources if column in source.columns)
+        return drawing.key_value(column)
 
     def _places(self) -> Places:
         """Return where records are written.
@@ -82,6 +102,10 @@ class RecordDrawing:
         sources = [drawing.source for drawing in self.sources]
         if self.dice.random() < 0.1:
             return Places(self.dice.randint(1, 3), by_key=False, can_be_cut=False)
+        if self.expects:
+            # a key that has no record yet waits for the first records of all partitions
+            partitions = self.dice.randint(1, 2)
+            return Places(partitions, can_be_cut=partitions == 1)
         is_simple = all(source.timestamp == "record" for source in sources) and not self.regroups
         own_key = all(source.key is None and source.key_format == "text" for source in sources)
         if self.mixes:
@@ -208,12 +232,16 @@ class SourceRecords:
     def _text(self) -> bytes:
         return self.dice.choice(("", "a", "b", "ä", "x" * 300)).encode()
 
-    def _key_value(self, name: str, type_: Type | None) -> Any:
-        """Draw one of two values, so that records of all sources meet in one key."""
+    def key_value(self, name: str) -> Any:
+        """Draw one of two values, so that records of all sources, and rows of tables, meet in one key."""
+        type_ = self.columns[name]
         if type_ is None:
             return None
         values = self.shared.setdefault(name, (self._of_type(type_), self._of_type(type_)))
-        return self.dice.choice(values) if self.dice.random() < 0.9 else self._value(type_)
+        return self.dice.choice(values)
+
+    def _key_value(self, name: str, type_: Type | None) -> Any:
+        return self.key_value(name) if self.dice.random() < 0.9 else self._value(type_)
 
     def _value(self, type_: Type | None) -> Any:
         if type_ is None or self.dice.random() < 0.1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,23 +13,31 @@ import yaml
 from tests.fuzz.grammar import drawn_pipeline
 from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
+from tests.fuzz.tables import PlayedTable, Rows, are_drawn
 from tests.spark.played import Played
 from tidegate.errors import BufferFull, TidegateError, Transient
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
-from tidegate.yaml.cases import CaseRecord, Tick
+from tidegate.yaml.cases import CaseRecord, CaseStep, LookupRows, Tick
 from tidegate.yaml.tree import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOINED_WINDOWS = 10
-Input: TypeAlias = CaseRecord | Tick
+Input: TypeAlias = CaseStep
 ByKey: TypeAlias = Mapping[str, list[tuple[Any, ...]]]
-Batch: TypeAlias = tuple[list[CaseRecord], int | None]
-"""Records, and the clock that is applied after them."""
+
+
+@dataclass
+class Batch:
+    """Records, the clock that is applied after them, and the tables that have other rows from here on."""
+
+    records: list[CaseRecord] = field(default_factory=list)
+    clock: int | None = None
+    changes: dict[str, Rows] = field(default_factory=dict)
 
 
 def differences(
@@ -48,7 +57,9 @@ def differences(
     records = RecordDrawing(dice, pipeline, folder)
     inputs = records.inputs()
     tally.update(features(pipeline))
-    uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs) if records.can_be_cut else [])
+    tables = records.tables.first
+    cuts = _cuts(dice, inputs) if records.can_be_cut else []
+    uncut, *cut = _replayed(spark, pipeline, inputs, cuts, tables)
     tally["emitting joins"] += uncut.error is None and any(
         emission.reason in ("matched", "unmatched")
         for emitted in (uncut.emissions, *uncut.stages.values())
@@ -62,7 +73,8 @@ def differences(
         yield from _differing(f"cut at {places}", uncut, outcome)
     if reading_of(pipeline).selects:
         tally["selected where records are read"] += 1
-        (in_spark,) = _replayed(spark, pipeline, inputs, [], Reading(obstacle="a test asks for Spark"))
+        obstacle = Reading(obstacle="a test asks for Spark")
+        (in_spark,) = _replayed(spark, pipeline, inputs, [], tables, obstacle)
         yield from _differing("with all expressions in Spark", uncut, in_spark)
         if uncut.error is None and in_spark.error is None and uncut.counts != in_spark.counts:
             yield f"with all expressions in Spark: counts {in_spark.counts}, uncut {uncut.counts}"
@@ -71,6 +83,7 @@ def differences(
     if model is not None:
         yield from _differing_model(uncut, model)
     for title, batches in _ways(inputs, records.can_be_cut).items():
+        batches[0].changes = {**tables, **batches[0].changes}
         outcome = _played(spark, pipeline, batches, folder / title.replace(" ", "-"))
         yield from _differing(f"in the data plane, {title}", uncut, outcome)
 
@@ -84,18 +97,27 @@ def is_computable(pipeline: Pipeline) -> bool:
     windows = max((stage.window.windows_per_record for stage in pipeline.stages if stage.window), default=1)
     joins = any(stage.join is not None for stage in pipeline.stages)
     is_small = windows <= _JOINED_WINDOWS or not joins  # each emission of a window is a record of the join
-    return texts and is_small and not (pipeline.sources.registries or pipeline.tables or pipeline.checks)
+    asks = pipeline.sources.registries or pipeline.checks
+    return texts and is_small and are_drawn(pipeline) and not asks
 
 
 def features(pipeline: Pipeline) -> Iterator[str]:
     """Yield what a pipeline has beside one source and stages one after the other."""
     if len(pipeline.sources) > 1:
         yield "several sources"
+    if pipeline.lookup:
+        yield "lookups"
+    if pipeline.reacting_lookups:
+        yield "lookups that emit"
     for stage in pipeline.stages:
         if len(stage.sources) > 1:
             yield "unions"
         if stage.join is not None:
             yield "joins"
+        if stage.expected is not None:
+            yield "expected keys"
+        if stage.retract:
+            yield "retractions"
         if stage.on_error == "quarantine":
             yield "records in quarantine"
         if len(pipeline.inputs_of(stage)) > 1 and len(pipeline.sources_of(stage)) > 1:
@@ -107,11 +129,12 @@ def _replayed(
     pipeline: Pipeline,
     records: Sequence[Input],
     cuts: Sequence[Sequence[int]],
+    tables: Mapping[str, Rows],
     reading: Reading | None = None,
 ) -> list[Outcome]:
     try:
         stages = [stage.name for stage in pipeline.stages[:-1]]
-        return CaseRun(spark, pipeline, records, reading=reading, stages=stages).run_all([[], *cuts])
+        return CaseRun(spark, pipeline, records, tables, reading=reading, stages=stages).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
 
@@ -142,39 +165,57 @@ def _differing_model(uncut: Outcome, model: Modelled) -> Iterator[str]:
 
 
 def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
-    """Return two ways to cut; none where ticks say already where batches end."""
-    if any(isinstance(entry, Tick) for entry in inputs):
+    """Return two ways to cut; none where ticks and tables say already where batches end."""
+    if not all(isinstance(entry, CaseRecord) for entry in inputs):
         return []
     places = range(1, len(inputs))
     return [list(places), sorted(dice.sample(places, dice.randint(1, len(places))))]
 
 
 def _ways(inputs: Sequence[Input], can_be_cut: bool) -> dict[str, list[Batch]]:
-    """Return the ways to make batches for the data plane: by ticks; without them one batch, and three where
-    the result must be the same.
+    """Return the ways to make batches for the data plane: by ticks and changes of tables; without them one
+    batch, and three where the result must be the same.
     """
-    batches: list[Batch] = [([], None)]
+    if not all(isinstance(entry, CaseRecord) for entry in inputs):
+        return {"batches by ticks": _batches(inputs)}
+    records = [entry for entry in inputs if isinstance(entry, CaseRecord)]
+    ways = {"one batch": [Batch(records)]}
+    if can_be_cut:
+        size = -(-len(records) // 3)
+        thirds = [Batch(records[start : start + size]) for start in range(0, len(records), size)]
+        ways["three batches"] = thirds
+    return ways
+
+
+def _batches(inputs: Sequence[Input]) -> list[Batch]:
+    """Return batches that end at ticks, and without a clock before changes of tables."""
+    batches = [Batch()]
+    ended = False
     for entry in inputs:
+        if ended or (isinstance(entry, LookupRows) and batches[-1] != Batch()):
+            batches.append(Batch())
+        ended = isinstance(entry, Tick)
         if isinstance(entry, Tick):
-            batches[-1] = (batches[-1][0], entry.clock_ms)
-            batches.append(([], None))
+            batches[-1].clock = entry.clock_ms
+        elif isinstance(entry, LookupRows):
+            batches[-1].changes[entry.table] = entry.rows
         else:
-            batches[-1][0].append(entry)
-    if len(batches) > 1:
-        return {"batches by ticks": [batch for batch in batches if batch != ([], None)]}
-    ((records, _),) = batches
-    if not can_be_cut:
-        return {"one batch": batches}
-    size = -(-len(records) // 3)
-    thirds = [(records[start : start + size], None) for start in range(0, len(records), size)]
-    return {"one batch": batches, "three batches": thirds}
+            batches[-1].records.append(entry)
+    return batches
 
 
 def _played(spark: SparkSession, pipeline: Pipeline, batches: Sequence[Batch], folder: Path) -> Outcome:
     played = Played(spark, pipeline, folder)
+    every: dict[str, list[Mapping[str, Any]]] = {}
+    for batch in batches:
+        for table, rows in batch.changes.items():
+            every.setdefault(table, []).extend(rows)
+    tables: dict[str, PlayedTable] = {}
     try:
-        for records, clock in batches:
-            played.batch(records, clock)
+        for batch in batches:
+            tables |= {table: PlayedTable(rows, tuple(every[table])) for table, rows in batch.changes.items()}
+            played.before = replace(played.before, lookups=tables, changed_tables=frozenset(batch.changes))
+            played.batch(batch.records, batch.clock)
     except TidegateError as error:
         return Outcome(error=error)
     outcome = Outcome(counts=played.counts)

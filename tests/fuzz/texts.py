@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
+from tests.fuzz.tables import ALIKE, COLUMNS
 from tidegate.expressions.arrow import type_of
 from tidegate.formats.metadata import METADATA
 from tidegate.kernel.aggregates import DISTINCT, FUNCTIONS
@@ -40,7 +41,8 @@ class DrawnSource:
 @dataclass
 class DrawnStage:
     """The facts of a stage that other fields refer to: `before` and `emitted` are columns with their types,
-    `reads` is the stage that it reads, or empty for sources; `sources` are those whose records reach it.
+    `reads` is the stage that it reads, or empty for sources; `sources` are those whose records reach it;
+    `emits` is its strategy.
     """
 
     name: str
@@ -50,6 +52,7 @@ class DrawnStage:
     sources: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     left: str | None = None
+    emits: str = ""
 
     @property
     def joins(self) -> bool:
@@ -70,6 +73,8 @@ class Texts:
         self.source = DrawnSource()
         self.sources: dict[str, DrawnSource] = {}
         self.types: dict[str, str] = {}
+        self.looked_up: dict[str, str] = {}
+        self.reacts = False
         self.stage = DrawnStage("", {}, {})
         self.stages: list[DrawnStage] = []
 
@@ -117,12 +122,18 @@ class Texts:
         """Note what was drawn, if later fields may name it."""
         if path.startswith("source."):
             self._note_source(path, drawn)
+        elif path == "lookup.*.columns":
+            self.looked_up |= dict.fromkeys(drawn, "any")
+        elif path == "lookup.*.on_change":
+            self.reacts |= drawn == "emit"
         elif path == "stages.*.from" and drawn is not None:
             self._note_input([drawn] if isinstance(drawn, str) else drawn)
         elif path == "stages.*.key" and drawn is not None:
             self.stage.key = tuple(drawn)
         elif path == "stages.*.join.left":
             self.stage.left = drawn
+        elif path == "stages.*.emit.on":
+            self.stage.emits = drawn
         elif path == "stages.*.join" and drawn is not None:
             self._note_join(drawn)
         elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
@@ -173,7 +184,8 @@ class Texts:
 
     def _union(self, names: Sequence[str]) -> dict[str, str]:
         sources = [self.sources[name] for name in names if name in self.sources] or [self.source]
-        return {name: type_ for source in sources for name, type_ in source.columns.items()}
+        columns = {name: type_ for source in sources for name, type_ in source.columns.items()}
+        return columns | self.looked_up
 
     def _type_of(self, text: Any) -> str:
         """Return the type of a column that is a column of the input; `any` for other expressions."""
@@ -199,6 +211,14 @@ class Texts:
             return self.dice.choice(SCALARS)
         if path == "stages.*.name":
             return stage.name
+        if path in ("lookup.*.table", "stages.*.expected.table"):
+            return self.dice.choice(("rates/current", "stores/current", "devices/current"))
+        if path == "lookup.*.on.*":
+            return "key" if self.dice.random() < 0.2 else self._of_types(source.columns, *ALIKE)
+        if path == "lookup.*.columns.*":
+            return self.dice.choice([*COLUMNS])
+        if path == "stages.*.expected.key.*":
+            return self.dice.choice(("device", "site"))
         if path == "stages.*.from":
             earlier = [other.name for other in self._earlier]
             sources = [*self.sources] or ["source"]
