@@ -10,7 +10,7 @@ import pytest
 from tests.batch.committed import Committed
 from tidegate.errors import LakeDamaged
 from tidegate.sinks import outbox as module
-from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.outbox import POSITION, Outbox
 from tidegate.storage import DataFile, datafile
 from tidegate.storage.datafile import RowWriter
 
@@ -57,6 +57,11 @@ def test_rows_are_read_as_stored_from_any_position(
     expected = [row for file in stored for row in file]
     for skip in range(len(expected) + 2):
         assert rows(stored_outbox, skip) == expected[skip:]
+
+
+@pytest.mark.parametrize("columns", [["key"], ["key", POSITION]])
+def test_outbox_without_files_has_no_emissions(tmp_path: Path, columns: list[str]) -> None:
+    assert [*outbox(tmp_path).batches(columns)] == []
 
 
 def test_columns_are_read_in_the_requested_order(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Outbox:
     def _starts(self) -> tuple[int, ...]:
         if self.starts is not None:
             return self.starts
-        return tuple(accumulate((file.rows for file in self.files[:-1]), initial=0))
+        return tuple(accumulate((file.rows for file in self.files), initial=0))[:-1]
 
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same
