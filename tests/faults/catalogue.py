@@ -38,6 +38,7 @@ ELSEWHERE = {
         **dict.fromkeys(
             ("ledger.known_names", "ledger.snapshots", "ledger.planned_specs", "ledger.open_lookups"), 1
         ),
+        "ledger.rewrites": 1,
     },
     ("replayed", 2, "discard"): dict.fromkeys(
         ("ledger.resolutions", "manifest.write", "ledger.add_resolution", "ledger.acquire"), 1
