@@ -15,7 +15,7 @@ import tidegate_dev
 from tests.conftest import REPOSITORY
 from tests.install.built import Built
 
-EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "ui", "formats", "openlineage"}
+EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "ui", "formats", "http", "openlineage"}
 FOLDERS = {
     "tidegate": REPOSITORY / "include" / "tidegate",
     "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",
