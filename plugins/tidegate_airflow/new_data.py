@@ -214,14 +214,13 @@ class _LedgerStream:
     def progress(self) -> tuple[Head, bool] | None:
         """Return the head, and whether somebody holds the lease; None while the ledger does not answer."""
         from tidegate.errors import TidegateError
-        from tidegate.ledger import Stream
+        from tidegate.ledger import Head, Stream
 
         if time.monotonic() < self._next_try:
             return None
         stream = Stream(*self._key)
         try:
-            ledger = self._opened()
-            answer = ledger.head(stream), ledger.lease_holder(stream) is not None
+            statuses = self._opened().stream_statuses([stream])
         except TidegateError as error:
             log.warning("%s: cannot look what is read, tries again in %.0f s: %s", stream, self._wait, error)
             # The address may have changed, so that the next try reads the settings again.
@@ -229,7 +228,8 @@ class _LedgerStream:
             self._wait = min(2 * self._wait, LONGEST_WAIT_S)
             return None
         self._wait = LOOK_EVERY_S
-        return answer
+        # A stream that was never planned has no status.
+        return (statuses[0].head, statuses[0].holder is not None) if statuses else (Head(stream), False)
 
     def _opened(self) -> Ledger:
         from tidegate.ledger.ledger import current_ledger

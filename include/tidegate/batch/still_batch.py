@@ -1,12 +1,12 @@
 """Decide a batch that reads and emits nothing: a recovery changes state by it.
 
-Net differences, and the first batch of a generation that begins with a state, are planned and counted in the
-same way.
+Net differences, the deletions of an erasure, and the first batch of a generation that begins with a state,
+are planned and counted in the same way. The first two also write what they emit here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -14,12 +14,15 @@ import pyarrow as pa
 from tidegate import kernel
 from tidegate.app.root import App, needed_by, state_after, state_named
 from tidegate.batch.offsets import standing_still
-from tidegate.ledger import Attempt, Head, LeasedLedger, OffsetRange, Plan
-from tidegate.ledger.planned import planned_pipelines
+from tidegate.batch.validate import check_outboxes
+from tidegate.errors import Halted
+from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, OffsetRange, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.ledger.records import Times
 from tidegate.model.kernel_stages import state_stages
-from tidegate.storage import DataFile, attempt_name
+from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.compaction import FoldRule, fold, of_batch
+from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of
 
 _RUNNING = ("state-rows", "held", "suppression-buffer-records", "suppression-buffer-bytes")
@@ -54,6 +57,53 @@ def running_counts(last: Attempt) -> dict[str, dict[str, float]]:
         if stage:
             counts[stage] = {name: stage_counts[name] for name in _RUNNING if name in stage_counts}
     return counts
+
+
+def require_no_plan(ledger: LedgerReader, stream: Stream) -> None:
+    """Raise Halted if a batch is planned and not decided: no other one can be decided before it."""
+    if (plan := ledger.open_plan(stream)) is not None:
+        raise Halted(
+            f"Batch {plan.seq} of {stream} is planned and not decided",
+            f"Let it go through, or forget it: {stream.recover_command('drop-plan')}",
+        )
+
+
+def write_emissions(lake: Lake, stage: str, name: str, reason: str, rows: pa.Table) -> DataFile:
+    """Write a stage's emissions as the outbox of attempt `name`, in a file that is named after their reason.
+
+    Raises LakeUnavailable.
+    """
+    path = f"{lake.files('outbox', stage, name)}/{reason}.parquet"
+    with RowWriter(lake.store, path, "outbox", stage) as writer:
+        for batch in rows.combine_chunks().to_batches():
+            writer.write(batch)
+    assert writer.file is not None, "it has rows"
+    return writer.file
+
+
+def emitting_attempt(
+    app: App,
+    plan: Plan,
+    last: Attempt,
+    name: str,
+    files: Iterable[DataFile],
+    counts: Mapping[str, Mapping[str, float]],
+) -> Attempt:
+    """Return the attempt of a batch that reads nothing and emits what is in `files`.
+
+    Args:
+        last: the attempt of the batch before it, whose times stay.
+        name: the attempt's name.
+        counts: stage -> counts.
+
+    Raises SinkRefused, TimestampRefused or …Unavailable if a sink would not take an emission; LakeDamaged,
+    LakeUnavailable.
+    """
+    manifest = app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
+    attempt = Attempt(plan.stream, plan.seq, manifest, counts, validated=True, times=last.times)
+    # This batch skips the validate step, and once it is decided a sink could only halt.
+    check_outboxes(app, plan, planned_pipeline(plan), attempt)
+    return attempt
 
 
 def decide_still_batch(

@@ -15,21 +15,24 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App, needed_by, state_after, state_named
 from tidegate.batch.pipeline_files import head_plan
-from tidegate.batch.still_batch import running_counts, still_plan
-from tidegate.batch.validate import check_outboxes
+from tidegate.batch.still_batch import (
+    emitting_attempt,
+    require_no_plan,
+    running_counts,
+    still_plan,
+    write_emissions,
+)
 from tidegate.erasure.files import columns_to_compare, key_columns_in, rows_of_keys
 from tidegate.erasure.keys import ErasedKeys
-from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
 from tidegate.kernel.rows import RECORDED
-from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger import Attempt, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
-from tidegate.storage import DataFile, attempt_name
+from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.compaction import FoldRule
-from tidegate.storage.datafile import RowWriter, data_errors, open_data, stored_schema
-from tidegate.storage.manifest import manifest_of
+from tidegate.storage.datafile import data_errors, open_data, stored_schema
 from tidegate.storage.schema import (
     AT,
     HASH,
@@ -58,6 +61,7 @@ def erasure_batch(
     take a deletion; LakeDamaged, LakeUnavailable.
     """
     head = lease.head(lease.stream)
+    # A planned batch may have read records of the keys.
     require_no_plan(lease, lease.stream)
     before, last = head_plan(app, head), lease.attempt(lease.stream, head.seq)
     assert before is not None
@@ -65,32 +69,14 @@ def erasure_batch(
     plan = replace(still_plan(head, before, run_id), erasure=number)
     pipeline, name = planned_pipeline(plan), attempt_name(plan.seq, lease.lease.epoch)
     outboxes = dict(_outboxes(app, lease, plan, pipeline, keys))
-    files = [_written(app, plan.stream, stage, name, rows) for stage, rows in outboxes.items()]
-    manifest = app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
+    files = [_written(app.lake(plan.stream), stage, name, rows) for stage, rows in outboxes.items()]
     counts = _counts(app, lease, last, keys, outboxes)
-    attempt = Attempt(plan.stream, plan.seq, manifest, counts, validated=True, times=last.times)
-    # This batch skips the validate step, and once it is decided a sink could only halt.
-    check_outboxes(app, plan, pipeline, attempt)
-    return plan, attempt
+    return plan, emitting_attempt(app, plan, last, name, files, counts)
 
 
-def require_no_plan(ledger: LedgerReader, stream: Stream) -> None:
-    """Raise Halted if a batch is planned and not decided: it may have read records of the keys."""
-    if (plan := ledger.open_plan(stream)) is not None:
-        raise Halted(
-            f"Batch {plan.seq} of {stream} is planned and not decided",
-            f"Let it go through, or forget it: {stream.recover_command('drop-plan')}",
-        )
-
-
-def _written(app: App, stream: Stream, stage: str, name: str, rows: pa.Table) -> DataFile:
-    lake = app.lake(stream)
-    path = f"{lake.files('outbox', stage, name)}/{ERASED}.parquet"
-    with failpoint("erase.outbox"), RowWriter(lake.store, path, "outbox", stage) as writer:
-        for batch in rows.combine_chunks().to_batches():
-            writer.write(batch)
-    assert writer.file is not None, "it has rows"
-    return writer.file
+def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:
+    with failpoint("erase.outbox"):
+        return write_emissions(lake, stage, name, ERASED, rows)
 
 
 def _outboxes(

@@ -72,11 +72,14 @@ def key_columns_in(file: DataFile, schema: pa.Schema) -> Sequence[str] | None:
 
 def rows_of_keys(file: DataFile, keys: ErasedKeys, rows: pa.Table) -> pa.ChunkedArray:
     """Return which rows are of the keys. Raises nothing: what cannot be known is not of them."""
+    return pc.fill_null(_are_of_keys(file, keys, rows), False)
+
+
+def _are_of_keys(file: DataFile, keys: ErasedKeys, rows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows are of the keys; null for a record whose key cannot be known."""
     if file.kind == "quarantine":
         records = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-        return pa.chunked_array(
-            [pa.array([keys.is_in_record(*record) is True for record in records], pa.bool_())]
-        )
+        return pa.chunked_array([pa.array([keys.is_in_record(*record) for record in records], pa.bool_())])
     return keys.mask(key_columns_in(file, rows.schema), rows[KEY])
 
 
@@ -127,13 +130,11 @@ class Survey:
         return bool(number)
 
     def _add_rows(self, file: DataFile, keys: ErasedKeys, rows: pa.Table) -> int:
-        mask = rows_of_keys(file, keys, rows)
-        matching = rows.filter(mask)
+        mask = _are_of_keys(file, keys, rows)
+        matching = rows.filter(mask)  # a null is left out
         self.batches.update(filter(None, pc.unique(matching[_BATCH_COLUMNS[file.kind]]).to_pylist()))
-        if file.kind == "quarantine":
-            records = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-            self.unknown += sum(keys.is_in_record(*record) is None for record in records)
-        else:
+        self.unknown += mask.null_count
+        if file.kind != "quarantine":
             self.entries.update(pc.unique(matching[KEY]).to_pylist())
         number: int = matching.num_rows
         return number

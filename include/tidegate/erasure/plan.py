@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tidegate.app import App
-from tidegate.erasure.deletions import require_no_plan
+from tidegate.batch.pipeline_files import head_plan
+from tidegate.batch.still_batch import require_no_plan
 from tidegate.erasure.files import Survey, survey
 from tidegate.erasure.keys import ErasedKeys
-from tidegate.errors import Halted, SettingsInvalid
+from tidegate.errors import SettingsInvalid
 from tidegate.generations.lifecycle import require_not_looked_up
-from tidegate.ledger import Charge, Erasure, Stream
+from tidegate.ledger import Charge, Erasure, Head, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 
@@ -48,11 +49,20 @@ class PlannedErasure:
 
 
 def requested_keys(app: App, pipeline: str, stage: str | None, texts: Iterable[str]) -> ErasedKeys:
-    """Return the keys of a pipeline, by its newest plan. Raises SettingsInvalid."""
-    streams = streams_of(app, pipeline)
-    plan = app.ledger.plan(streams[0], app.ledger.head(streams[0]).seq)
-    assert plan is not None, "the ledger has the plan of the head"
-    return ErasedKeys.of_stage(planned_pipeline(plan), stage, texts)
+    """Return the keys of a pipeline, by its newest plan. Raises SettingsInvalid, and as `newest_pipeline`."""
+    return ErasedKeys.of_stage(newest_pipeline(app, streams_of(app, pipeline)[0]), stage, texts)
+
+
+def newest_pipeline(app: App, stream: Stream) -> Pipeline:
+    """Return the pipeline of the head of a stream that has batches. Raises as `head_plan`."""
+    plan = head_plan(app, app.ledger.head(stream))
+    assert plan is not None, "the stream has batches"
+    return planned_pipeline(plan)
+
+
+def unfinished_in(erasures: Iterable[Erasure], head: Head) -> Erasure | None:
+    """Return that of a stream's erasures that is not finished; None if there is none. The head names it."""
+    return next((erasure for erasure in erasures if erasure.number == head.erasure), None)
 
 
 def streams_of(app: App, pipeline: str) -> list[Stream]:
@@ -90,7 +100,7 @@ def plan_erasure(app: App, pipeline: str, keys: ErasedKeys | None) -> list[Plann
 
 def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) -> PlannedErasure | None:
     erasures = app.ledger.erasures(stream)
-    unfinished = next((erasure for erasure in erasures if erasure.finished_at is None), None)
+    unfinished = unfinished_in(erasures, app.ledger.head(stream))
     if unfinished is not None:
         if unfinished.request is None:
             return PlannedErasure(stream, ErasedKeys((), ()), Survey(), {}, (), unfinished)
@@ -99,12 +109,7 @@ def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) 
         return None
     require_no_plan(app.ledger, stream)
     require_not_looked_up(app, stream)
-    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
-    if plan is None:
-        raise Halted(
-            f"The ledger lacks the plan of the head of {stream}", "Restore the ledger from a backup."
-        )
-    pipeline, rows = planned_pipeline(plan), survey(app, stream, keys)
+    pipeline, rows = newest_pipeline(app, stream), survey(app, stream, keys)
     sinks = {sink.name: sink.erasure_effect() for sink in app.sinks(stream, pipeline)}
     if charge.withholds(stream.generation):
         sinks = {name: f"{name}: nothing, since {stream} sends nothing now." for name in sinks}

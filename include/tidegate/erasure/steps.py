@@ -25,7 +25,7 @@ from tidegate.batch.publish import publish_decided
 from tidegate.erasure.deletions import erasure_batch
 from tidegate.erasure.files import read_manifests_of, rewrite
 from tidegate.erasure.keys import ErasedKeys
-from tidegate.erasure.plan import PlannedErasure
+from tidegate.erasure.plan import PlannedErasure, unfinished_in
 from tidegate.erasure.traces import redaction, remove_docs
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Erasure, LeasedLedger, Stream
@@ -54,7 +54,8 @@ def erase(app: App, planned: PlannedErasure, by: str, progress: Callable[[str], 
     with leased(app, stream, f"erase__{uuid4().hex[:8]}") as lease, app.clusters:
         progress(f"publish what is decided of {stream}")
         publish_decided(app, lease)
-        erasure = _unfinished(lease) or _begun(app, lease, planned.keys, by)
+        unfinished = unfinished_in(lease.erasures(stream), lease.head(stream))
+        erasure = unfinished or _begun(app, lease, planned.keys, by)
         publish_decided(app, lease)
         if erasure.request is not None:
             _remove_rows(app, lease, erasure, ErasedKeys.of_request(erasure.request), progress)
@@ -65,12 +66,6 @@ def erase(app: App, planned: PlannedErasure, by: str, progress: Callable[[str], 
         lease.end_erasure(erasure.number)
         lease.release()
     return app.ledger.erasures(stream)[-1]
-
-
-def _unfinished(lease: LeasedLedger) -> Erasure | None:
-    number = lease.head(lease.stream).erasure
-    erasures = lease.erasures(lease.stream)
-    return next((erasure for erasure in erasures if erasure.number == number), None)
 
 
 def _begun(app: App, lease: LeasedLedger, keys: ErasedKeys, by: str) -> Erasure:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tidegate.app import App
-from tidegate.erasure.plan import streams_of
+from tidegate.erasure.plan import newest_pipeline, streams_of
 from tidegate.errors import SettingsInvalid
 from tidegate.kafka.records import Slice, read_slice
-from tidegate.ledger.planned import planned_pipeline
 
 
 def keys_in_topic(app: App, pipeline: str, topic: str) -> list[str]:
@@ -14,10 +13,7 @@ def keys_in_topic(app: App, pipeline: str, topic: str) -> list[str]:
 
     Raises SettingsInvalid if a key is not text; TopicMissing, BrokerUnavailable.
     """
-    stream = streams_of(app, pipeline)[0]
-    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
-    assert plan is not None, "the ledger has the plan of the head"
-    connection = planned_pipeline(plan).sources.connection
+    connection = newest_pipeline(app, streams_of(app, pipeline)[0]).sources.connection
     with app.log(connection) as log:
         view = log.view(topic)
     keys: dict[str, None] = {}

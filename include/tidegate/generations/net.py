@@ -14,8 +14,13 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App
 from tidegate.batch.pipeline_files import head_plan
-from tidegate.batch.still_batch import running_counts, still_plan
-from tidegate.batch.validate import check_outboxes
+from tidegate.batch.still_batch import (
+    emitting_attempt,
+    require_no_plan,
+    running_counts,
+    still_plan,
+    write_emissions,
+)
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.generations.compare import difference
@@ -39,8 +44,6 @@ from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.spark.outbox import KeyColumns
 from tidegate.storage import DataFile, Lake, attempt_name
-from tidegate.storage.datafile import RowWriter
-from tidegate.storage.manifest import manifest_of
 from tidegate.storage.schema import (
     AT,
     HASH,
@@ -71,22 +74,12 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     before, last = head_plan(app, head), lease.attempt(lease.stream, head.seq)
     if before is None or last is None:
         raise Halted(f"{lease.stream} has no batch yet", "Run it first.")
-    if lease.open_plan(lease.stream) is not None:
-        raise Halted(
-            f"Batch {head.seq + 1} of {lease.stream} is planned and not decided",
-            f"Let it go through, or forget it: {lease.stream.recover_command('drop-plan')}",
-        )
-    pipeline, plan = planned_pipeline(before), still_plan(head, before, run_id)
+    require_no_plan(lease, lease.stream)
+    plan = still_plan(head, before, run_id)
     name = attempt_name(plan.seq, lease.lease.epoch)
     outboxes = net_outboxes(app, charge, plan)
     files = [_written(app.lake(lease.stream), stage, name, rows) for stage, rows in outboxes.items()]
-    manifest = app.write_manifest(lease.stream, manifest_of(name, plan.seq, files))
-    attempt = Attempt(
-        lease.stream, plan.seq, manifest, _emission_counts(last, outboxes), validated=True, times=last.times
-    )
-    # This batch skips the validate step, and once it is decided a sink could only halt.
-    check_outboxes(app, plan, pipeline, attempt)
-    return plan, attempt
+    return plan, emitting_attempt(app, plan, last, name, files, _emission_counts(last, outboxes))
 
 
 def net_outboxes(app: App, charge: Charge, plan: Plan) -> dict[str, pa.Table]:
@@ -103,12 +96,8 @@ def net_outboxes(app: App, charge: Charge, plan: Plan) -> dict[str, pa.Table]:
 
 
 def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:
-    path = f"{lake.files('outbox', stage, name)}/{PROMOTED}.parquet"
-    with failpoint("promote.write"), RowWriter(lake.store, path, "outbox", stage) as writer:
-        for batch in rows.combine_chunks().to_batches():
-            writer.write(batch)
-    assert writer.file is not None, "it has rows"
-    return writer.file
+    with failpoint("promote.write"):
+        return write_emissions(lake, stage, name, PROMOTED, rows)
 
 
 def _emission_counts(last: Attempt, outboxes: dict[str, pa.Table]) -> dict[str, dict[str, float]]:

@@ -64,9 +64,8 @@ def explain(
     Kafka no longer has the records; and what `spark.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
-    for plan in plans:
-        # Kafka may still have the records: what came of them is not told again.
-        require_not_erased(app, stream, plan.seq, key)
+    # Kafka may still have the records: what came of them is not told again. The first plan is the oldest.
+    require_not_erased(app, stream, plans[0].seq, key)
     # all checks first: starting Spark takes seconds
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)

@@ -184,6 +184,27 @@ class Secret(str):
         return "'***'"
 
 
+def properties_in(text: str, single: str, what: str, fix: str) -> Mapping[str, Any]:
+    """Return the properties in the text of a setting: those of a JSON object, or else one, of which the text
+    is the content.
+
+    Args:
+        single: the name of that one.
+        what: the beginning of the message if the text is neither, without ` nor a JSON object`.
+        fix: what to do then.
+
+    Raises SettingsInvalid.
+    """
+    if not text.lstrip().startswith("{"):
+        return {single: text.strip()}
+    try:
+        properties: Mapping[str, Any] = json.loads(text)
+    except json.JSONDecodeError:
+        # The text can contain a password, so neither the message nor the cause repeats it.
+        raise SettingsInvalid(f"{what} nor a JSON object", fix) from None
+    return properties
+
+
 def _keep_from_showing_all() -> None:
     for logger in map(logging.getLogger, _SHOWS_ALL):
         if logger.getEffectiveLevel() < logging.INFO:
@@ -210,16 +231,10 @@ class KafkaConfig:
 
         Example: `KafkaConfig.parse("broker:9092").servers` is `broker:9092`.
         """
-        if not text.lstrip().startswith("{"):
-            return cls.from_dict({"bootstrap.servers": text.strip()}, variable)
-        try:
-            return cls.from_dict(json.loads(text), variable)
-        except json.JSONDecodeError:
-            # The text can contain a password, so neither the message nor the cause repeats it.
-            raise SettingsInvalid(
-                f"{variable} is neither host:port nor a JSON object",
-                'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.',
-            ) from None
+        fix = 'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.'
+        return cls.from_dict(
+            properties_in(text, "bootstrap.servers", f"{variable} is neither host:port", fix), variable
+        )
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, Any], variable: str = DEFAULT_VARIABLE) -> KafkaConfig:

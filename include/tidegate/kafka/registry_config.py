@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tidegate.errors import SettingsInvalid
-from tidegate.kafka.config import Secret
+from tidegate.kafka.config import Secret, properties_in
 from tidegate.kafka.connection import ssl_context
 from tidegate.redaction import redacted
 
@@ -47,14 +46,8 @@ class RegistryConfig:
 
         Raises SettingsInvalid, which repeats nothing of the text.
         """
-        if not text.lstrip().startswith("{"):
-            return cls.from_dict({_URL: text.strip()}, variable)
-        try:
-            return cls.from_dict(json.loads(text), variable)
-        except json.JSONDecodeError:
-            raise SettingsInvalid(
-                f"{variable} is neither a URL nor a JSON object", f'Write {_EXAMPLE}, or {{"url": …}}.'
-            ) from None
+        fix = f'Write {_EXAMPLE}, or {{"url": …}}.'
+        return cls.from_dict(properties_in(text, _URL, f"{variable} is neither a URL", fix), variable)
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, Any], variable: str = REGISTRY_VARIABLE) -> RegistryConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from base64 import b64encode
@@ -13,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from tidegate.errors import SettingsInvalid
-from tidegate.kafka.config import Secret
+from tidegate.kafka.config import Secret, properties_in
 from tidegate.kafka.connection import ssl_context
 from tidegate.redaction import redacted
 
@@ -54,14 +53,8 @@ class HttpConfig:
 
         Raises SettingsInvalid, which repeats no value of the text.
         """
-        if not text.lstrip().startswith("{"):
-            return cls.from_dict({_URL: text.strip()}, variable)
-        try:
-            return cls.from_dict(json.loads(text), variable)
-        except json.JSONDecodeError:
-            raise SettingsInvalid(
-                f"{variable} is neither a URL nor a JSON object", f'Write {_EXAMPLE}, or {{"url": …}}.'
-            ) from None
+        fix = f'Write {_EXAMPLE}, or {{"url": …}}.'
+        return cls.from_dict(properties_in(text, _URL, f"{variable} is neither a URL", fix), variable)
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, Any], variable: str) -> HttpConfig:
