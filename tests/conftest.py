@@ -44,7 +44,7 @@ settings.register_profile(
 settings.load_profile("tidegate")
 
 
-_HISTORIES = ("app/test_tables", "generations/", "maintenance/", "recovery/")
+_HISTORIES = ("app/test_tables", "erasure/", "generations/", "maintenance/", "recovery/")
 """Tests that play histories of batches. Each takes seconds; together, a third of the time of all others."""
 
 
