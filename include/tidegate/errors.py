@@ -6,6 +6,7 @@ TidegateError
 │   ├── LedgerUnavailable
 │   ├── LakeUnavailable
 │   ├── SinkUnavailable
+│   │   └── SinkBusy          an endpoint asks for a long pause: Airflow calls the step again after it
 │   ├── RegistryUnavailable   a schema registry does not answer, or with a passing error
 │   ├── SparkLost             Spark's JVM ended in the middle of a batch
 │   ├── QualityLost           the process of the quality check ended before its verdict
@@ -98,6 +99,14 @@ class LakeUnavailable(Transient):
 
 class SinkUnavailable(Transient):
     """The database of a SQL sink did not answer, or an endpoint did not acknowledge a request."""
+
+
+class SinkBusy(SinkUnavailable):
+    """An endpoint asks for a pause that is too long to wait for it in the process."""
+
+    def __init__(self, what: str, fix: str = "", pause_s: float = 0.0) -> None:
+        super().__init__(what, fix)
+        self.pause_s = pause_s
 
 
 class RegistryUnavailable(Transient):

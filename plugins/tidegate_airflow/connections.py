@@ -30,7 +30,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowNotFoundException,
@@ -55,6 +55,8 @@ _WAIT_FOR_LEASE = timedelta(seconds=15)
 """Longer than a busy scheduler takes to notice that a task has ended. If the task is queued again before, the
 scheduler takes it for killed, and counts a try.
 """
+_LONGEST_PAUSES = timedelta(hours=1)
+"""The longest time for which a task waits for an endpoint without using a retry."""
 Result = TypeVar("Result")
 _SECRET_PROPERTY = re.compile("password|token|proxy")
 _SPARK_CONNECT = "spark_connect"
@@ -258,9 +260,9 @@ def run_step(work: Callable[[], Result]) -> Result:
     """Run a step, and map its error to Airflow's fail, retry or wait.
 
     Raises AirflowFailException for an error that needs a person, AirflowRescheduleException if another run
-    has the lease. Other errors pass through, and Airflow retries.
+    has the lease, or if an endpoint asks for a long pause. Other errors pass through, and Airflow retries.
     """
-    from tidegate.errors import LeaseHeld, Permanent
+    from tidegate.errors import LeaseHeld, Permanent, SinkBusy
     from tidegate.extras import missing_extra
 
     export_ledger()
@@ -276,8 +278,25 @@ def run_step(work: Callable[[], Result]) -> Result:
         log.info("%s", error)
         # A reschedule uses no retry: three busy moments must not fail a run.
         raise reschedule() from error
+    except SinkBusy as error:
+        pause = timedelta(seconds=error.pause_s)
+        # Bounded, so that an endpoint that is always busy fails the run, and people are alerted.
+        if _rescheduled_since() + pause > _LONGEST_PAUSES:
+            raise
+        log.info("%s", error)
+        raise reschedule(pause) from error
     except Permanent as error:
         raise AirflowFailException(str(error)) from error
+
+
+def _rescheduled_since() -> timedelta:
+    """Return how long ago the current task first gave its slot back; zero if it has not, or there is none."""
+    try:
+        context: Any = get_current_context()
+    except RuntimeError:  # a step that is called outside of a task
+        return timedelta()
+    first = context["ti"].get_first_reschedule_date(context)
+    return timedelta() if first is None else datetime.now(timezone.utc) - first
 
 
 def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:

@@ -131,6 +131,20 @@ def test_approver_sees_changes_but_no_records(beside: Beside, caplog: pytest.Log
     assert "only what differs" in behind
 
 
+def test_promotion_returns_worker_while_a_batch_runs(beside: Beside, ask: Ask) -> None:
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    instance = Instance(compare("visitors", **context(2)))
+    ask(instance)
+    lease = beside.new.app.ledger.acquire(beside.new.stream, "somebody")
+    with pytest.raises(AirflowRescheduleException):
+        promote("visitors", **context(2, instance))
+    lease.release()
+    assert "visitors/2 is in charge" in promote("visitors", **context(2, instance))
+
+
 def test_impossible_promotion_is_not_offered_for_approval(beside: Beside) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 

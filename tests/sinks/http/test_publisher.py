@@ -19,7 +19,7 @@ from tests.sinks.http.receiver import Endpoint
 from tidegate import inspect
 from tidegate.app import App
 from tidegate.batch import check_progress, publish_batch, validate_batch
-from tidegate.errors import Fenced, RecordTooLarge, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.errors import Fenced, RecordTooLarge, SinkBusy, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.ledger import SinkProgress
 from tidegate.recovery import Situation
@@ -88,12 +88,12 @@ def test_unknown_outcome_is_sent_again_with_its_key(
     assert [0.25 <= pauses[0] <= 0.5, 0.5 <= pauses[1] <= 1.0] == [True, True]
 
 
-def in_a_minute() -> str:
-    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=60), usegmt=True)
+def shortly() -> str:
+    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=20), usegmt=True)
 
 
 @pytest.mark.parametrize(
-    ("written", "least", "most"), [(lambda: "7", 7, 7), (in_a_minute, 55, 60), (lambda: "soon", 0.25, 0.5)]
+    ("written", "least", "most"), [(lambda: "7", 7, 7), (shortly, 15, 20), (lambda: "soon", 0.25, 0.5)]
 )
 def test_endpoint_chooses_the_pause(
     committed: Committed,
@@ -112,9 +112,10 @@ def test_endpoint_chooses_the_pause(
 def test_longer_pause_is_left_to_airflow(
     committed: Committed, endpoint: Endpoint, pauses: list[float]
 ) -> None:
-    endpoint.script = ["right", (503, {"Retry-After": "301"})]
-    with pytest.raises(SinkUnavailable, match="answers 503: not now, and asks for 301 s"):
+    endpoint.script = ["right", (503, {"Retry-After": "31"})]
+    with pytest.raises(SinkBusy, match="answers 503: not now, and asks for 31 s") as busy:
         publish_all(committed)
+    assert busy.value.pause_s == 31
     assert pauses == []
     committed.publish(1)
     assert endpoint.emissions() == EMITTED

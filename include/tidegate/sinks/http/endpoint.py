@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import httpx2 as httpx
 
-from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.errors import SettingsInvalid, SinkBusy, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.http.requests import EmissionRequest
@@ -37,8 +37,8 @@ for _logger in map(logging.getLogger, _SHOWS_ALL):
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """The seconds before the second, third, … try of a request, unless the endpoint asks for another pause."""
-LONGEST_PAUSE = 300.0
-"""The longest pause that an endpoint can ask for; with a longer one, Airflow's retry comes later."""
+LONGEST_PAUSE = 30.0
+"""The longest pause, in seconds, that the process waits if an endpoint asks for it: it occupies a worker."""
 _AGAIN = frozenset({408, 425, 429})
 _SERVER_ERROR = 500
 _READ_BYTES = 64 * 1024
@@ -106,8 +106,8 @@ class Endpoint:
             renew: Raises Fenced if another process has taken over. It is called after each pause, which can
                 be long.
 
-        Raises SinkRefused if it refuses it; SinkUnavailable if it does not acknowledge it in several tries,
-        or asks for a pause that is too long; SettingsInvalid for certificates.
+        Raises SinkRefused if it refuses it; SinkUnavailable if it does not acknowledge it in several tries;
+        SinkBusy if it asks for a long pause; SettingsInvalid for certificates.
         """
         for pause in (*PAUSES, None):
             answer = self._try(request)
@@ -115,8 +115,11 @@ class Endpoint:
                 return
             if not answer.is_unknown:
                 raise self._refused(request, answer)
-            if pause is None or (answer.pause or 0.0) > LONGEST_PAUSE:
-                raise self._unavailable(answer)
+            unavailable = self._unavailable(answer)
+            if answer.pause is not None and answer.pause > LONGEST_PAUSE:
+                raise SinkBusy(unavailable.what, unavailable.fix, answer.pause)
+            if pause is None:
+                raise unavailable
             # Random, so that the sinks of many pipelines do not come back at the same moment.
             sleep(answer.pause if answer.pause is not None else pause * random.uniform(0.5, 1.0))
             renew()
