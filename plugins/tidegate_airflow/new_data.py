@@ -44,7 +44,7 @@ def waiting_asset(dag_id: str, pipeline: Pipeline, rule: Backlog) -> Asset:
 
     Example: its URI is `tidegate-records://orders` for the DAG `orders`.
     """
-    from tidegate.model.topics import TopicPattern
+    from tidegate.model.sources import TopicPattern
 
     topics: list[str] = []
     patterns: list[str] = []

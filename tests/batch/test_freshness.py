@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.batch.committed import Committed
 from tidegate.batch import stale_publication
 from tidegate.batch.freshness import ALERT, P50, P95, EmissionAges
-from tidegate.model.freshness import FreshnessRule
+from tidegate.model.schedule import FreshnessRule
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: sql, table: firsts, stage: first}"
 ROWS = [("1", 11), ("2", 12)]

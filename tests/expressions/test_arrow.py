@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.expressions.arrow import arrow_type, type_of
-from tidegate.model.arrow import arrow_schema
-from tidegate.model.columns import SCALARS, parse_columns, parse_type
+from tidegate.model.columns import SCALARS, arrow_schema, parse_columns, parse_type
 
 decimals = st.integers(1, 38).flatmap(
     lambda precision: st.integers(0, precision).map(lambda scale: f"decimal({precision},{scale})")

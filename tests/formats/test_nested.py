@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.formats.test_frame import body, decoded, layout, single_row
-from tidegate.formats.nested import array_at, with_array_at
-from tidegate.formats.records import SequenceParts
+from tidegate.formats.records import SequenceParts, array_at, with_array_at
 
 SITE = pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 LINE = pa.struct([("sku", pa.string()), ("n", pa.int32())])

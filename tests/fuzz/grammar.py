@@ -12,7 +12,7 @@ import yaml
 from tests.fuzz.schemas import KINDS
 from tests.fuzz.texts import Texts
 from tidegate.errors import PipelineInvalid
-from tidegate.model.join import EXCLUDED
+from tidegate.model.inputs import EXCLUDED
 from tidegate.model.pipeline import Pipeline
 from tidegate.yaml.json_schema import file_schema
 from tidegate.yaml.load import load_pipeline

@@ -20,7 +20,7 @@ from tidegate.model.columns import parse_type
 from tidegate.model.lookup import KEY
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.source import Source
-from tidegate.model.topics import TopicPattern
+from tidegate.model.sources import TopicPattern
 from tidegate.yaml.cases import CaseRecord, CaseStep, Tick
 
 START_MS = 1_767_225_600_000

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.main import cli
-from tidegate.ksql.aggregates import AGGREGATES
 from tidegate.ksql.functions import FUNCTIONS
+from tidegate.ksql.grouping import AGGREGATES
 
 PAGE = Path(__file__).parents[2] / "docs" / "import-ksql.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.files import problems
-from tidegate.model.arrow import arrow_schema
+from tidegate.model.columns import arrow_schema
 from tidegate.model.pipeline import Pipeline
 from tidegate.yaml.load import parse_pipeline
 

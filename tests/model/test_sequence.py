@@ -9,7 +9,7 @@ import pytest
 from tests.model.files import SOURCE, made, refused
 from tidegate import kernel
 from tidegate.formats import SequenceParts
-from tidegate.model.arrow import arrow_schema
+from tidegate.model.columns import arrow_schema
 from tidegate.model.compiled import compile_pipeline, read_compiled
 from tidegate.model.kernel_stages import kernel_stage, sequence_stage, state_stages
 from tidegate.spark.steps import record_layout

@@ -11,8 +11,8 @@ import numpy as np
 
 from tidegate.ledger import Attempt, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.model.freshness import FreshnessRule
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.schedule import FreshnessRule
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.storage.schema import TIMESTAMP

@@ -13,11 +13,11 @@ from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Prob
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.model.expected import Expected
 from tidegate.model.kernel_stages import value_schema
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
+from tidegate.model.tables import Expected
 from tidegate.storage.delta import delta_errors, existing_table, open_table
 
 if TYPE_CHECKING:

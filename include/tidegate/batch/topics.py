@@ -12,8 +12,7 @@ from tidegate.errors import TopicMissing, TopicShared
 from tidegate.kafka.log import KafkaLog
 from tidegate.ledger import Head, OffsetRange
 from tidegate.model.source import Source
-from tidegate.model.sources import Sources
-from tidegate.model.topics import TopicPattern
+from tidegate.model.sources import Sources, TopicPattern
 
 
 def source_topics(log: KafkaLog, sources: Sources, head: Head) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from tidegate.errors import RecordFailed
 from tidegate.formats.decoded import Decoded, Reason, WatchedDecoder
 from tidegate.formats.metadata import CREATE_TIME, Header
-from tidegate.formats.nested import array_at, with_array_at
 from tidegate.formats.own_keys import NullValueKeys, OwnKeyColumns
 from tidegate.formats.records import (
     EMPTY,
@@ -22,10 +21,12 @@ from tidegate.formats.records import (
     RecordLayout,
     Records,
     SequenceParts,
+    array_at,
     explode,
     meant_rows,
     pack_headers,
     sequence_texts,
+    with_array_at,
     with_replayed_root,
 )
 from tidegate.formats.registry import formats

@@ -12,12 +12,10 @@ from tidegate.kernel.counts import Counts, metrics, outgoing, running_totals
 from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.gate import RowExpectation
-from tidegate.kernel.late import LATENESS, late_emissions
 from tidegate.kernel.ordering import ranked
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.reduce.collect import Collect
 from tidegate.kernel.reduce.latest import Latest
-from tidegate.kernel.removed import without_removed
 from tidegate.kernel.rows import (
     ADDED,
     BY_KEY,
@@ -56,6 +54,7 @@ from tidegate.kernel.strategies.window_close import FinalBound, WindowClose
 from tidegate.kernel.strategy import Clock, Emit
 from tidegate.kernel.ttl import TimeToLive
 from tidegate.kernel.unchanged import Unchanged
+from tidegate.kernel.unusable import LATENESS, late_emissions, without_removed
 from tidegate.kernel.windows import Cumulating, Hopping, Session, Sliding, Tumbling, Window
 from tidegate.kernel.within import Amount, Within
 

@@ -18,7 +18,6 @@ from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.loop import Loop
 from tidegate.kernel.ordering import changes, group_ends, in_order, merge_partitions, whole_groups
-from tidegate.kernel.removed import traces_of_removed, without_removed
 from tidegate.kernel.rows import (
     BY_KEY,
     BY_PARTITION,
@@ -31,7 +30,7 @@ from tidegate.kernel.rows import (
 from tidegate.kernel.stage import Batch, Stage, groups
 from tidegate.kernel.strategies import at_once
 from tidegate.kernel.tables import made_by_tables
-from tidegate.kernel.unusable import pass_through, without_unreadable
+from tidegate.kernel.unusable import pass_through, traces_of_removed, without_removed, without_unreadable
 
 _WHOLE_BATCH = Batch()
 _MANY_ROWS = 1_000_000

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.kernel import sliding
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.equivalence import Exact
@@ -134,7 +133,7 @@ class Folding:
         if any(self.entries.repeats(entry, row) for entry in containing):
             return ("repeated",)
         fates = []
-        for change in sliding.changes(window, entries, timestamp, self.values.copy):
+        for change in window.changes(entries, timestamp, self.values.copy):
             if window.is_late(change.window, now):
                 fates.append(self._late(change.window))
                 continue

@@ -16,11 +16,11 @@ from tidegate.garbage import not_collected
 from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.folding import FlushFailed, Folding
-from tidegate.kernel.joining import Joining
 from tidegate.kernel.json_text import serialize
 from tidegate.kernel.rows import LAST, MOVED, REPLACED, STATE, TIMER, first_by
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import NEVER, Entry
+from tidegate.kernel.strategies.join import Joining
 from tidegate.kernel.tables import ABSENT
 
 _REPETITIONS = ("repeated", "outdated")

@@ -1,4 +1,4 @@
-"""Records that cannot be used: passed through as they are, or detected by the kernel, with a reason."""
+"""Records that the kernel does not decide: unusable ones, those that a filter removes, and late ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.rows import QUARANTINED, fill
+from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.rows import QUARANTINED, REMOVED, TRACE, fill
 from tidegate.kernel.stage import Stage
+from tidegate.kernel.tables import made_by_tables
 from tidegate.kernel.windows import Span
 
 
@@ -236,3 +238,58 @@ def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBat
         parts.append(with_reasons(unreadable, list(repeat(reason_of(error), unreadable.num_rows))))
         rows = rows.filter(pc.invert(pc.fill_null(mask, False)))
     return rows, pa.concat_batches(parts) if parts else None
+
+
+LATENESS = "lateness"
+"""The column that says how far a late record is behind the time of its partition, in ms."""
+
+
+def late_emissions(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of kind LATE as emissions: their value is the record with `lateness`; null is a late
+    deletion.
+
+    Args:
+        rows: Rows of `rows.output_schema` with `record`.
+    """
+    record = rows.column("record")
+    behind = pc.subtract(rows.column("at"), rows.column("timestamp"))
+    columns = {field.name: pc.struct_field(record, field.name) for field in record.type}
+    columns[LATENESS] = pc.if_else(record.is_valid(), behind, None)
+    value = pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=record.is_null())
+    place = rows.schema.get_field_index("value")
+    return rows.set_column(place, pa.field("value", value.type), value)
+
+
+_TRACED = ("hash", "key", "topic", "partition", "offset", "timestamp")
+FATE = "removed"
+"""The fate of such a record in a trace, and its metric."""
+
+
+def without_removed(rows: pa.RecordBatch, counts: Counts) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Return the rows that no filter removes; and the others, which are counted, or None.
+
+    A last record that a changed table has joined again is no record of the input, and counts as `rejoined`.
+
+    Example: of two records and one of kind REMOVED the two come back, and `counts["removed"]` is 1 more.
+    """
+    kind = rows.column("kind")
+    # usually there is none, and then nothing is copied
+    if pc.index(kind, REMOVED).as_py() < 0:
+        return rows, None
+    is_removed = pc.equal(kind, REMOVED)
+    removed = rows.filter(is_removed)
+    rejoined = pc.sum(made_by_tables(removed)).as_py()
+    if rejoined:
+        counts["rejoined"] += rejoined
+    counts[FATE] += removed.num_rows - rejoined
+    return rows.filter(pc.invert(is_removed)), removed
+
+
+def traces_of_removed(schema: pa.Schema, removed: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a trace of each removed record, in the kernel's output `schema`."""
+    values = pc.fill_null(json_texts(removed.column("value")), "null")
+    columns = {name: removed.column(name) for name in _TRACED}
+    columns["at"] = pc.max_element_wise(removed.column("time"), removed.column("timestamp"))
+    columns["reason"] = pa.repeat(FATE, removed.num_rows)
+    columns["trace"] = pc.binary_join_element_wise('{"value":', values, ',"known":[]}', "")
+    return fill(schema, TRACE, columns, removed.num_rows)

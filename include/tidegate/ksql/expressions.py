@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from tidegate.ksql import types
-from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import (
     CASTS,
     Translated,
@@ -27,7 +26,17 @@ from tidegate.ksql.translated import (
     quoted_text,
     text_of,
 )
-from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, STRING, KsqlType, name_of
+from tidegate.ksql.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    NULL,
+    STRING,
+    KsqlType,
+    Untranslatable,
+    name_of,
+)
 from tidegate.model.names import quote
 
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}

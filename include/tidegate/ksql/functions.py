@@ -9,9 +9,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.ksql.remarks import Untranslatable
 from tidegate.ksql.translated import Translated, guarded, quoted_text
-from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, LIST_OF_TEXTS, NULL, STRING, KsqlType
+from tidegate.ksql.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    LIST_OF_TEXTS,
+    NULL,
+    STRING,
+    KsqlType,
+    Untranslatable,
+)
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "text": ("STRING",),

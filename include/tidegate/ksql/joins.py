@@ -11,12 +11,18 @@ from sqlglot import exp
 from tidegate.ksql.dialect import KsqlJoin, Query
 from tidegate.ksql.expressions import Translator
 from tidegate.ksql.functions import call
-from tidegate.ksql.items import SelectItem, item_of, spelling
 from tidegate.ksql.queries import DAY_MS, QueryResult
-from tidegate.ksql.relations import KsqlColumn, Relation, check_readable, source_of
-from tidegate.ksql.remarks import Untranslatable
+from tidegate.ksql.relations import (
+    KsqlColumn,
+    Relation,
+    SelectItem,
+    check_readable,
+    item_of,
+    source_of,
+    spelling,
+)
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import name_of
+from tidegate.ksql.types import Untranslatable, name_of
 from tidegate.model.names import quote
 
 _KEY = "KSQL_JOIN"

@@ -12,11 +12,20 @@ from tidegate.ksql.dialect import KsqlWindow, Query
 from tidegate.ksql.expressions import Translator
 from tidegate.ksql.functions import call
 from tidegate.ksql.grouping import AggregateQuery
-from tidegate.ksql.items import EXPLODED, SelectItem, item_of, normal, quoted_column, spelling
-from tidegate.ksql.relations import KsqlColumn, Relation, check_readable, source_of
-from tidegate.ksql.remarks import Untranslatable
+from tidegate.ksql.relations import (
+    EXPLODED,
+    KsqlColumn,
+    Relation,
+    SelectItem,
+    check_readable,
+    item_of,
+    normal,
+    quoted_column,
+    source_of,
+    spelling,
+)
 from tidegate.ksql.translated import Translated
-from tidegate.ksql.types import BIGINT, INTEGER, name_of
+from tidegate.ksql.types import BIGINT, INTEGER, Untranslatable, name_of
 from tidegate.model.names import quote
 
 DAY_MS = 86_400_000

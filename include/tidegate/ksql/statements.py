@@ -21,10 +21,8 @@ from tidegate.ksql.relations import (
     sink_of,
     with_time,
 )
-from tidegate.ksql.remarks import Remark, Untranslatable
-from tidegate.ksql.types import name_of
-from tidegate.ksql.values import Inserted, inserted
-from tidegate.ksql.writer import pipeline_name, pipeline_text
+from tidegate.ksql.types import Remark, Untranslatable, name_of
+from tidegate.ksql.writer import Inserted, inserted, pipeline_name, pipeline_text
 from tidegate.yaml.load import parse_pipeline
 
 _SHOWN = 60

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tidegate.ksql import types
-from tidegate.ksql.remarks import Untranslatable
-from tidegate.ksql.types import BIGINT, DOUBLE, INTEGER, NULL, STRING, KsqlType
+from tidegate.ksql.types import BIGINT, DOUBLE, INTEGER, NULL, STRING, KsqlType, Untranslatable
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidegate.ksql.remarks import Untranslatable
 from tidegate.model.names import quote
 
 _DDL = {
@@ -115,3 +114,39 @@ def _checked(type_: KsqlType) -> KsqlType:
     if type_.kind == "MAP" and type_.parts[0] != STRING:
         raise Untranslatable("a map has keys that are no texts", "Use MAP<STRING, …>.")
     return type_
+
+
+class Untranslatable(Exception):
+    """A statement, or a part of one, has no equivalent. It becomes a Remark.
+
+    Example: `Untranslatable("UUID gives another value each time", "Let the producer make the id.")`
+    """
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.instead = instead
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A statement that is not imported as it is.
+
+    Args:
+        line: The line at which the statement begins.
+        statement: Its first words.
+        why: What has no equivalent.
+        instead: What to do instead.
+        imported: Whether a pipeline is written all the same, whose result differs as `why` says.
+    """
+
+    file: str
+    line: int
+    statement: str
+    why: str
+    instead: str
+    imported: bool = False
+
+    def __str__(self) -> str:
+        """Return the remark as one line."""
+        return f"{self.file}:{self.line}: {self.statement}: {self.why}. {self.instead}"

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
+from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import Type
 from tidegate.formats.registry import formats
 from tidegate.model import names
@@ -348,3 +350,11 @@ def check_aliases(
                 raise mistake(f"`{name}`, an older name of `{column}`, is {what}", fix)
             owners[name] = column
     return dict(aliases)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of a source's columns, with the types by which Spark exchanges data with Arrow.
+
+    Raises BadType if the type of a column cannot be parsed.
+    """
+    return pa.schema([pa.field(column.name, arrow_type(parse_type(column.type))) for column in columns])

@@ -15,7 +15,7 @@ from tidegate.expressions.arrow import arrow_type, type_of
 from tidegate.expressions.types import ANY, BIGINT, ColumnTypes, Type, Unfitting
 from tidegate.expressions.typing import typed_condition
 from tidegate.formats.debezium import envelope_columns
-from tidegate.formats.nested import type_at
+from tidegate.formats.records import type_at
 from tidegate.formats.schemas import Payload
 from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model.columns import parse_type

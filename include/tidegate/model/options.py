@@ -29,14 +29,13 @@ from tidegate.expressions.types import ANY, ColumnTypes, Type, group
 from tidegate.kernel.options import BadOption, Check, Form, HasOptions, Option, options_of
 from tidegate.kernel.strategies.change import EQUIVALENCES
 from tidegate.kernel.windows import WINDOWS, write_duration
-from tidegate.kernel.windows.zones import TimeZone
 from tidegate.kernel.within import Amount
-from tidegate.model import zones
 from tidegate.model.condition import read_condition
 from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.model.names import Duration, Fraction, Grace
 from tidegate.model.scope import Model, StoredAs, scope_of, suggest_column
 from tidegate.model.trusted import check_function
+from tidegate.model.zones import Zone
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,8 @@ def _read_character(written: Any) -> Any:
     return written
 
 
-def _read_zone(written: Any) -> TimeZone:
-    if not isinstance(written, str) or written not in zones.names():
-        suggestion = did_you_mean(str(written), zones.names(), "Write a name such as `Europe/Berlin`.")
-        raise mistake(f"{shown(written)} is not a time zone", suggestion)
-    return zones.time_zone(written)
-
-
 READERS: Readers = {
-    "zone": Reader(
-        Annotated[InstanceOf[TimeZone], BeforeValidator(_read_zone), WithJsonSchema({"type": "string"})]
-    ),
+    "zone": Reader(Zone),
     "character": Reader(Annotated[str, BeforeValidator(_read_character)]),
     "duration": Reader(Duration, write_duration),
     "delay": Reader(Grace, write_duration),

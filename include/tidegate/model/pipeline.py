@@ -27,18 +27,17 @@ from tidegate.kernel.rows import RECORDED
 from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
-from tidegate.model.expected import Expected
-from tidegate.model.freshness import FreshnessRule
 from tidegate.model.lookup import Lookup, check_readers
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.quality import AnyCheck, Quality, QualityCheck
 from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
-from tidegate.model.schedule import Schedule
+from tidegate.model.schedule import FreshnessRule, Schedule
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source import Source
 from tidegate.model.sources import Sources, check_name, note_names
 from tidegate.model.stage import Stage
+from tidegate.model.tables import Expected
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.registry import Sink
 from tidegate.stage_names import late_name

@@ -1,4 +1,4 @@
-"""`schedule`: cron; or new records, or assets of Airflow whose updates start runs; or cron beside them."""
+"""What starts runs (`schedule`), and how soon emissions must be out (`freshness`)."""
 
 from __future__ import annotations
 
@@ -101,3 +101,13 @@ Schedule = Annotated[
     | Annotated[DataSchedule, Tag("on_data")],
     Discriminator(_form),
 ]
+
+
+class FreshnessRule(Model):
+    """The bound of the time from an event to the publication of what it caused. It stops nothing."""
+
+    p95_ms: Duration = Field(
+        alias="p95",
+        description="95 % of a batch's emissions must be out so soon after their timestamp; otherwise "
+        "tidegate alerts: in the log, by the metric `freshness.alert`, and by `on_freshness`.",
+    )

@@ -17,8 +17,7 @@ from tidegate.formats.protobuf.schema import ProtoSchema
 from tidegate.formats.registry import formats
 from tidegate.formats.schemas import PinnedSchema, SchemaFault
 from tidegate.model import names
-from tidegate.model.arrow import arrow_schema
-from tidegate.model.columns import Column
+from tidegate.model.columns import Column, arrow_schema
 from tidegate.model.connection import Connection
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of

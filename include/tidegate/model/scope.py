@@ -23,7 +23,7 @@ from tidegate.model import names
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 
 if TYPE_CHECKING:
-    from tidegate.model.topics import TopicPattern
+    from tidegate.model.sources import TopicPattern
 
 Value = TypeVar("Value")
 

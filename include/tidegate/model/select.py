@@ -12,7 +12,7 @@ from tidegate.kernel.reduce.collect import EVENTS
 from tidegate.model import lexis, names
 from tidegate.model.columns import check_aliases
 from tidegate.model.condition import read_condition, type_of_no_condition
-from tidegate.model.join import all_sides, side_path
+from tidegate.model.inputs import all_sides, side_path
 from tidegate.model.mistakes import as_mistake, mistake
 from tidegate.model.scope import Scope, StageScope, scope_of
 from tidegate.model.sql import check_expression

@@ -45,7 +45,6 @@ from tidegate.model.keys import (
     note_key_columns,
     read_key_columns,
 )
-from tidegate.model.metadata import Headers, Metadata
 from tidegate.model.mistakes import as_mistake, listed, mistake
 from tidegate.model.nested import named_columns, type_at, with_type_at
 from tidegate.model.options import read_as
@@ -57,11 +56,17 @@ from tidegate.model.schemas import (
     record_name,
 )
 from tidegate.model.scope import Model, require_filled, scope_of
-from tidegate.model.source_columns import Columns
-from tidegate.model.sources import check_connection, check_topics, only_alone, open_source
-from tidegate.model.start import Start
-from tidegate.model.timestamps import Timestamp, TimestampColumn
-from tidegate.model.topics import TopicPattern, Topics, reads
+from tidegate.model.source_columns import Columns, Headers, Metadata
+from tidegate.model.sources import (
+    TopicPattern,
+    Topics,
+    check_connection,
+    check_topics,
+    only_alone,
+    open_source,
+    reads,
+)
+from tidegate.model.timestamps import Start, Timestamp, TimestampColumn
 
 _KEY_FORMATS = ("text", *names_of_formats(lambda format_: format_.key_decoder))
 if TYPE_CHECKING:

@@ -1,18 +1,30 @@
-"""`source.columns`: from the file, or from the schema of the values."""
+"""`source.columns`, `metadata` and `headers`: the columns of a source, in values and beside them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
 from tidegate.expressions.arrow import type_of
+from tidegate.expressions.types import Type
+from tidegate.formats.metadata import METADATA
 from tidegate.formats.registry import formats
-from tidegate.model.columns import Column, check_fields, parse_columns, parse_type, require_single
-from tidegate.model.mistakes import as_mistake, mistake
+from tidegate.model import names
+from tidegate.model.columns import (
+    NESTED,
+    BadType,
+    Column,
+    check_fields,
+    parse_columns,
+    parse_type,
+    require_single,
+)
+from tidegate.model.mistakes import as_mistake, did_you_mean, listed, mistake, shown
 from tidegate.model.schemas import schema_columns
-from tidegate.model.scope import scope_of
+from tidegate.model.scope import Model, distinct, scope_of
 
 
 def _read_columns(written: Any, info: Info) -> Any:
@@ -53,7 +65,7 @@ def _has_schema(info: Info) -> bool:
     )
 
 
-def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
+def _note_value_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
     scope_of(info).source.columns = {column.name: parse_type(column.type) for column in columns} or None
     return columns
 
@@ -61,6 +73,122 @@ def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]
 Columns = Annotated[
     tuple[Column, ...],
     BeforeValidator(_read_columns),
-    AfterValidator(_note_columns),
+    AfterValidator(_note_value_columns),
     WithJsonSchema({"type": ["string", "null"]}),
 ]
+
+
+if TYPE_CHECKING:
+    MetadataName: TypeAlias = str
+else:  # a Literal of the registry's names, so that mistakes and the JSON Schema list them
+    MetadataName = Literal[tuple(METADATA)]
+
+_FIELDS = f"Use {listed(METADATA)}."
+_LIST = {"type": "array", "items": {"enum": [*METADATA]}, "minItems": 1, "uniqueItems": True}
+_MAPPING = {"type": "object", "additionalProperties": {"enum": [*METADATA]}, "minProperties": 1}
+
+
+def _read_metadata(written: Any) -> Any:
+    """Return column -> field. A list names fields whose columns have the same names."""
+    if written is None:
+        return {}
+    if isinstance(written, dict) and written:
+        return written
+    if not isinstance(written, list) or not written:
+        fix = "Write `metadata: [topic, offset]`, or `metadata: {kafka_topic: topic}` for other names."
+        raise mistake(f"{shown(written)} names no metadata", fix)
+    for name in written:
+        if name not in METADATA:
+            raise mistake(
+                f"{shown(name)} is no metadata of Kafka", did_you_mean(str(name), METADATA, _FIELDS)
+            )
+    return {name: name for name in distinct(tuple(written))}
+
+
+def _note_metadata(metadata: dict[str, str], info: Info) -> dict[str, str]:
+    types = {column: type_of(METADATA[field].type) for column, field in metadata.items()}
+    _note_columns(types, info, lambda column: f"metadata: {{kafka_{column}: {metadata[column]}}}")
+    return metadata
+
+
+def _check_type(text: str) -> str:
+    """Return the type in Spark's normal form. Raises a mistake if the text of a header cannot be one."""
+    try:
+        type_ = parse_type(text)
+    except BadType as error:
+        raise as_mistake([error.fault]) from None
+    if type_.kind in NESTED:
+        fix = "Use `string`, or `binary`."
+        raise mistake(f"a header is a single value, and not {type_.text}", fix)
+    return type_.text
+
+
+class HeaderColumn(Model):
+    """A header by its name. Its bytes are the text of a value of `type`, or with `binary` the value."""
+
+    name: str = Field(min_length=1, description="The name of the header. The last one of the name counts.")
+    type: Annotated[str, AfterValidator(_check_type)] = Field(
+        description="The type of the column, in Spark's form."
+    )
+
+    @property
+    def written(self) -> str:
+        """The header as a pipeline file has it."""
+        return f"{{name: {self.name}, type: {self.type}}}"
+
+
+def _read_headers(written: Any) -> Any:
+    """Return column -> header. A text is the type of the header that has the column's name."""
+    if written is None:
+        return {}
+    if not isinstance(written, dict) or not written:
+        fix = "Write `headers: {traceId: string}`, or `headers: {traceId: {name: trace-id, type: string}}`."
+        raise mistake(f"{shown(written)} names no headers", fix)
+    return {
+        column: {"name": column, "type": header} if isinstance(header, str) else header
+        for column, header in written.items()
+    }
+
+
+def _note_headers(headers: dict[str, HeaderColumn], info: Info) -> dict[str, HeaderColumn]:
+    types = {column: parse_type(header.type) for column, header in headers.items()}
+    _note_columns(types, info, lambda column: f"headers: {{{column}_header: {headers[column].written}}}")
+    return headers
+
+
+def _note_columns(types: dict[str, Type], info: Info, renamed: Callable[[str], str]) -> None:
+    """Add columns to the scope. Raises a mistake for a name that another column has; case does not count."""
+    scope = scope_of(info).source
+    if (twice := names.repeated_name(types)) is not None:
+        raise mistake(f"`{twice}` appears twice", "Names have to differ in more than case.")
+    if scope.columns is None:
+        return
+    taken = {name.lower() for name in scope.columns}
+    scope.columns = {**scope.columns, **types}
+    for column in types:
+        if column.lower() in taken:
+            raise mistake(f"`{column}` is a column already", f"Give it another name: `{renamed(column)}`.")
+
+
+Metadata = Annotated[
+    dict[Annotated[str, AfterValidator(names.check_column)], MetadataName],
+    BeforeValidator(_read_metadata),
+    AfterValidator(_note_metadata),
+    WithJsonSchema({"anyOf": [_LIST, _MAPPING, {"type": "null"}]}),
+]
+"""Column -> the field of Kafka's record."""
+
+
+class _OrType:
+    """An annotation: the JSON Schema also accepts a text, the type of the header with the column's name."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        return {"anyOf": [handler(schema), {"type": "string"}]}
+
+
+Headers = Annotated[
+    dict[Annotated[str, AfterValidator(names.check_column)], Annotated[HeaderColumn, _OrType()]],
+    BeforeValidator(_read_headers),
+    AfterValidator(_note_headers),
+]
+"""Column -> the header."""

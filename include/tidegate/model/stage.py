@@ -25,10 +25,10 @@ from pydantic_core import PydanticKnownError
 from tidegate import kernel
 from tidegate.expressions import Condition, Expression
 from tidegate.expressions.types import BIGINT
-from tidegate.kernel.late import LATENESS
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.kernel.strategies.join import Joined
 from tidegate.kernel.strategies.update import Update
+from tidegate.kernel.unusable import LATENESS
 from tidegate.model import names
 from tidegate.model.aggregates import argument_type
 from tidegate.model.columns import ColumnAliases
@@ -38,14 +38,20 @@ from tidegate.model.condition import (
     read_condition,
 )
 from tidegate.model.emit import Emit
-from tidegate.model.expected import Expected, check_expected
-from tidegate.model.inputs import INPUTS, note_input, note_key, open_stage, read_input, unkeyed
-from tidegate.model.join import EXCLUDED, Join, check_fields
-from tidegate.model.late import check_late, note_late
+from tidegate.model.inputs import (
+    EXCLUDED,
+    INPUTS,
+    Join,
+    check_fields,
+    note_input,
+    note_key,
+    open_stage,
+    read_input,
+    unkeyed,
+)
 from tidegate.model.mistakes import mistake
 from tidegate.model.options import TimeToLive, Window, fitting
-from tidegate.model.reduce import Reduce, Unchanged, check_unchanged
-from tidegate.model.retraction import check_on_error, check_retract
+from tidegate.model.reduce import Reduce, Unchanged, check_on_error, check_retract, check_unchanged
 from tidegate.model.scope import Model, StageScope, scope_of
 from tidegate.model.select import (
     Select,
@@ -55,10 +61,13 @@ from tidegate.model.select import (
     is_of_record,
     note_emitted,
 )
+from tidegate.model.tables import Expected, check_expected
 from tidegate.model.windows import (
     check_key_column,
+    check_late,
     check_reduce,
     check_strategy,
+    note_late,
     note_window,
 )
 from tidegate.stage_names import late_name

@@ -1,8 +1,10 @@
-"""`source.timestamp`: where the time of a record is, and how it is written."""
+"""`source.timestamp` and `start`: where a record has its time, and where the first batch begins."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -10,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    InstanceOf,
     Tag,
     WithJsonSchema,
     field_validator,
@@ -20,11 +21,10 @@ from pydantic import ValidationInfo as Info
 from tidegate.expressions.types import Type
 from tidegate.formats.registry import formats
 from tidegate.formats.times import EPOCHS, BadFormat, TimeRule, compiled_format
-from tidegate.kernel.windows.zones import TimeZone
-from tidegate.model import zones
 from tidegate.model.mistakes import did_you_mean, mistake, shown
 from tidegate.model.nested import type_at
 from tidegate.model.scope import Model, scope_of
+from tidegate.model.zones import Zone
 
 _NUMBERS = ("bigint", "int")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -81,13 +81,6 @@ def _type_of(info: Info) -> Type | None:
     return None if columns is None or name is None else type_at(name, columns)
 
 
-def _read_zone(written: Any) -> Any:
-    if written is None or (isinstance(written, str) and written in zones.names()):
-        return None if written is None else zones.time_zone(written)
-    fix = did_you_mean(str(written), zones.names(), "Write a name such as `Europe/Berlin`.")
-    raise mistake(f"{shown(written)} is not a time zone", fix)
-
-
 class TimestampColumn(Model):
     """A column with the times of records, and how they are written.
 
@@ -103,10 +96,9 @@ class TimestampColumn(Model):
         description="Spark's letters, or `epoch_seconds`, `epoch_millis`, `epoch_micros`. Null: ISO 8601, or "
         "epoch ms.",
     )
-    timezone: Annotated[
-        Annotated[InstanceOf[TimeZone], WithJsonSchema({"type": "string"})] | None,
-        BeforeValidator(_read_zone),
-    ] = Field(default=None, description="The IANA time zone of times without one. Null: UTC.")
+    timezone: Zone | None = Field(
+        default=None, description="The IANA time zone of times without one. Null: UTC."
+    )
     zoneless: Literal["accept", "refuse"] = Field(
         default="accept",
         description="What a record with a time without a zone does: it is used, or goes into quarantine.",
@@ -171,4 +163,54 @@ Timestamp = Annotated[
     ],
     BeforeValidator(_check_form),
     AfterValidator(_check_readable),
+]
+
+
+# The forms that datetime.fromisoformat reads in the same way in every supported Python.
+_INSTANT = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
+
+
+def _read_start(written: Any) -> Any:
+    """Read `earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
+    if isinstance(written, str) and written not in ("earliest", "latest"):
+        return _milliseconds(written)
+    if isinstance(written, str) or (type(written) is int and 0 <= written < 2**47):
+        return written
+    raise mistake(f"{shown(written)} is not a place to start", _START)
+
+
+def _milliseconds(text: str) -> int:
+    """Return the milliseconds since 1970 of an ISO 8601 time with a zone. Raises a mistake otherwise."""
+    match = _INSTANT.fullmatch(text)
+    # Without a zone the start would depend on the machine.
+    if match and not match["zone"]:
+        raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
+    try:
+        instant = datetime.fromisoformat(
+            match["time"] + match["zone"].replace("Z", "+00:00") if match else ""
+        )
+    except ValueError:
+        raise mistake(f"{text!r} is not a place to start", _START) from None
+    if instant < _EPOCH:
+        raise mistake(f"{text!r} is before 1970", _START)
+    # Integer arithmetic: `timestamp() * 1000` is a double, and can be off by one.
+    return (instant - _EPOCH) // timedelta(milliseconds=1)
+
+
+Start = Annotated[
+    Literal["earliest", "latest"] | int,
+    BeforeValidator(_read_start),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["earliest", "latest"]},
+                {"type": "integer"},
+                {"pattern": r"^\d{4}-\d\d-\d\d[T ]"},
+            ]
+        }
+    ),
 ]

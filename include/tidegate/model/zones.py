@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from functools import cache, lru_cache
 from importlib import resources
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
+
 from tidegate.kernel.windows.zones import TimeZone
+from tidegate.model.mistakes import did_you_mean, mistake, shown
 
 _FIRST, _LAST = 0, 4_102_444_800
 """1970 and 2100, in seconds: from then on, the last offset counts."""
@@ -48,3 +52,14 @@ def time_zone(name: str) -> TimeZone:
             current = later
         begin = end
     return TimeZone(name, " ".join(rules))
+
+
+def _read_zone(written: Any) -> TimeZone:
+    if not isinstance(written, str) or written not in names():
+        suggestion = did_you_mean(str(written), names(), "Write a name such as `Europe/Berlin`.")
+        raise mistake(f"{shown(written)} is not a time zone", suggestion)
+    return time_zone(written)
+
+
+Zone = Annotated[InstanceOf[TimeZone], BeforeValidator(_read_zone), WithJsonSchema({"type": "string"})]
+"""A time zone, which a file has by its name."""

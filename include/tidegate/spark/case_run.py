@@ -25,10 +25,10 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import OffsetRange, Plan, Stream
-from tidegate.model.expected import Expected
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.model.sources import Sources
+from tidegate.model.tables import Expected
 from tidegate.spark.case_parts import (
     CaseInput,
     Cut,

@@ -16,10 +16,10 @@ from tidegate import kernel
 from tidegate.errors import RecordFailed
 from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import Plan
-from tidegate.model.expected import Expected
 from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
+from tidegate.model.tables import Expected
 from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, RecordLayout, Records
-from tidegate.formats.nested import array_at
-from tidegate.formats.records import REMOVED
+from tidegate.formats.records import REMOVED, array_at
 from tidegate.formats.registry import formats
 from tidegate.garbage import not_collected
 from tidegate.kafka.records import Slice

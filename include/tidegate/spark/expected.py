@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from tidegate import kernel
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.kernel.tables import topic_of
-from tidegate.model.expected import Expected
+from tidegate.model.tables import Expected
 from tidegate.spark.shuffle import REPORT, TO, value_column
 from tidegate.spark.steps import KeyTypes, canonical_key
 

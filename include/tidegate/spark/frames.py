@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from tidegate import kernel
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.formats import EMISSION
-from tidegate.model.join import SIDES
+from tidegate.model.inputs import SIDES
 from tidegate.spark.retraction import before_column
 from tidegate.spark.rows import INPUT, by_pass, internals_of
 from tidegate.spark.shuffle import REPORT, TO, emitted_column, value_column

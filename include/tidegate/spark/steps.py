@@ -25,8 +25,7 @@ from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import INTEGERS, Type
 from tidegate.formats import Csv, RecordLayout, SequenceParts
 from tidegate.formats.records import REMOVED
-from tidegate.model.arrow import arrow_schema
-from tidegate.model.columns import parse_type
+from tidegate.model.columns import arrow_schema, parse_type
 from tidegate.model.kernel_stages import (
     DEDUPLICATION,
     LOOKUP,

@@ -33,8 +33,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_suites
 from tidegate.model.scope import Model
 from tidegate.model.source import Source
-from tidegate.model.sources import Sources
-from tidegate.model.topics import TopicPattern
+from tidegate.model.sources import Sources, TopicPattern
 from tidegate.yaml.grammar import Grammar, as_problems
 from tidegate.yaml.load import load_pipeline, parse_tree
 from tidegate.yaml.tree import Route, Tree, exact, exact_text, read, read_text

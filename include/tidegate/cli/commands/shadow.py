@@ -117,7 +117,7 @@ def _alias(text: str) -> tuple[str, list[str]]:
 
 
 def _duration(text: str | None) -> int | None:
-    from tidegate.kernel.windows.durations import parse_duration
+    from tidegate.kernel.windows.window import parse_duration
 
     milliseconds = None if text is None else parse_duration(text)
     if text is not None and milliseconds is None:

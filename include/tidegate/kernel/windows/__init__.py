@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tidegate.kernel.windows.cumulating import Cumulating
-from tidegate.kernel.windows.durations import UNITS, parse_duration, write_duration
 from tidegate.kernel.windows.hopping import Hopping
 from tidegate.kernel.windows.session import Session
 from tidegate.kernel.windows.sliding import Sliding
 from tidegate.kernel.windows.tumbling import Tumbling
-from tidegate.kernel.windows.window import MAX_WINDOWS, Span, Window
+from tidegate.kernel.windows.window import MAX_WINDOWS, UNITS, Span, Window, parse_duration, write_duration
 
 WINDOWS: tuple[type[Window], ...] = (Tumbling, Hopping, Sliding, Cumulating, Session)
 """The kinds of windows. The first option of each names the kind in a file."""

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tidegate.kernel.options import BadOption, Delay, Duration, option
-from tidegate.kernel.windows.durations import write_duration
 from tidegate.kernel.windows.steps import OFFSET, ZONE, Steps, check_offset, check_zone
 from tidegate.kernel.windows.tumbling import Aligned
-from tidegate.kernel.windows.window import GRACE, Span, leaves_no_gaps
+from tidegate.kernel.windows.window import GRACE, Span, leaves_no_gaps, write_duration
 from tidegate.kernel.windows.zones import Zone
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.kernel.options import BadOption
-from tidegate.kernel.windows.durations import UNITS, write_duration
-from tidegate.kernel.windows.window import Ints, Span
+from tidegate.kernel.windows.window import UNITS, Ints, Span, write_duration
 from tidegate.kernel.windows.zones import LocalClock, TimeZone
 
 ZONE = "The time zone whose clock the windows follow: days of 23 and 25 hours. Null: UTC."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,7 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.kernel.options import BadOption, HasOptions
-from tidegate.kernel.windows.durations import write_duration
+
+UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+
+_DURATION = re.compile(r"(?P<count>[0-9]{1,15})(?P<unit>ms|s|m|h|d)")
+
+
+def parse_duration(written: str) -> int | None:
+    """Return a duration in milliseconds; None if the text is not one.
+
+    >>> parse_duration("10m"), parse_duration("10 min")
+    (600000, None)
+    """
+    match = _DURATION.fullmatch(written)
+    return int(match["count"]) * UNITS[match["unit"]] if match else None
+
+
+def write_duration(milliseconds: int) -> str:
+    """Return a duration as a file has it, with the largest unit that gives a whole number.
+
+    >>> write_duration(90_000)
+    '90s'
+    """
+    if milliseconds == 0:
+        return "0ms"
+    unit = next(unit for unit, size in UNITS.items() if milliseconds % size == 0)
+    return f"{milliseconds // UNITS[unit]}{unit}"
+
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,13 +63,13 @@ class Window(HasOptions):
     differs from theirs.
     """
     slides: ClassVar[bool] = False
-    """Whether the records of a key define its windows (`kernel.sliding`)."""
+    """Whether the records of a key define its windows (`windows.sliding`)."""
     only_aggregates: ClassVar[bool] = False
     """Whether it needs a value that stays in its state when it is emitted, and that one record cannot
     replace.
     """
     pairs: ClassVar[bool] = False
-    """Whether an entry is one record, which is paired with others (`kernel.joining`): its span only tells it
+    """Whether an entry is one record, which is paired with others (`strategies.join`): its span only tells it
     apart, and no emission has it.
     """
     grace_ms: int
