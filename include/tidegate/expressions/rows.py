@@ -41,9 +41,7 @@ def compiled(tree: Tree) -> Part:
 
 
 def like_pattern(pattern: str, escape: str) -> str:
-    """Return the regular expression of a LIKE. Raises ValueError if `escape` is before any other
-    character.
-    """
+    """Return the regular expression of a LIKE. Raises ValueError for a wrong `escape`."""
     parts = []
     at = 0
     while at < len(pattern):
@@ -86,9 +84,7 @@ KEY_KINDS = frozenset(_KEY_PARTS)
 
 
 def _key(name: str | None, kind: str) -> Part:
-    """Return the reader of a key column: the key's whole text, or the field of the JSON object of several
-    columns.
-    """
+    """Return the reader of a key column: the key's text, or a field of its JSON object."""
     read = _KEY_PARTS[kind]
     if name is None:
         return lambda row: read(row[KEY])
@@ -125,9 +121,7 @@ def _strict(operation: Callable[..., Any]) -> Callable[[Part, Part], Part]:
 
 
 def _divisor_first(operation: Callable[[Any, Any], Any]) -> Callable[[Part, Part], Part]:
-    """Compute the divisor first, as Spark does: if it is null, the dividend is not computed, and
-    cannot fail.
-    """
+    """Compute the divisor first, as Spark does: if it is null, the dividend cannot fail."""
     swapped = _strict(lambda b, a: operation(a, b))
     return lambda left, right: swapped(right, left)
 

@@ -191,9 +191,7 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
 
 
 def fitted(tree: Tree, type_: Type | None) -> Typed:
-    """Return a computed number with a check that it fits its integer type; the evaluation always
-    checks 64 bits.
-    """
+    """Return a number with a check that it fits its integer type; 64 bits are always checked."""
     narrow = type_ is not None and type_.kind in INTEGERS and type_.kind != "bigint"
     return Typed(("fit", type_.kind, tree) if type_ and narrow else tree, type_)
 
@@ -289,9 +287,7 @@ def _common_number(operands: Iterable[Typed]) -> Type | None:
 
 
 def column_type(path: list[str], columns: ColumnTypes | None) -> tuple[list[str], Type | None]:
-    """Return the declared names and the type of an existing column or field; the type is None if it
-    is unknown.
-    """
+    """Return declared names and type of an existing column or field; None: the type is unknown."""
     declared = {name.lower(): name for name in columns or ()}
     name = declared.get(path[0].lower(), path[0])
     names, type_ = [name], columns.get(name) if columns else None
@@ -303,9 +299,7 @@ def column_type(path: list[str], columns: ColumnTypes | None) -> tuple[list[str]
 
 
 def field_type(type_: Type, name: str) -> Type | None:
-    """Return the type of `.name`: for an array, an array of the elements' fields; for a map, the
-    type of its values.
-    """
+    """Return the type of `.name`: of an array, the elements' fields; of a map, its values."""
     if type_.kind == ANY.kind:
         return ANY
     if type_.kind == "map":

@@ -332,9 +332,7 @@ def _integral(name: str, operands: list[Typed]) -> Typed:
 
 
 def _round(name: str, operands: list[Typed]) -> Typed:
-    """Type `round(x)` or `round(x, n)`, whose n is a constant; a decimal gets as many digits behind the
-    point as are left.
-    """
+    """Type `round(x)` or `round(x, n)` with a constant n; a decimal keeps the digits that are left."""
     _require(name, "number", operands[0])
     type_ = operands[0].type
     count = operands[1].tree[1] if len(operands) > 1 and operands[1].tree[0] == "literal" else 0

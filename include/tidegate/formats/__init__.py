@@ -20,22 +20,7 @@ from tidegate.formats.records import (
 from tidegate.formats.text import BytesDecoder, StringDecoder
 
 __all__ = [
-    "EMISSION",
-    "INPUT",
-    "SOURCE_HEADER",
-    "BytesDecoder",
-    "Csv",
-    "CsvDecoder",
-    "DebeziumDecoder",
-    "Decoded",
-    "Decoder",
-    "FrameDecoder",
-    "Header",
-    "JsonDecoder",
-    "Reason",
-    "RecordLayout",
-    "Records",
-    "SequenceParts",
-    "StringDecoder",
-    "unpack_headers",
-]
+    "EMISSION", "INPUT", "SOURCE_HEADER", "BytesDecoder", "Csv", "CsvDecoder", "DebeziumDecoder",
+    "Decoded", "Decoder", "FrameDecoder", "Header", "JsonDecoder", "Reason", "RecordLayout", "Records",
+    "SequenceParts", "StringDecoder", "unpack_headers",
+]  # fmt: skip

@@ -189,9 +189,7 @@ def maps(counts: Ints, keys: pa.Array, items: pa.Array, type_: pa.MapType) -> pa
 
 
 def _last_of_each(counts: Ints, keys: pa.Array) -> npt.NDArray[np.int64] | None:
-    """Return the indexes of the entries that no later entry of the same map and key replaces; None means
-    all.
-    """
+    """Return the indexes of the last entry of each key of each map; None means all."""
     if not len(keys):
         return None
     encoded = keys.dictionary_encode() if not keys.null_count else keys.fill_null("").dictionary_encode()

@@ -51,7 +51,6 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
-
 Character = Annotated[str, Form("character")]
 
 
@@ -122,9 +121,7 @@ class CsvDecoder:
         return Decoded(struct, reasons)
 
     def _fields(self, texts: pa.StringArray) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """Return the fields of each text, by column, and row -> fault. A text with a fault has null in all
-        fields.
-        """
+        """Return the fields of each text by column, and row -> fault; such a row is null everywhere."""
         special = pc.match_substring_regex(texts, self._special)
         if pc.any(special).as_py():
             # a row may end with one; without it, such rows need no regular expression of a whole row

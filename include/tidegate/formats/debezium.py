@@ -115,9 +115,7 @@ _WRAPPER = msgspec.json.Decoder(_Wrapper)
 
 
 def _unwrapped(key: bytes) -> bytes:
-    """Return the payload of a key with a schema; any other key unchanged, since the decoder checks it
-    later.
-    """
+    """Return the payload of a key with a schema; other keys as they are, for the decoder to check."""
     try:
         return bytes(_WRAPPER.decode(key).payload)
     except msgspec.DecodeError:

@@ -127,9 +127,7 @@ class Decoder(Protocol):
     schema: pa.Schema
 
     def decode(self, values: Sequence[Any]) -> Decoded:
-        """Decode the values of records, which are bytes, or what `Format.of_records` returns; None is a
-        tombstone.
-        """
+        """Decode values: bytes, or what `Format.of_records` returns; None is a tombstone."""
 
 
 def malformed(why: str) -> str:

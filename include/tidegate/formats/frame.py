@@ -261,9 +261,7 @@ class FrameDecoder:
         return removed
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
-        """Return the record's own key, or that of the columns; the own key of a null value in the same
-        form.
-        """
+        """Return the key of the columns, or the record's own, also for a null value."""
         names = self._layout.key
         own, null_value = rows.column("__own_key"), rows.column("__null_value")
         if not names:
@@ -409,9 +407,7 @@ def _milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
 def _hashes(
     keys: pa.StringArray, topic: pa.StringArray, partition: pa.Int32Array, offset: pa.Int64Array
 ) -> pa.Int64Array:
-    """Return the key's hash, by which rows are distributed. Rows without a key are spread by their
-    position.
-    """
+    """Return the hash that distributes rows: of the key, or without one of the position."""
     if not keys.null_count:
         return key_hashes(keys)
     # with a single hash, all rows without a key would be in one task

@@ -42,9 +42,7 @@ class KafkaDecoder:
         self._number = _number(self._column.type)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode each value; None is a tombstone. A value of another length or that is not UTF-8 is
-        unusable.
-        """
+        """Decode each value; one of another length, or that is not UTF-8, is unusable."""
         column, reasons = self._texts(values) if self._number is None else self._numbers(self._number, values)
         return Decoded(
             pa.StructArray.from_arrays([column], fields=[self._column], mask=column.is_null()), reasons

@@ -14,7 +14,6 @@ SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 WIRE_PREFIX = struct.Struct(">bI")
 """The first bytes of a record in Confluent's wire format: a zero, and the schema's id in a registry."""
 
-
 _MOST_BYTES = 1_000_000
 """The allowed size of a schema file."""
 

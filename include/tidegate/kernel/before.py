@@ -60,9 +60,7 @@ def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Ar
 
 
 def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[Ints, Ints]:
-    """Return the rows of all batches sorted by entry, and where each entry starts; an entry's rows keep their
-    order.
-    """
+    """Return the rows sorted by entry, stably, and where each entry starts."""
     # codes, since NumPy cannot sort texts and nulls together
     columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
     order = np.lexsort(columns)  # a stable sort: an entry's rows keep their order

@@ -28,9 +28,7 @@ from tidegate.kernel.state import Entry
 
 @dataclass(frozen=True)
 class Bound(HasOptions):
-    """The bound of a buffer per topic-partition, in keys or in bytes of keys and values, and what
-    happens beyond it.
-    """
+    """The bound of a topic-partition's buffer, in keys or bytes, and what happens beyond it."""
 
     max_records: Count | None = option(
         "The most keys (and windows) in the buffer, per topic-partition.", "max_records: 1000", default=None
@@ -55,9 +53,7 @@ class Bound(HasOptions):
 
 
 class Buffer:
-    """The entries of one topic-partition that hold records back, with their bytes if the bound
-    counts them.
-    """
+    """The entries of a topic-partition that hold records back, with their bytes if they count."""
 
     def __init__(self, bound: Bound, values: Values, counts: Counts) -> None:
         self._bound = bound
@@ -69,9 +65,7 @@ class Buffer:
         self._peak_bytes = 0
 
     def begin(self) -> None:
-        """Start to count peaks: all state is restored. Superseded state rows before this may have been
-        larger.
-        """
+        """Start to count peaks, behind the state, whose superseded rows may have been larger."""
         self._peak_records, self._peak_bytes = len(self._pending), self._bytes
 
     def update(self, entry: Entry) -> None:
@@ -93,9 +87,7 @@ class Buffer:
             self._peak_bytes = max(self._peak_bytes, self._bytes)
 
     def savepoint(self) -> Callable[[], None]:
-        """Return a function that restores the peaks of this moment. The caller counts changed entries anew
-        itself.
-        """
+        """Return a function that restores the present peaks; the caller counts changed entries anew."""
         peaks = self._peak_records, self._peak_bytes
 
         def roll_back() -> None:
@@ -249,9 +241,7 @@ def _max_records(bound: Bound) -> int:
 
 
 class _Occupancy:
-    """The number of entries that hold records back, each time that one more does, if nothing is emitted
-    early.
-    """
+    """The number of entries that hold records back, whenever one more does; nothing is emitted early."""
 
     def __init__(self, keys: Keys, first: Ints, step: Ints) -> None:
         # `Times` has two steps per place: 2i before the record, 2i + 1 after it

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _Number = TypeVar("_Number", bound=np.generic)
 
-
 _BUSY_COLUMNS = ("pending", "bytes", "due_at", "window_start", "flushed_at")
 """Columns that are null or 0 in the state row of an entry that holds nothing back."""
 
@@ -63,11 +62,7 @@ class Keys:
     """
 
     def __init__(
-        self,
-        rows: pa.RecordBatch,
-        batch: Batch,
-        begins: Mask | None = None,
-        lines: Lines | None = None,
+        self, rows: pa.RecordBatch, batch: Batch, begins: Mask | None = None, lines: Lines | None = None
     ) -> None:
         self.rows = rows
         self.batch = batch
@@ -211,9 +206,7 @@ class Keys:
         return self.states(self.stored("pending") > 0)
 
     def superseded(self) -> Mask:
-        """Return the state rows that have rows of their key before them: their key has more than one state
-        row.
-        """
+        """Return the state rows behind another row of their key: it has more than one state row."""
         follows = np.ones(self.rows.num_rows, np.bool_)
         follows[self.first] = False
         return self.is_state & follows
@@ -303,9 +296,7 @@ class Times:
 
     @property
     def ascend(self) -> Mask:
-        """Whether time does not go back at each row; False everywhere if lines and times exceed 62 bits
-        together.
-        """
+        """Whether time does not go back at each row; all False if lines and times exceed 62 bits."""
         if self._span * len(self._line_end) >= 2**62:
             return np.zeros(self._keys.rows.num_rows, np.bool_)
         ascend = np.ones(self._keys.rows.num_rows, np.bool_)

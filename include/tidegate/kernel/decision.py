@@ -18,15 +18,7 @@ from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.loop import Loop
 from tidegate.kernel.ordering import changes, group_ends, in_order, merge_partitions, whole_groups
-from tidegate.kernel.rows import (
-    BY_KEY,
-    BY_PARTITION,
-    COUNTS,
-    QUARANTINED,
-    Ints,
-    fill,
-    output_schema,
-)
+from tidegate.kernel.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, Ints, fill, output_schema
 from tidegate.kernel.stage import Batch, Stage, groups
 from tidegate.kernel.strategies import at_once
 from tidegate.kernel.tables import made_by_tables
@@ -86,10 +78,7 @@ def order(stage: Stage) -> tuple[str, ...]:
 
 
 def decide(
-    stage: Stage,
-    batches: Iterable[pa.RecordBatch],
-    batch: Batch = _WHOLE_BATCH,
-    prior: PriorState = NO_STATE,
+    stage: Stage, batches: Iterable[pa.RecordBatch], batch: Batch = _WHOLE_BATCH, prior: PriorState = NO_STATE
 ) -> Iterator[pa.RecordBatch]:
     """Apply a stage to rows as `rows` describes them.
 
@@ -337,9 +326,7 @@ def _merged(
 
 
 def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
-    """Return whether two groups share a hash, which is rare: then the order of hashes does not
-    separate them.
-    """
+    """Return whether two groups share a hash (rare), so that hashes do not separate them."""
     same_hash = pc.invert(changes(rows.column("hash"), first=True))
     group_changes = [changes(rows.column(name)) for name in groups]
     return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in group_changes)

@@ -30,9 +30,7 @@ Columns = tuple[str, ...]
 
 
 class Equivalence(HasOptions):
-    """Settings that decide when two outputs are the same to `on: change`; `bind` makes a
-    comparison of them.
-    """
+    """Settings, from which `bind` makes the comparison of two outputs of `on: change`."""
 
     word: ClassVar[str | None] = None
     """What a file writes in place of options."""
@@ -104,7 +102,6 @@ class Exact(Equivalence):
     is_exact: ClassVar[bool] = True
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs."""
         fields = [values.field(name) for name in columns]
         return lambda old, new, *_: all(equal(read(old), read(new)) for read in fields)
 
@@ -137,7 +134,6 @@ class Bytes(Equivalence):
     word: ClassVar[str | None] = "bytes"
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs."""
         text = self.text(values, columns)
         return lambda old, new, *_: text(old) == text(new)
 
@@ -152,14 +148,11 @@ class SqlEqual(Equivalence):
     )
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs, which raises ConditionFailed if the condition has
-        no result.
-        """
+        """Return the comparison; it raises ConditionFailed if the condition has no result."""
         read = _row_reader(values, columns)
         return lambda old, new, *_: self.sql.evaluate({"old": read(old), "new": read(new)}) is True
 
     def retyped(self, retype: Retype, columns: Columns) -> Equivalence:
-        """Return the equivalence with its condition typed for the actual columns."""
         return replace(self, sql=retype(self.sql, columns))
 
 
@@ -175,9 +168,7 @@ class PythonEqual(Equivalence):
     """The digest of its module's source when the pipeline was planned; None before."""
 
     def bind(self, values: Values, columns: Columns) -> Sameness:
-        """Return the comparison of two outputs. Raises UserFunctionFailed if there is no such function, or it
-        fails.
-        """
+        """Return the comparison. Raises UserFunctionFailed if the function fails or does not exist."""
         function = load(self.python, self.digest)
         read = _row_reader(values, columns, maps_ordered=True)
 
@@ -196,13 +187,10 @@ class PythonEqual(Equivalence):
 
     @property
     def functions(self) -> Mapping[str, str | None]:
-        """The function, with its digest."""
         return {self.python: self.digest}
 
     def with_digests(self) -> Equivalence:
-        """Return the equivalence with the present digest. Raises UserFunctionFailed if it cannot be
-        imported.
-        """
+        """Return it with the present digest. Raises UserFunctionFailed if it cannot be imported."""
         return replace(self, digest=source_digest(self.python))
 
     def _failed(self, how: str) -> UserFunctionFailed:
@@ -214,9 +202,7 @@ class PythonEqual(Equivalence):
 def _row_reader(
     values: Values, columns: tuple[str, ...], maps_ordered: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """Return the reader of an output's compared columns; `maps_ordered`: equal maps are equal
-    lists of pairs.
-    """
+    """Return the reader of compared columns; `maps_ordered`: equal maps are equal lists of pairs."""
     fields = [
         (name, values.field(name), ordered if maps_ordered and has_map(values.type_of(name)) else _as_is)
         for name in columns

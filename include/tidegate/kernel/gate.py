@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, Any]
 
-
 Test = Callable[..., bool]
 """Returns whether a value, or a pair of values, none of which is missing, is as expected."""
 
@@ -150,10 +149,8 @@ def _greater(options: Options) -> Test:
 NULL_TESTS = {"expect_column_values_to_be_null": True, "expect_column_values_to_not_be_null": False}
 """Expectations about nulls -> whether the value must be null."""
 
-
 EITHER_MISSING = "either_value_is_missing"
 """The `ignore_row_if` of a pair that ignores it if one value is missing; otherwise both must be missing."""
-
 
 TESTS: dict[str, Callable[[Options], Test]] = {
     "expect_column_values_to_be_between": _between,
@@ -276,9 +273,7 @@ class Gate:
 
 
 def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, output: Any) -> dict[str, Any]:
-    """Return the row for conditions and expectations: columns of an output, and its entry's key
-    and window.
-    """
+    """Return the row for conditions and expectations: an output's columns, its key and window."""
     row = {name: read(output) for name, read in fields}
     row[KEY] = entry.key
     if entry.window is not None:

@@ -98,9 +98,7 @@ def _not_finite(value: float) -> str:
 
 
 def _as_java(digits: str) -> str:
-    """Return a float's shortest digits in Java's form: `1.0E7`; Python writes `10000000.0`, and numpy
-    `1e+07`.
-    """
+    """Return a float's shortest digits in Java's form: `1.0E7`, and not Python's `10000000.0`."""
     number = Decimal(digits)
     exponent = number.adjusted()
     if not number or -3 <= exponent < 7:
@@ -120,7 +118,6 @@ def _text(value: Any) -> str:
 
 
 _ESCAPED = r'["\\\x00-\x1f]'
-
 
 _PLAIN_FRACTIONS = (1e-3, 1e7)
 """From the first to below the second, Java writes a float without an exponent."""
@@ -209,9 +206,7 @@ def _floats(values: pa.FloatingPointArray) -> pa.StringArray:
 
 
 def _times(values: pa.TimestampArray) -> pa.StringArray:
-    """Write times in UTC, to the microsecond: `"2026-01-31T10:30:00.000000Z"`; without Z if the type has no
-    zone.
-    """
+    """Write times in UTC: `"2026-01-31T10:30:00.000000Z"`, without Z if the type has no zone."""
     # Arrow puts a blank between day and time, Spark a T
     texts = values.cast(pa.timestamp("us")).cast(pa.string())
     zone = "Z" if values.type.tz else ""

@@ -54,7 +54,6 @@ def _times(values: pa.TimestampArray) -> pa.StringArray:
 SEED = 42
 """Spark's own seed; with another one, Spark and tidegate would place a key differently."""
 
-
 LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
 
 

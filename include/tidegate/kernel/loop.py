@@ -156,9 +156,7 @@ class Loop:
             self._fire(timestamp)
 
     def _description(self, row: int) -> str:
-        """Return JSON text of the record's value, and of the state of its key's entries before it
-        is applied.
-        """
+        """Return JSON text of the record's value, and of its key's entries before it is applied."""
         described = map(self._gate.described, self._entries.entries_of_key(row))
         entries = [entry for entry in described if entry]
         return serialize({"value": self._folding.described(row), "known": entries}).decode()

@@ -45,9 +45,7 @@ def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
 
 
 def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
-    """Return whether the rows are sorted, which is found much faster than the order; False if a column has
-    nulls.
-    """
+    """Return whether rows are sorted, much faster than sorting; False if a column has nulls."""
     tied: pa.BooleanArray | None = None
     for column in map(rows.column, by):
         if column.null_count:
@@ -228,9 +226,7 @@ def _group_numbers(rows: pa.RecordBatch, by: Sequence[str]) -> Ints:
 
 _ENOUGH_ROWS = 32_768
 
-
 _ENOUGH_BYTES = 8 * 1024 * 1024
-
 
 _WIDE = ("value", "input", "accumulator", "emitted")
 

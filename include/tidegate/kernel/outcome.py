@@ -29,7 +29,6 @@ _EMISSION = (
     "row", "value", "timestamp", "at", "cause", "reason", "ordinal", "window_start", "window_end", "emitted",
 )  # fmt: skip
 
-
 _NO_ARRAYS: Mapping[str, pa.Array] = {}
 
 

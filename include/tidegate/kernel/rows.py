@@ -65,15 +65,11 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-
 Floats = npt.NDArray[np.float64]
-
 
 Mask = npt.NDArray[np.bool_]
 
-
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED, LATE = range(9)
-
 
 ADDED, DELETED, REPLACED, MOVED = range(4)
 """How a row of a table changes its group, in a stage that retracts.
@@ -83,7 +79,6 @@ table. REPLACED: it stays in the group, and the next row adds it as it is now. M
 """
 TAKES_BACK = (DELETED, REPLACED, MOVED)
 
-
 FIRST, TIMER, LAST = -2, -1, 2**63 - 1
 """Replaces the turn of the record that triggers an emission.
 
@@ -91,17 +86,13 @@ FIRST: the time of the record's partition reaches the instant with the record. T
 the instant triggers the emission. LAST: the emission is drained at the end of the batch.
 """
 
-
 RECORDED = "recorded"
 """The column of the timestamp that Kafka has of the record which triggers an emission."""
-
 
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is further in the future is not believed, and quarantined."""
 
-
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
-
 
 ENTRY = [
     pa.field("digest", pa.string()),
@@ -118,7 +109,6 @@ ENTRY = [
 ]
 """The columns of a state row about its entry, besides its values."""
 
-
 RANK = pa.struct(
     [
         pa.field("instant", pa.int64()),
@@ -130,9 +120,7 @@ RANK = pa.struct(
 )
 """The rank of an emission among all emissions of its stage and batch (`ordering`)."""
 
-
 BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
-
 
 BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
 
@@ -223,9 +211,7 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def first_by(row: int) -> int:
-    """Return the cause of an emission that the record in a row triggers, with which time reaches the
-    instant.
-    """
+    """Return the cause of an emission by a record with which time reaches the instant."""
     return FIRST - row
 
 
@@ -387,9 +373,7 @@ def mask(column: pa.BooleanArray) -> Mask:
 
 
 def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
-    """Return a view to read and set single elements: faster than through the array, and without a list of
-    all.
-    """
+    """Return a view to read and set single elements fast, without a list of all."""
     return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
 
 

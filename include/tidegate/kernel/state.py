@@ -211,9 +211,7 @@ class Entries:
         return list(self._keys.get(self._columns.key[row], {}).values())
 
     def next_longer(self, entry: Entry) -> Entry | None:
-        """Return the entry of the shortest window that begins with this entry's and is longer; None if there
-        is none.
-        """
+        """Return the entry of the next longer window with the same start; None if there is none."""
         assert entry.window is not None
         start, end = entry.window
         windows = [

@@ -26,32 +26,24 @@ if TYPE_CHECKING:
 Time = TypeVar("Time", int, npt.NDArray[np.int64])
 """A time in epoch ms, or many."""
 
-
 Sameness = Callable[[Any, Any, int, int], bool]
 """Returns whether two outputs are the same to the stage: (last emitted, now, timestamp of each)."""
-
 
 Marker = Callable[[Any, int], str]
 """Returns the mark that is stored in place of an output, from the output and its timestamp."""
 
-
 Clock = Literal["stream", "run"]
 
-
 CLOCK = "Which time counts: that of the records (`stream`), or also the batches' clocks (`run`)."
-
 
 Retype = Callable[["Condition", tuple[str, ...] | None], "Condition"]
 """Returns a condition over `old` and `new`, typed for these columns of a stage; None: one over a record."""
 
-
 Ending = Callable[[Entry, int], str | None]
 """Returns the reason why a record, which its entry contains, ends the wait by its own value; or None."""
 
-
 EndingValue = Callable[[Any], bool]
 """Returns whether an emission, which it gets as an output, is the last one of its entry."""
-
 
 StateChange = tuple[str, Any, Any, str]
 """An option that state depends on: its name in the file, its values before and after, and the reason."""
@@ -122,9 +114,7 @@ class Emit(HasOptions):
 
     @property
     def bound(self) -> Bound | None:
-        """The bound of its buffer; None if it has none: a buffer that spills is state, on disk like
-        all state.
-        """
+        """The bound of its buffer; None: none, or it spills, and is state on disk."""
         return None if self.buffer is None or self.buffer.when_full == "spill" else self.buffer
 
     @property
@@ -177,9 +167,7 @@ class Emit(HasOptions):
         return None
 
     def may_be_late(self, entry: Entry) -> bool:
-        """Return whether `late_after_ms` applies to a record of the entry, as the entry is before
-        the record.
-        """
+        """Return whether `late_after_ms` applies to a record of the entry as it is before it."""
         return True
 
     def compare(self, values: Values) -> Sameness | None:

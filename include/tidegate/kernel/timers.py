@@ -89,9 +89,7 @@ class Timers:
         return max(entry.due, self._emit.due(entry))
 
     def first_pending(self) -> Entry:
-        """Return the entry that holds records back and would emit them before all others, by (due, key,
-        window).
-        """
+        """Return the entry that would emit held-back records first, by (due, key, window)."""
         passed_over, first = [], None
         while self._heap and (first is None or self._heap[0][:3] <= first[:3]):
             timer = heapq.heappop(self._heap)
@@ -115,7 +113,6 @@ class Timers:
 
 
 _AT, _SINCE, _FLUSHED, _EMITTED = "due_at", "since", "flushed_at", "emitted_timestamp"
-
 
 _ENTRY = ("key", "window_start", "window_end", "pending", _SINCE, _FLUSHED, "expires_at", _AT)
 

@@ -46,7 +46,7 @@ class TimeToLive(HasOptions):
         default="nothing",
     )
     reasons: ClassVar[Mapping[str, str]] = {
-        "expired": "its time to live is over: no record has changed it for so long",
+        "expired": "its time to live is over: no record has changed it for so long"
     }
 
     def extended(self, entry: Entry, timestamp: int) -> int:

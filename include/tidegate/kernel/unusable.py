@@ -44,9 +44,7 @@ def _is_text(values: pa.Array) -> bool:
 # days from 1970 to 0001-01-01 and to 9999-12-31
 _DAYS = (-719_162, 2_932_896)
 
-
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
 
 _SECONDS_OF_DAY = 86_400
 
@@ -110,27 +108,21 @@ def _in_lists(lists: pa.Array, elements: pa.BooleanArray | None) -> pa.BooleanAr
 RecordError = ConditionFailed | RecordFailed | UserFunctionFailed
 """Errors that one record's values can cause."""
 
-
 RECORD_ERRORS = (ConditionFailed, RecordFailed, UserFunctionFailed)
-
 
 GO_ON = "Or write `on_error: quarantine` at the stage, to go on without such records."
 
-
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
-
 
 CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
 LATE = "late"
 """Reasons that the kernel gives; `formats.decoded` explains them, with all others."""
-
 
 _REASONS = {
     ConditionFailed: CONDITION_FAILED,
     RecordFailed: RECORD_FAILED,
     UserFunctionFailed: FUNCTION_FAILED,
 }
-
 
 _UNREADABLE = (
     (

@@ -24,7 +24,6 @@ from tidegate.kernel.strategy import Sameness
 _EXACT = Context(prec=800)
 """Wide enough for the difference of any two doubles, or of two decimals of 38 digits."""
 
-
 _HUNDRED = Decimal(100)
 
 
@@ -128,7 +127,6 @@ _ROUNDING = 1e-14
 """More than the relative distance of a double from its written digits, and than the rounding of a
 difference.
 """
-
 
 _LEAST = 1e-300
 

@@ -69,9 +69,7 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "LEN": [KsqlFunction("text", "length({0})", INTEGER)],
     "TRIM": [
         KsqlFunction(
-            "text",
-            f"regexp_replace(regexp_replace({{0}}, '^{_CONTROL}+', ''), '{_CONTROL}+$', '')",
-            STRING,
+            "text", f"regexp_replace(regexp_replace({{0}}, '^{_CONTROL}+', ''), '{_CONTROL}+$', '')", STRING
         )
     ],
     "CONCAT": [KsqlFunction("text…", "concat_ws('', {*})", STRING, absorbs=True)],
@@ -143,9 +141,7 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "ARRAY_UNION": [KsqlFunction("items items", "array_union({0}, {1})", "same")],
     "ARRAY_EXCEPT": [KsqlFunction("items items", "array_except({0}, {1})", "same")],
     "ARRAY_INTERSECT": [KsqlFunction("items items", "array_intersect({0}, {1})", "same")],
-    "TIMESTAMPTOSTRING": [
-        KsqlFunction("long literal", "date_format(timestamp_millis({0}), {time})", STRING),
-    ],
+    "TIMESTAMPTOSTRING": [KsqlFunction("long literal", "date_format(timestamp_millis({0}), {time})", STRING)],
     "DATETOSTRING": [KsqlFunction("whole literal", "date_format(date_from_unix_date({0}), {time})", STRING)],
     "AS_VALUE": [KsqlFunction("any", "{0}", "same")],
 }

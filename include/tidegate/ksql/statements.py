@@ -13,14 +13,7 @@ from tidegate.errors import PipelineInvalid
 from tidegate.ksql import dialect
 from tidegate.ksql.joins import StreamJoin
 from tidegate.ksql.queries import QueryPlan, QueryResult
-from tidegate.ksql.relations import (
-    Relation,
-    WithOptions,
-    check_readable,
-    declared,
-    sink_of,
-    with_time,
-)
+from tidegate.ksql.relations import Relation, WithOptions, check_readable, declared, sink_of, with_time
 from tidegate.ksql.types import Remark, Untranslatable, name_of
 from tidegate.ksql.writer import Inserted, inserted, pipeline_name, pipeline_text
 from tidegate.yaml.load import parse_pipeline

@@ -21,13 +21,12 @@ NAMES = tuple(name for name in FUNCTIONS if name != DISTINCT)
 """The names of aggregate functions in a file."""
 _EXAMPLE = f"Write `count(*)`, or one of {listed(NAMES)} of one expression: `sum(quantity)`."
 _REFUSED = {
-    "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`."),
+    "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`.")
 }
 _DISTINCT = Fault("`distinct` is not used here", "Use `count(distinct x)`, or `collect_set(x)`.")
 _FILTER = "Write `sum(x) filter (where x > 0)`."
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _BY = "Write `min_by(price, at)`, which is the price with the least `at`."
-
 
 _LISTS = ("collect_list", "collect_set", "top")
 _COUNTS = ("count", DISTINCT, "approx_count_distinct")
@@ -135,9 +134,7 @@ def _with_constant(
 def _filter(
     text: str, words: list[lexis.Word], columns: ColumnTypes | None
 ) -> tuple[str | None, list[Fault]]:
-    """Return the condition of `filter (where …)` behind an aggregate, or None; and the faults of what is
-    there.
-    """
+    """Return the condition of `filter (where …)` or None, and the faults of what is there."""
     if not words:
         return None, []
     if not words[0].says("filter"):
@@ -155,9 +152,7 @@ def _filter(
 
 
 def closing(words: list[lexis.Word]) -> int | None:
-    """Return the position of the parenthesis that closes the one behind the first word; None if
-    there is none.
-    """
+    """Return the position of the parenthesis that closes the first call; None without one."""
     depth = 0
     for at, word in enumerate(words[1:], start=1):
         depth += word.says("(") - word.says(")")

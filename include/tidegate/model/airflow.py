@@ -30,9 +30,7 @@ _Block = TypeVar("_Block", bound="Defaulted")
 
 
 def _check_name(name: str) -> str:
-    """Check the name of an owner, pool, queue, tag or connection: Airflow stores up to a hundred
-    characters.
-    """
+    """Check a name in Airflow, which stores up to a hundred characters."""
     if _NAME.fullmatch(name) and name.isprintable():
         return name
     raise mistake(f"{name!r} is not a name", "Write 1 to 100 characters, without blanks around them.")
@@ -174,8 +172,7 @@ class AirflowSettings(Defaulted):
         description="Called for a batch that puts more into quarantine than `quarantine` allows.",
     )
     on_freshness: Callback | None = Field(
-        default=None,
-        description="Called for a batch whose emissions were out later than `freshness` allows.",
+        default=None, description="Called for a batch whose emissions were out later than `freshness` allows."
     )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."

@@ -254,9 +254,7 @@ class _Parser:
         return struct_type(fields)
 
     def unknown(self, kind: str, name: str) -> Type:
-        """Note why the type cannot be used, and continue behind it, so that later mistakes are
-        reported, too.
-        """
+        """Note why the type cannot be used, and go on, so that later mistakes are reported, too."""
         of_column = f" of `{name}`" if name else ""
         if not kind or kind in "<>(),:":
             raise BadType(Fault(f"the type{of_column} is missing", "Write `name type, name type`."))

@@ -100,9 +100,7 @@ def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[in
 
 
 def _range(match: re.Match[str], least: int, most: int, words: tuple[str, ...]) -> tuple[int, int]:
-    """Return the first and last number of `a`, `a-b` or `a/step`; -1 for a word that is neither
-    number nor name.
-    """
+    """Return the first and last number of `a`, `a-b` or `a/step`; -1 for an unknown word."""
     first = _number(match["first"], least, words)
     if match["last"]:
         return first, _number(match["last"], least, words)

@@ -113,10 +113,7 @@ if TYPE_CHECKING:
 else:
     _BY_NAME = {name: _reader(name, strategy) for name, strategy in STRATEGIES.items()}
     _TRIGGERS = Union[tuple(_BY_NAME[name] for name in TRIGGERS)]  # noqa: UP007
-    _TRIGGER = Annotated[
-        Annotated[_TRIGGERS, Field(discriminator="on")],
-        BeforeValidator(_can_be_trigger),
-    ]
+    _TRIGGER = Annotated[Annotated[_TRIGGERS, Field(discriminator="on")], BeforeValidator(_can_be_trigger)]
     _ANY = read_as(AnyOf, {**_READERS, "triggers": Reader(tuple[_TRIGGER, ...])})
     _EMITS = (Annotated[reader, Tag(name)] for name, reader in {**_BY_NAME, "any": _ANY}.items())
     Emit = Annotated[

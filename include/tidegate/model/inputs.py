@@ -37,9 +37,7 @@ def open_stage(scope: Scope) -> None:
 
 
 def read_input(written: Any, info: Info) -> Any:
-    """Return the names of what the stage reads: by default the stage before it, or all sources; of a
-    join, both sides.
-    """
+    """Return the names of its inputs: by default the stage before or all sources; both sides of a join."""
     scope = scope_of(info)
     if scope.stage.joins:
         return list(scope.stage.reads) or [""]

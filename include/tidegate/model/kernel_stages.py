@@ -218,9 +218,7 @@ def _position(pipeline: Pipeline, stage: Stage) -> Literal["none", "offset", "ro
 
 
 def _envelope(pipeline: Pipeline, stage: Stage) -> kernel.Envelope | None:
-    """Return the parts of the stage's messages beside its columns: the key and window, if a sink
-    wants the key.
-    """
+    """Return what messages have beside columns: the key and window, if a sink wants the key."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return None

@@ -99,7 +99,6 @@ Deduplicate = Annotated[
     BeforeValidator(_check_form),
 ]
 
-
 _ORDERED = (*INTEGERS, "string", "date", "timestamp")
 _EXAMPLE = 'Write `columns: [version]`, or of Debezium the fields of `source`: `source: "lsn bigint"`.'
 

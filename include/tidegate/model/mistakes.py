@@ -70,9 +70,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: a container by its kind, anything else as text of at most
-    60 characters.
-    """
+    """Return a value for a message: a container by its kind, others as text of at most 60 characters."""
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     # As the file writes it: `true` and `null`, not Python's `True` and `None`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
@@ -90,60 +90,34 @@ def check_suite(name: str) -> str:
     raise mistake(f"{name!r} is not a suite's name", fix)
 
 
-def check_connection(name: str) -> str:
-    """Return the name of a SQL connection if it can be part of an environment variable.
+def _connection_check(example: str, kind: str, taken: Iterable[str] = ()) -> Callable[[str], str]:
+    """Return the check that the name of a connection can be part of an environment variable."""
 
-    Raises a mistake otherwise.
-    """
-    return _checked_connection(
-        name,
-        "Write a name such as `reports`: lower-case letters, digits and _. Set the URL of its database in "
-        "the environment, as TIDEGATE_SQL_REPORTS.",
-    )
+    def check(name: str) -> str:
+        if _CONNECTION.fullmatch(name) and name not in taken:
+            return name
+        rule = "".join(["lower-case letters, digits and _", *(f", and not `{word}`" for word in taken)])
+        places = _PLACES[kind].format(
+            f"TIDEGATE_{kind}_{example.upper()}", f"tidegate_{kind.lower()}_{example}"
+        )
+        fix = f"Write a name such as `{example}`: {rule}. Set {places}."
+        raise mistake("that is not a connection's name", fix)
 
-
-def check_kafka_connection(name: str) -> str:
-    """Return the name of a Kafka connection if it can be part of an environment variable.
-
-    Raises a mistake otherwise.
-    """
-    return _checked_connection(
-        name,
-        "Write a name such as `reports`: lower-case letters, digits and _, and not `port`. Set the addresses "
-        "of its brokers in the environment, as TIDEGATE_KAFKA_REPORTS, or in Airflow's connection "
-        "`tidegate_kafka_reports`.",
-        taken=("port",),  # TIDEGATE_KAFKA_PORT is the port of the local broker
-    )
+    return check
 
 
-def check_registry_connection(name: str) -> str:
-    """Return the name of a registry's connection if it can be part of an environment variable.
-
-    Raises a mistake otherwise.
-    """
-    return _checked_connection(
-        name,
-        "Write a name such as `shop`: lower-case letters, digits and _. Set the URL of the registry in the "
-        "environment, as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection `tidegate_registry_shop`.",
-    )
-
-
-def check_http_connection(name: str) -> str:
-    """Return the name of an HTTP sink's connection if it can be part of an environment variable.
-
-    Raises a mistake otherwise.
-    """
-    return _checked_connection(
-        name,
-        "Write a name such as `shop`: lower-case letters, digits and _. Set the URL of the endpoint in the "
-        "environment, as TIDEGATE_HTTP_SHOP, or in Airflow's connection `tidegate_http_shop`.",
-    )
-
-
-def _checked_connection(name: str, fix: str, taken: Iterable[str] = ()) -> str:
-    if _CONNECTION.fullmatch(name) and name not in taken:
-        return name
-    raise mistake("that is not a connection's name", fix)
+_PLACES = {
+    "SQL": "the URL of its database in the environment, as {}",
+    "KAFKA": "the addresses of its brokers in the environment, as {}, or in Airflow's connection `{}`",
+    "REGISTRY": "the URL of the registry in the environment, as {}, or in Airflow's connection `{}`",
+    "HTTP": "the URL of the endpoint in the environment, as {}, or in Airflow's connection `{}`",
+}
+"""Kind of a connection -> where its address is set."""
+check_connection = _connection_check("reports", "SQL")
+# TIDEGATE_KAFKA_PORT is the port of the local broker
+check_kafka_connection = _connection_check("reports", "KAFKA", taken=("port",))
+check_registry_connection = _connection_check("shop", "REGISTRY")
+check_http_connection = _connection_check("shop", "HTTP")
 
 
 def check_subject(name: str) -> str:

@@ -232,12 +232,10 @@ Tolerance = Annotated[
     Amount, BeforeValidator(_read_amount), WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 ]
 
-
 _EQUAL_READERS = {
     "tolerances": Reader(
         Annotated[
-            dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
-            AfterValidator(_filled_mapping),
+            dict[Annotated[str, AfterValidator(_compared_number)], Tolerance], AfterValidator(_filled_mapping)
         ]
     ),
     "comparison": Reader(

@@ -173,8 +173,7 @@ class Written(Scheduling):
     """The fields of a pipeline file."""
 
     named_sources: Annotated[
-        dict[Annotated[str, AfterValidator(check_name)], Source],
-        BeforeValidator(note_names),
+        dict[Annotated[str, AfterValidator(check_name)], Source], BeforeValidator(note_names)
     ] = Field(
         alias="sources",
         default={},
@@ -205,8 +204,7 @@ class Written(Scheduling):
         description="How many records of a batch may be late, and dropped, before tidegate alerts, or stops.",
     )
     freshness: FreshnessRule | None = Field(
-        default=None,
-        description="How soon after its event an emission must be out before tidegate alerts.",
+        default=None, description="How soon after its event an emission must be out before tidegate alerts."
     )
 
     @model_validator(mode="before")
@@ -359,9 +357,7 @@ class Pipeline(Written):
 
     @property
     def published_stages(self) -> tuple[str, ...]:
-        """The names of the stages whose emissions are stored: those of sinks and checks, and the
-        last stage.
-        """
+        """The stages whose emissions are stored: those of sinks and checks, and the last one."""
         names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
         # A check of state reads the state's files, which exist for each stage.
         names |= {self.checked_stage(check).name for check in self.checks if check.rows != "state"}
@@ -390,9 +386,7 @@ class Pipeline(Written):
         return tuple(lookup for lookup in self.lookup if lookup.reacts)
 
     def input_of(self, stage: Stage) -> Stage | None:
-        """Return the stage whose emissions a stage reads, the left one if it joins two; None if it reads
-        records of sources.
-        """
+        """Return the stage that a stage reads, of a join the left one; None for sources."""
         return next(iter(self.inputs_of(stage)), None)
 
     def inputs_of(self, stage: Stage) -> tuple[Stage, ...]:

@@ -38,9 +38,7 @@ def _check_rows(rows: str, info: Info) -> str:
 
 
 def _check_on_failure(on_failure: str, info: Info) -> str:
-    """Allow `quarantine` only for the values of a stage: refused rows reach neither its sinks nor
-    later stages.
-    """
+    """Allow `quarantine` only for a stage: refused rows reach neither sinks nor later stages."""
     if on_failure == "quarantine" and (
         info.data.get("sink") is not None or info.data.get("rows") != "values"
     ):

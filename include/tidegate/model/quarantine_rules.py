@@ -124,8 +124,7 @@ class QuarantineRule(Model):
         "connection.",
     )
     topic: Annotated[Topic | None, AfterValidator(_of_its_own)] = Field(
-        default=None,
-        description="A topic of dead letters: it gets each record in quarantine exactly once.",
+        default=None, description="A topic of dead letters: it gets each record in quarantine exactly once."
     )
 
     keep_ms: Duration | None = Field(

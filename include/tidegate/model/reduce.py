@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    InstanceOf,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, InstanceOf, Tag, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
 from tidegate import kernel

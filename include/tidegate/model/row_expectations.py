@@ -32,9 +32,7 @@ _WORDS = {"both_values_are_missing", EITHER_MISSING}
 
 @dataclass(frozen=True)
 class SuiteRows:
-    """The expectations of a suite: those on single rows, and (name, reason) of each that the
-    quality gate evaluates.
-    """
+    """A suite's expectations on single rows, and (name, reason) of those for the quality gate."""
 
     rows: tuple[RowExpectation, ...]
     unsupported: tuple[tuple[str, str], ...]
@@ -225,9 +223,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def _column(name: str, values: ColumnTypes, keys: ColumnTypes, windowed: bool) -> tuple[Tree, Type] | None:
-    """Return a column as a suite finds it: an emitted one, then one of the key, then one that every
-    outbox has.
-    """
+    """Return the column of a suite: an emitted one, then of the key, then of every outbox."""
     if (type_ := values.get(name)) is not None:
         return ("column", name), type_
     if (type_ := keys.get(name)) is not None:

@@ -20,9 +20,7 @@ from tidegate.model.windows import WINDOW_COLUMNS
 
 
 def _read_select(written: Any, info: Info) -> Any:
-    """Return `select`; without it, all columns of the source and its lookups, or all emissions of
-    the stage before.
-    """
+    """Return `select`; by default all columns of sources and lookups, or of the stage before."""
     scope = scope_of(info)
     stage = scope.stage
     if stage.aggregates:
@@ -48,9 +46,7 @@ def _read_select(written: Any, info: Info) -> Any:
 
 
 def note_emitted(stage: StageScope, selected: ColumnTypes | None) -> None:
-    """Note the emitted columns: the selected ones, or with `collect` an array of events that have
-    them as fields.
-    """
+    """Note the emitted columns; with `collect`, an array of events that have them as fields."""
     if not stage.collects or selected is None:
         stage.emitted = selected
         return
@@ -60,9 +56,7 @@ def note_emitted(stage: StageScope, selected: ColumnTypes | None) -> None:
 
 
 def check_emitted_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
-    """Check the aliases of the selected or aggregated columns; with `collect`, of the fields of its
-    events.
-    """
+    """Check the aliases of emitted columns; with `collect`, of the fields of its events."""
     select, reduce = info.data.get("select"), info.data.get("reduce")
     if select is None or reduce is None:
         return aliases  # their mistakes are reported already
@@ -136,9 +130,6 @@ def _mentions(text: str, name: str) -> bool:
 
 
 Select = Annotated[
-    dict[
-        Annotated[str, AfterValidator(names.check_emitted)],
-        Annotated[str, AfterValidator(_over_columns)],
-    ],
+    dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_over_columns)]],
     BeforeValidator(_read_select),
 ]

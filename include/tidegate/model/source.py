@@ -26,12 +26,7 @@ from tidegate.formats.registry import formats, names_of_formats
 from tidegate.formats.schemas import SourceSchemas, WriterSchema
 from tidegate.formats.times import TimeRule
 from tidegate.model import names
-from tidegate.model.columns import (
-    Column,
-    ColumnAliases,
-    check_aliases,
-    parse_type,
-)
+from tidegate.model.columns import Column, ColumnAliases, check_aliases, parse_type
 from tidegate.model.condition import OFFER, compiled_expression, parse_condition
 from tidegate.model.connection import Connection
 from tidegate.model.keys import (
@@ -48,13 +43,7 @@ from tidegate.model.keys import (
 from tidegate.model.mistakes import as_mistake, listed, mistake
 from tidegate.model.nested import named_columns, type_at, with_type_at
 from tidegate.model.options import read_as
-from tidegate.model.schemas import (
-    Registry,
-    check_message,
-    check_registry,
-    read_schema_file,
-    record_name,
-)
+from tidegate.model.schemas import Registry, check_message, check_registry, read_schema_file, record_name
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source_columns import Columns, Headers, Metadata
 from tidegate.model.sources import (
@@ -213,8 +202,7 @@ class Source(Model):
         default=None, description="An array column; each of its elements becomes a record."
     )
     aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
-        default={},
-        description="Former names of columns: records with an older name are read, too.",
+        default={}, description="Former names of columns: records with an older name are read, too."
     )
     key_format: Annotated[SourceKeyFormat, AfterValidator(check_source_key_format)] = Field(
         default="text",
@@ -261,8 +249,7 @@ class Source(Model):
         description="How a repeated record is recognized: by its offset, its root position, or columns.",
     )
     sequence: Annotated[Sequence | None, AfterValidator(_check_sequence)] = Field(
-        default=None,
-        description="The columns that order the changes of a key. Null: the order of the log.",
+        default=None, description="The columns that order the changes of a key. Null: the order of the log."
     )
     max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
         default=None, description="The maximum number of records of a batch. Null: no bound."

@@ -76,9 +76,7 @@ def refusal(name: str) -> Fault | None:
 
 
 class _Plain(SparkParser):
-    """sqlglot's parser for Spark, changed so that calls stay calls: it never renames or rewrites a
-    function.
-    """
+    """sqlglot's parser for Spark, which never renames or rewrites a function."""
 
     # Without these tables sqlglot leaves a call as a plain call, in the order of its arguments.
     FUNCTIONS = {}  # noqa: RUF012 (so declared by the base class)
@@ -170,9 +168,7 @@ class _Unclear(Exception):
 
 
 def parse(text: str) -> exp.Expr:
-    """Return sqlglot's tree of an expression that `check_expression` accepts, with literals as
-    Spark reads them.
-    """
+    """Return sqlglot's tree of a checked expression, with literals as Spark reads them."""
     words, _ = lexis.split(text)
     return _parse(text, words, lexis.calls(words)[0], _decoded)
 
@@ -208,9 +204,7 @@ def _parse(
 
 
 def _plain(token: Token, called: set[int]) -> Token:
-    """Return the token of a called function as a plain name, so that it cannot start a type, a join
-    or a subquery.
-    """
+    """Return the token of a called function as a plain name, which starts no type, join or subquery."""
     if token.start not in called or token.token_type is TokenType.IDENTIFIER:
         return token
     return Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
@@ -272,9 +266,7 @@ def _reads_clock(node: exp.Anonymous) -> bool:
 
 
 def _placed(node: exp.Identifier) -> bool:
-    """Return whether an identifier is part of a column's or field's name, or a variable of a lambda
-    around it.
-    """
+    """Return whether an identifier is in a column's or field's name, or a lambda's variable."""
     parent = node.parent
     for kind, place in _PLACES:
         if isinstance(parent, kind) and place in (None, node.arg_key):
@@ -318,9 +310,7 @@ def path_of(node: exp.Column) -> list[str]:
 
 
 def _is_unit(node: exp.Column) -> bool:
-    """Return whether a node is a unit of time that looks like a column: `day` in `timestampadd(day,
-    1, at)`.
-    """
+    """Return whether a node is a unit of time, as `day` in `timestampadd(day, 1, at)`."""
     call = node.parent
     return (
         isinstance(call, exp.Anonymous)

@@ -32,11 +32,7 @@ from tidegate.kernel.unusable import LATENESS
 from tidegate.model import names
 from tidegate.model.aggregates import argument_type
 from tidegate.model.columns import ColumnAliases
-from tidegate.model.condition import (
-    compiled_expression,
-    expression_type,
-    read_condition,
-)
+from tidegate.model.condition import compiled_expression, expression_type, read_condition
 from tidegate.model.emit import Emit
 from tidegate.model.inputs import (
     EXCLUDED,
@@ -90,9 +86,7 @@ def _note_name(name: str, info: Info) -> str:
 
 
 class Stage(Model):
-    """A step that keeps state per key: `reduce` folds records into a value, `emit` says when it is
-    emitted.
-    """
+    """A step with state per key: `reduce` folds records into a value, `emit` says when it goes out."""
 
     name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
         description="The stage's name, unique in the file."
@@ -120,8 +114,7 @@ class Stage(Model):
         "stage that it reads, or from the source's columns.",
     )
     filter: Annotated[str, AfterValidator(check_filter)] | None = Field(
-        default=None,
-        description="A condition: only records that fulfil it, and deletions, reach the state.",
+        default=None, description="A condition: only records that fulfil it, and deletions, reach the state."
     )
     window: Annotated[Window | None, AfterValidator(note_window)] = Field(
         default=None, description="State is kept per key and window. Null: per key."
@@ -136,8 +129,7 @@ class Stage(Model):
         description="Emitted columns by deterministic Spark SQL expressions. Null: all columns.",
     )
     aliases: Annotated[dict[str, ColumnAliases], AfterValidator(check_emitted_aliases)] = Field(
-        default={},
-        description="Former names of emitted columns, which the state may still have.",
+        default={}, description="Former names of emitted columns, which the state may still have."
     )
     emit: Emit = Field(
         default=None,  # type: ignore[assignment]  # resolved while reading
@@ -375,9 +367,7 @@ class Stage(Model):
 
     @property
     def expressions(self) -> Mapping[str, Expression]:
-        """The expressions of `values` that tidegate can compute where records are read; only of a stage that
-        reads the source.
-        """
+        """The expressions of `values` that tidegate computes where it reads records of sources."""
         return self._expressions
 
     @property
@@ -412,7 +402,5 @@ class Stage(Model):
 
     @property
     def longest_hold_ms(self) -> int:
-        """The longest time from an event to its emission, in milliseconds, if records are not late;
-        0: at once.
-        """
+        """The longest time from an event to its emission in ms, if it is not late; 0: at once."""
         return self.emit.longest_hold_ms(self.window)

@@ -141,7 +141,7 @@ class WrittenRecord(Model):
     partition: Annotated[StrictInt, Field(ge=0, lt=2**31)] = 0
     offset: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = None
     headers: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_headers)] = Field(
-        default={},  # type: ignore[arg-type]  # read like a written one
+        default={}  # type: ignore[arg-type]  # read like a written one
     )
 
     @model_validator(mode="after")
@@ -451,9 +451,7 @@ def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], 
 def _table_problems(
     tree: Tree, place: Route, tables: Mapping[str, Rows], pipeline: Pipeline, rows_field: str | None = None
 ) -> list[Problem]:
-    """Return what is wrong with tables, which are under their names in `place`, or one of them in the field
-    `rows_field`.
-    """
+    """Return what is wrong with tables: by name in `place`, or one in the field `rows_field`."""
     columns: dict[str, set[str]] = {}
     for lookup in pipeline.lookup:
         columns.setdefault(lookup.table, set()).update((*lookup.on, *lookup.columns))

@@ -315,7 +315,6 @@ DEFAULTS = Grammar(
 )
 """The grammar of `defaults.yaml`."""
 
-
 _Mistake = tuple[Route, str, str]
 """The route, the message, and the fix."""
 
@@ -390,9 +389,7 @@ def _with_places(first: Problem, *repeated: Problem) -> Problem:
 
 
 def _route(details: ErrorDetails, grammar: Grammar) -> Route:
-    """Return pydantic's location without tags of unions, and with the field that decides the form
-    of a choice.
-    """
+    """Return pydantic's location without tags of unions, and with the field that decides a choice."""
     route: Route = ()
     chosen = False
     for part in details["loc"]:
@@ -431,9 +428,7 @@ def _message(details: ErrorDetails, route: Route) -> str:
 
 
 def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
-    """Return the message and fix of an unknown field: it is misspelt, in the wrong place, or of
-    another form.
-    """
+    """Return message and fix of an unknown field: misspelt, in the wrong place, or of another form."""
     parent, name = grammar.generic(route[:-1]), str(route[-1])
     fields = grammar.fields(parent)
     if name in fields and parent in grammar.choices:

@@ -133,9 +133,7 @@ def _lookup_problems(pipeline: Pipeline, path: Path, pipelines: Iterable[Pipelin
 
 
 def _sink_problems(pipeline: Pipeline, path: Path, pipelines: Container[str]) -> Iterator[Problem]:
-    """Yield table sinks in the lake's folder of another pipeline: a vacuum of the table would
-    delete its state.
-    """
+    """Yield table sinks in another pipeline's folder, whose state a vacuum would delete."""
     for at, sink in enumerate(pipeline.sinks):
         if sink.lake_folder is not None and sink.lake_folder in pipelines:
             what = f"it is in the lake's folder of the pipeline `{sink.lake_folder}`, or is that folder"
@@ -218,8 +216,7 @@ class Defaults(Model):
         default="", description="A prefix for the id of each DAG; the file's name follows."
     )
     airflow: AirflowSettings = Field(
-        default=AirflowSettings(),
-        description="Settings of DAGs; a pipeline's own settings override them.",
+        default=AirflowSettings(), description="Settings of DAGs; a pipeline's own settings override them."
     )
 
     def promotion_dag_id(self, pipeline: str) -> str:

@@ -288,9 +288,7 @@ def _lines_of_json(text: str, file: str) -> dict[Route, int]:
 
 
 def _lines_or_none(text: str, file: str) -> dict[Route, int]:
-    """Return the lines, or none if they cannot be found: only messages need them, so that is no new
-    problem.
-    """
+    """Return the lines, or none if they cannot be found: only messages need them."""
     try:
         return _lines_of_json(text, file)
     except PipelineInvalid:

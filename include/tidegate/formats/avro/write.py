@@ -174,9 +174,7 @@ def _fixed(size: int, path: str, values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _decimals(type_: AvroType, target: pa.DataType, path: str, values: pa.Array) -> pa.BinaryArray:
-    """Encode decimals without their points as two's complement: `fixed` in its size, `bytes` in as few as
-    possible.
-    """
+    """Encode unscaled decimals as two's complement: `fixed` in its size, `bytes` the shortest."""
     numbers = unscaled(values.cast(target))
     if type_.kind == "bytes":
         return _with_length(
@@ -246,9 +244,7 @@ def _derived_record(name: str, columns: Any) -> dict[str, Any]:
 
 
 def _derived_type(type_: pa.DataType, name: str) -> Any:
-    """Return the Avro type of a column. `name` names the record if it is one: Avro requires a unique name
-    per record.
-    """
+    """Return a column's Avro type; `name` is for a record, whose name Avro requires to be unique."""
     if pt.is_struct(type_):
         return _derived_record(name, type_)
     if pt.is_map(type_):
@@ -256,12 +252,7 @@ def _derived_type(type_: pa.DataType, name: str) -> Any:
     if pt.is_list(type_):
         return {"type": "array", "items": ["null", _derived_type(type_.value_type, f"{name}_item")]}
     if pt.is_decimal(type_):
-        return {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": type_.precision,
-            "scale": type_.scale,
-        }
+        return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
     if pt.is_date(type_):
         return {"type": "int", "logicalType": "date"}
     if pt.is_timestamp(type_):

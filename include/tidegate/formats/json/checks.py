@@ -84,9 +84,7 @@ class JsonSchemaDecoder:
 
 
 def _explained(error: ValidationError) -> str:
-    """Return the keyword that is not satisfied, and the path. The value is left out, since it can be
-    large.
-    """
+    """Return the broken keyword and the path, without the value, which can be large."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     if error.validator == "required":
         missing = error.message.removesuffix(" is a required property").strip("'")

@@ -218,9 +218,7 @@ class _ColumnReader:
     def _types(
         self, part: Mapping[str, Any], resolver: Resolver, parents: tuple[int, ...], path: str
     ) -> Iterator[pa.DataType]:
-        """Yield the types that a part has by `$ref`, `anyOf`, `oneOf`, `type`, `const` or `enum`; null is
-        left out.
-        """
+        """Yield a part's types by `$ref`, `anyOf`, `oneOf`, `type`, `const` or `enum`, without null."""
         if "$ref" in part:
             target = resolver.lookup(part["$ref"])
             yield self.type(target.contents, target.resolver, parents, path)

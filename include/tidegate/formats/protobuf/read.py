@@ -190,9 +190,7 @@ def _take(
     tags: _Tags,
     places: Ints,
 ) -> None:
-    """Read the field's next occurrence at these positions. If its wire type is unexpected, it is an
-    unknown field.
-    """
+    """Read the field's next occurrence; of an unexpected wire type, it is an unknown field."""
     types = tags.types[places]
     expected = wire_type(field.field.kind)
     collected = collectors[field.field.number]

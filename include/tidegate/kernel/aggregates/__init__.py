@@ -107,23 +107,18 @@ class Aggregates(Reduce):
 
     @property
     def by_name(self) -> Mapping[str, Aggregate]:
-        """The aggregates by name."""
         return {aggregate.name: aggregate for aggregate in self}
 
     @property
     def description(self) -> list[str]:
-        """Each emitted column with its name."""
         return [f"{column.name}: {column.text}" for column in self.formulas or self.aggregates]
 
     @property
     def functions(self) -> Mapping[str, str | None]:
-        """The user's classes -> the digest of their source."""
         return {part.python.python: part.python.digest for part in self if part.python is not None}
 
     def with_digests(self) -> Aggregates:
-        """Return the aggregates with the present digests. Raises UserFunctionFailed if a class cannot be
-        imported.
-        """
+        """Return it with present digests. Raises UserFunctionFailed if a class cannot be imported."""
         return replace(
             self,
             aggregates=tuple(
@@ -133,7 +128,6 @@ class Aggregates(Reduce):
         )
 
     def computed(self, select: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the argument of each aggregate."""
         return {aggregate.name: aggregate.computed for aggregate in self}
 
     def emitted(self, computed: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,12 +135,10 @@ class Aggregates(Reduce):
         return tuple(column.name for column in self.formulas or self.aggregates)
 
     def column_types(self, column: pa.Field) -> tuple[pa.DataType, ...]:
-        """Return the types of the aggregate's accumulator and result."""
         function = self.rule(self.by_name[column.name])
         return function.accumulator_type(column), function.result_type(column)
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
-        """Return a struct of the accumulators of all functions."""
         return pa.struct(
             [
                 (aggregate.name, self.rule(aggregate).accumulator_type(value[aggregate.name]))
@@ -166,7 +158,6 @@ class Aggregates(Reduce):
         return pa.struct([(part.name, part.rule.result_of(part.text, value[part.name])) for part in self])
 
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
-        """Return the values of these rows."""
         return AggregateValues(self, rows)
 
     def runs_on_columns(self, value: pa.StructType) -> bool:
@@ -180,7 +171,6 @@ class Aggregates(Reduce):
         return True
 
     def may_overflow(self, keys: Keys) -> Mask:
-        """Return the rows of keys in which a sum of whole numbers could exceed 64 bits."""
         rows = np.zeros(keys.rows.num_rows, np.bool_)
         for aggregate, rule in self._column_rules():
             if (large := rule.may_overflow(aggregate.name, keys)) is not None:
@@ -206,9 +196,7 @@ class Aggregates(Reduce):
 
 
 class AggregateValues:
-    """Values whose accumulator is a list with a part per aggregate, and whose output is a tuple of their
-    results.
-    """
+    """Values by aggregate: an accumulator is a list of their parts, an output a tuple of their results."""
 
     pool = None
 
@@ -241,9 +229,7 @@ class AggregateValues:
         ]
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """Fold in one more record. Raises RecordFailed if a number becomes too large; then nothing has
-        changed.
-        """
+        """Fold in a record. Raises RecordFailed, with nothing changed, if a number becomes too large."""
         if accumulator is None:
             accumulator = [function.start() for function in self._functions]
         if self._members is not None:
@@ -270,9 +256,7 @@ class AggregateValues:
         return accumulator if accumulator[self._members] else None
 
     def _fold_limited(self, accumulator: Any, row: int) -> None:
-        """Fold the functions whose results may not fit. Their parts are replaced together, once all of them
-        fit.
-        """
+        """Fold the functions whose results may not fit; replace their parts together, once all fit."""
         folded = []
         for at, fold, column, fits in self._limited:
             argument = column[row]
@@ -345,7 +329,6 @@ class AggregateValues:
         return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """Return the accumulators of a state row, and the results that it emitted last."""
         accumulator = self._rows.column("accumulator")[row].as_py()
         emitted = self._rows.column("emitted")[row].as_py()
         return (
@@ -356,11 +339,9 @@ class AggregateValues:
         )
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that reads one result."""
         return itemgetter(self._emitted.index(name))
 
     def type_of(self, name: str) -> pa.DataType:
-        """Return the type of one result."""
         return self._output_type.field(name).type
 
     def size(self, accumulator: Any) -> int:
@@ -375,11 +356,9 @@ class AggregateValues:
         )
 
     def event_size(self, row: int) -> int:
-        """Return the bytes of the row's own arguments as JSON text."""
         return len(encoder(self._rows.column("value").type)(self._rows.column("value")[row].as_py()).encode())
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """Return accumulators as a column."""
         return self._struct(
             [
                 None
@@ -391,7 +370,6 @@ class AggregateValues:
         )
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """Return outputs as a column."""
         return self._struct(outputs, self._output_type)
 
     def _struct(self, rows: Sequence[Sequence[Any] | None], type_: pa.StructType) -> pa.Array:

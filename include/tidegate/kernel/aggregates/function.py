@@ -243,14 +243,20 @@ def booleans(neutral: bool) -> Function:
     return Function(fold, either(fold), same_type, same_type, takes="booleans", columns=rule, repeats=False)
 
 
-def running_extreme(pick: np.ufunc, null: int, name: str, keys: Keys) -> pa.Array:
-    """Return the largest or smallest whole number of each key so far, null before its first argument.
+def extreme(pick: Callable[[Any, Any], Any], of_columns: np.ufunc, null: int) -> Function:
+    """Return the function of the largest or smallest argument.
 
     Args:
-        pick: `np.maximum` or `np.minimum`.
-        null: The number that stands for a null argument.
-        name: The aggregate, and with it its record column.
+        pick: Returns one of the accumulator, which may be None, and a value.
+        of_columns: `np.maximum` or `np.minimum`.
+        null: The whole number that changes no result, in place of a null argument.
     """
-    numbers, has_argument = arguments(name, keys, ints)
-    extremes = accumulated(pick, np.where(has_argument, numbers, null), keys)
-    return null_until_argument(extremes, has_argument, keys)
+
+    def running(name: str, keys: Keys) -> pa.Array:
+        numbers, has_argument = arguments(name, keys, ints)
+        extremes = accumulated(of_columns, np.where(has_argument, numbers, null), keys)
+        return null_until_argument(extremes, has_argument, keys)
+
+    rule = ColumnRule(pa.types.is_integer, running)
+    types = (same_type, same_type)
+    return Function(pick, either(pick), *types, takes="single values", repeats=False, columns=rule)

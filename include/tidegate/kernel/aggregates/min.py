@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tidegate.kernel.aggregates.function import ColumnRule, Function, either, running_extreme, same_type
-from tidegate.kernel.columns import Keys
+from tidegate.kernel.aggregates.function import extreme
 
 
 def smaller(accumulator: Any, value: Any) -> Any:
@@ -18,17 +16,4 @@ def smaller(accumulator: Any, value: Any) -> Any:
     return accumulator if value != value or accumulator <= value else value
 
 
-def _running(name: str, keys: Keys) -> pa.Array:
-    # a null counts as the largest number, which changes no minimum
-    return running_extreme(np.minimum, np.iinfo(np.int64).max, name, keys)
-
-
-FUNCTION = Function(
-    smaller,
-    either(smaller),
-    same_type,
-    same_type,
-    takes="single values",
-    repeats=False,
-    columns=ColumnRule(pa.types.is_integer, _running),
-)
+FUNCTION = extreme(smaller, np.minimum, np.iinfo(np.int64).max)

@@ -51,9 +51,7 @@ class PythonAggregate(HasOptions):
         return f"python {self.python} of {self.argument or '*'} as {self.type.text}"
 
     def with_digest(self) -> PythonAggregate:
-        """Return the aggregate with the present digest. Raises UserFunctionFailed if there is no such
-        class.
-        """
+        """Return it with the present digest. Raises UserFunctionFailed if there is no such class."""
         return replace(self, digest=source_digest(self.python))
 
     def rule(self) -> Function:

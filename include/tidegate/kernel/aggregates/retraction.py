@@ -124,9 +124,6 @@ class ExactSum:
 
 
 EXACT_SUM = pa.struct(
-    [
-        ("parts", pa.list_(pa.float64())),
-        *((name, pa.int64()) for name in ("number", "nans", "highs", "lows")),
-    ]
+    [("parts", pa.list_(pa.float64())), *((name, pa.int64()) for name in ("number", "nans", "highs", "lows"))]
 )
 """The type of an `ExactSum` in state."""

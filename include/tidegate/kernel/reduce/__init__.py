@@ -40,11 +40,9 @@ class Values(Protocol):
             accumulator: A reference; the one that is returned takes its place.
             row: A record.
         """
-        ...
 
     def output(self, accumulator: Any) -> Any:
         """Return what would be emitted; it does not change when `accumulator` is folded on."""
-        ...
 
     def merge(self, older: Any, newer: Any) -> Any:
         """Return the accumulator of two sessions that become one. Raises RecordFailed as `fold` does.
@@ -53,19 +51,15 @@ class Values(Protocol):
             older: The session with the earlier records; None: it has no value.
             newer: The later one.
         """
-        ...
 
     def copy(self, accumulator: Any) -> Any:
         """Return the same accumulator, which does not change when the first one is folded on."""
-        ...
 
     def mark(self, accumulator: Any) -> Any:
         """Return what `undo` needs, in constant time, however large the accumulator is."""
-        ...
 
     def undo(self, mark: Any) -> Any:
         """Return the accumulator as it was when the mark was made."""
-        ...
 
     def restore(self, row: int) -> tuple[Any, Any]:
         """Return (accumulator, last output) of a state row.
@@ -73,7 +67,6 @@ class Values(Protocol):
         Args:
             row: A state row.
         """
-        ...
 
     def field(self, name: str) -> Callable[[Any], Any]:
         """Return a function that reads one column of an output.
@@ -81,19 +74,15 @@ class Values(Protocol):
         Args:
             name: A column that the stage emits.
         """
-        ...
 
     def type_of(self, name: str) -> pa.DataType:
         """Return the type of one column of an output."""
-        ...
 
     def size(self, accumulator: Any) -> int:
         """Return the bytes (UTF-8) of the accumulator, as the JSON text that would be emitted; 0 for None."""
-        ...
 
     def event_size(self, row: int) -> int:
         """Return the bytes (UTF-8) of the row's own value as JSON text."""
-        ...
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """Return accumulators as the column `accumulator` of state rows, of the type
@@ -102,7 +91,6 @@ class Values(Protocol):
         Args:
             accumulators: References; None becomes null.
         """
-        ...
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
         """Return outputs as a column `value` or `emitted`, of the type `Reduce.output_type`.
@@ -110,7 +98,6 @@ class Values(Protocol):
         Args:
             outputs: References; None becomes null.
         """
-        ...
 
 
 class Contents(Protocol):
@@ -126,7 +113,6 @@ class Contents(Protocol):
             first: The first row of each buffer.
             end: The row after its last.
         """
-        ...
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
         """Return the values of buffers; null for a deletion.
@@ -135,11 +121,9 @@ class Contents(Protocol):
             first: The first row of each buffer.
             end: The row after its last.
         """
-        ...
 
     def sizes(self, values: pa.Array) -> Ints:
         """Return the bytes of each value's JSON text; 0 for null."""
-        ...
 
 
 class RowValues:
@@ -149,23 +133,18 @@ class RowValues:
     """Per row, whether its value is null."""
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """Return the row's own value."""
         return None if self.null[row] else row
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """Return the later value."""
         return older if newer is None else newer
 
     def copy(self, accumulator: Any) -> Any:
-        """Return the reference."""
         return accumulator
 
     def mark(self, accumulator: Any) -> Any:
-        """Return the reference."""
         return accumulator
 
     def undo(self, mark: Any) -> Any:
-        """Return the reference."""
         return mark
 
 
@@ -191,9 +170,7 @@ class Reduce:
 
     @property
     def functions(self) -> Mapping[str, str | None]:
-        """The user's classes that it folds with -> the digest of their source; None before they are
-        planned.
-        """
+        """The user's classes that it calls -> the digest of their source; None before they are planned."""
         return {}
 
     def with_digests(self) -> Reduce:

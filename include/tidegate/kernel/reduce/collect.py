@@ -36,15 +36,12 @@ class Collect(Reduce):
         return pa.struct([(EVENTS, pa.list_(value))])
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """Return the type of the accumulator: it is emitted as it is."""
         return self.accumulator_type(value)
 
     def bind(self, rows: pa.RecordBatch) -> CollectValues:
-        """Return the values of these rows."""
         return CollectValues(rows)
 
     def contents(self, keys: Keys) -> Events:
-        """Return the contents of buffers on whole columns."""
         return Events(keys)
 
 
@@ -72,7 +69,6 @@ class CollectValues:
         self._text = encoder(values.type)
 
     def fold(self, accumulator: Any, row: int) -> Any:
-        """Add one event."""
         if accumulator is None:
             return [row]
         # in place: a new list per record would be quadratic in the events of a buffer
@@ -84,7 +80,6 @@ class CollectValues:
         return accumulator
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """Join two sessions, the older one's events first."""
         return (older or []) + (newer or []) or None
 
     def copy(self, accumulator: Any) -> Any:
@@ -108,17 +103,14 @@ class CollectValues:
         return list(range(self._ends[row], self._ends[row + 1])) or None, None
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that reads the events."""
         assert name == EVENTS, name
         return lambda output: self._pool.take(pa.array(output, pa.int64())).to_pylist()
 
     def type_of(self, name: str) -> pa.DataType:
-        """Return the type of the events."""
         assert name == EVENTS, name
         return pa.list_(self._pool.type)
 
     def size(self, accumulator: Any) -> int:
-        """Return the bytes of the events' JSON text, brackets and commas included."""
         return (
             0
             if accumulator is None
@@ -126,11 +118,9 @@ class CollectValues:
         )
 
     def event_size(self, row: int) -> int:
-        """Return the bytes of one event's JSON text."""
         return len(self._text(self._pool[row].as_py()).encode())
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """Return accumulators as a column."""
         ends = list(accumulate((len(accumulator or ()) for accumulator in accumulators), initial=0))
         places = pa.array([place for accumulator in accumulators for place in accumulator or ()], pa.int64())
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._pool.take(places))
@@ -138,7 +128,6 @@ class CollectValues:
         return pa.StructArray.from_arrays([lists], names=[EVENTS], mask=empty)
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """Return outputs as a column."""
         return self.accumulator_array(outputs)
 
 
@@ -171,14 +160,12 @@ class Events:
         return pa.concat_arrays([self._events, state_events.flatten()]).take(pa.array(places))
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Return the largest timestamps of buffers."""
         if not len(first):
             return first
         # `reduceat` also gives the gaps between buffers: every second result is one of a gap.
         return np.maximum.reduceat(self._timestamp, np.column_stack([first, end]).ravel())[::2]
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Return the values of buffers, structs with the list of their events."""
         start, lengths = self._start[first], self._start[end] - self._start[first]
         ends = np.append(0, np.cumsum(lengths))
         places = np.arange(ends[-1]) + np.repeat(start - ends[:-1], lengths)
@@ -186,7 +173,6 @@ class Events:
         return pa.StructArray.from_arrays([lists], names=[EVENTS])
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Return the bytes of each value's JSON text; 0 for null."""
         lists = values.field(EVENTS)
         # running sums: the size of a list is a difference of two
         sums = [0, *accumulate(text_bytes(lists.flatten()).tolist())]

@@ -27,23 +27,18 @@ class Latest(Reduce):
 
     @property
     def takes_nulls(self) -> bool:
-        """True: a null value deletes the key."""
         return True
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
-        """Return the type of the records' columns."""
         return value
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
-        """Return the type of the records' columns."""
         return value
 
     def bind(self, rows: pa.RecordBatch) -> LatestValues:
-        """Return the values of these rows."""
         return LatestValues(rows)
 
     def contents(self, keys: Keys) -> Newest:
-        """Return the contents of buffers on whole columns."""
         return Newest(keys)
 
 
@@ -64,7 +59,6 @@ class LatestValues(RowValues):
         self._text = encoder(self.pool.type)
 
     def output(self, accumulator: Any) -> Any:
-        """Return the accumulator, which is the output."""
         return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
@@ -73,30 +67,24 @@ class LatestValues(RowValues):
         return (None if self.null[row] else row), (None if self.null[emitted] else emitted)
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that reads one column."""
         if name not in self._columns:
             # each column becomes Python objects at most once, and only if something compares or tests it
             self._columns[name] = pc.struct_field(self.pool, name).to_pylist()
         return self._columns[name].__getitem__
 
     def type_of(self, name: str) -> pa.DataType:
-        """Return the type of one column."""
         return self.pool.type.field(name).type
 
     def size(self, accumulator: Any) -> int:
-        """Return the bytes of the value's JSON text."""
         return 0 if accumulator is None else len(self._text(self.pool[accumulator].as_py()).encode())
 
     def event_size(self, row: int) -> int:
-        """Return the bytes of the JSON text of the row's own value."""
         return self.size(None if self.null[row] else row)
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """Return accumulators as a column."""
         return self.pool.take(pa.array(accumulators, pa.int64()))
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """Return outputs as a column."""
         return self.pool.take(pa.array(outputs, pa.int64()))
 
 
@@ -107,12 +95,10 @@ class Newest:
         self._keys = keys
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
-        """Return the timestamps of buffers."""
         timestamp: Ints = self._keys.placed.timestamp[self._keys.place[end - 1]]
         return timestamp
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
-        """Return the values of buffers."""
         values = self._keys.values("value", end - 1)
         is_state = self._keys.is_state[end - 1]
         if is_state.any():
@@ -120,5 +106,4 @@ class Newest:
         return values
 
     def sizes(self, values: pa.Array) -> Ints:
-        """Return the bytes of each value's JSON text; 0 for null."""
         return text_bytes(values)

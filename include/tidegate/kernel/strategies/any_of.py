@@ -92,7 +92,6 @@ class AnyOf(Emit):
         return [trigger for trigger in self.triggers if trigger.holds]
 
     def compare(self, values: Values) -> Sameness | None:
-        """Return the comparison of `on: change`."""
         return self._change.compare(values)
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
@@ -112,33 +111,24 @@ class AnyOf(Emit):
     # for the grammar
 
     def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
-        """Check that each trigger goes with the stage. Raises BadOption."""
         for trigger in self.triggers:
             trigger.require_fit(window, is_windowed, collects)
 
     def over(self, emitted: tuple[str, ...]) -> Emit:
-        """Return the strategy with the compared columns resolved. Raises BadOption."""
         return replace(self, triggers=tuple(trigger.over(emitted) for trigger in self.triggers))
 
     def retyped(self, retype: Retype) -> Emit:
-        """Return the strategy with its condition typed for the actual columns."""
         return replace(self, triggers=tuple(trigger.retyped(retype) for trigger in self.triggers))
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The columns that `on: change` compares."""
         return self._change.compared
 
     @property
     def functions(self) -> Mapping[str, str | None]:
-        """The user's functions that `on: change` calls -> the digest of their source."""
         return self._change.functions
 
     def with_digests(self) -> Emit:
-        """Return the strategy with the present digests of its functions.
-
-        Raises UserFunctionFailed if one cannot be imported.
-        """
         return replace(self, triggers=tuple(trigger.with_digests() for trigger in self.triggers))
 
     def longest_hold_ms(self, window: Window | None) -> int:

@@ -90,9 +90,7 @@ def fold_columns(
 
 
 def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with only the last of several state rows of a key, and no state of keys without
-    records.
-    """
+    """Return the rows with only the newest state row of each key, and no state without records."""
     keys = rows.column("key")
     is_state = pc.equal(rows.column("kind"), STATE)
     last_of_key = ends(starts(keys))
@@ -118,9 +116,7 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
 
 
 def _candidates(candidates: pa.RecordBatch, start: pa.BooleanArray) -> tuple[pa.StructArray, pa.BooleanArray]:
-    """Return per candidate its value, and whether the candidate before it had one; a state row has what it
-    emitted.
-    """
+    """Return the candidates' values (of state: the emitted one), and whether the one before had one."""
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():

@@ -36,11 +36,6 @@ class Buffering(Emit):
         return stage.window is None and stage.where is None
 
     def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
-        """Yield masks of the rows whose keys are left to `loop`.
-
-        Args:
-            keys: All keys of the rows, each with its state.
-        """
         # the rules on columns assume that time never goes back, and state that this stage has left
         ascend = _times(stage, keys).ascend
         yield from (keys.before_epoch(), ~ascend, _edited(stage, keys), *keys.duplicates(stage))
@@ -50,14 +45,6 @@ class Buffering(Emit):
             yield keys.is_state & mask(made_by_tables(keys.rows))
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys: buffers that are over are emitted, the rest is kept.
-
-        Args:
-            schema: The kernel's output schema.
-            counts: Gets what became of the records.
-
-        Raises BufferFull if a buffer exceeds its bound and may not emit early.
-        """
         buffers = Buffers(stage, keys, counts, self.last_rows(keys))
         contents = stage.reduce.contents(keys)
         _count(stage, keys, buffers, counts)
@@ -78,7 +65,6 @@ class BufferingNewest(Buffering):
         return self.due_since(entry.since) if entry.pending else entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return the reason for emitting what is held back."""
         return self.timer_reason if entry.pending else None
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
@@ -91,9 +77,7 @@ def _times(stage: Stage, keys: Keys) -> Times:
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
-    """Return state that the stage in its present form would not have left: its strategy or settings have
-    changed.
-    """
+    """Return state that the stage would not have left: its strategy or settings have changed."""
     has_timer, windowed, has_value = (
         mask(keys.values(name, keys.state).is_valid()) for name in ("due_at", "window_start", "accumulator")
     )
@@ -201,9 +185,7 @@ def _states(
 def _last_emitted(
     stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows
 ) -> dict[str, pa.Array]:
-    """Return what each changed key emitted last: emission `flush` of this batch, or (-1) what its
-    state has.
-    """
+    """Return each changed key's last emission: `flush` of this batch, or (-1) that of its state."""
     first, went_out = keys.first[changed], flush >= 0
     stored_ms, stored = (keys.values(name, first) for name in ("emitted_timestamp", "emitted"))
     # an exact `change` stores no `emitted_timestamp`: its state rows are those of its emissions
@@ -327,9 +309,7 @@ class _Timers:
 
 
 def _newest_so_far(keys: Keys, since: Ints) -> Ints:
-    """Return per place the latest time of its key so far, also of buffers before: where theirs is later, both
-    are over.
-    """
+    """Return per place its key's latest time so far: buffers before whose time is later are over."""
     since = keys.by_row(since)
     # the state of a key that holds nothing back waits from no time
     since[keys.is_state & ~keys.begun()] = -1
@@ -348,9 +328,7 @@ def _ends_of_silences(end: Ints) -> Ints:
 
 
 def _count_ends(full_at: int | None, keys: Keys) -> Ints:
-    """Return per row, the row after the last of a full buffer that begins there; NEVER if its key ends
-    before.
-    """
+    """Return per row the end of a full buffer that begins there; NEVER if its key ends before."""
     rows = np.arange(len(keys.number))
     if full_at is None:
         return np.broadcast_to(np.int64(NEVER), len(rows))
@@ -362,9 +340,7 @@ def _count_ends(full_at: int | None, keys: Keys) -> Ints:
 
 
 def _value_ends(last_rows: Mask, keys: Keys) -> Ints:
-    """Return per row, the row after the next one that ends a buffer by its value; NEVER if its key ends
-    before.
-    """
+    """Return per row the row after the next ending value; NEVER if its key ends before."""
     places = np.append(np.flatnonzero(last_rows), NEVER - 1)
     end: Ints = places[np.searchsorted(places, np.arange(len(last_rows)))] + 1
     return np.where(end <= keys.end[keys.number], end, NEVER)

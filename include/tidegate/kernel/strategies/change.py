@@ -137,9 +137,7 @@ class Change(Emit):
 
     @classmethod
     def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
-        """Return the options. A change that waits has a timer, so `at_most_every` makes `run` the default of
-        `clock`.
-        """
+        """Return the options: with `at_most_every`, changes have timers, and `clock` is `run`."""
         by_default = "clock" not in given and options["at_most_every_ms"] is not None
         return {**options, "clock": "run"} if by_default else options
 
@@ -159,7 +157,6 @@ class Change(Emit):
 
     @property
     def spaces_emissions(self) -> bool:
-        """Whether there is an `at_most_every`."""
         return self.at_most_every_ms is not None
 
     @property
@@ -214,7 +211,6 @@ class Change(Emit):
 
     @property
     def marks(self) -> bool:
-        """Whether a hash is stored of the emitted value."""
         return self.state == "hash"
 
     def marker(self, values: Values) -> Marker:
@@ -269,27 +265,21 @@ class Change(Emit):
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The columns that are compared."""
         return self.columns or ()
 
     def retyped(self, retype: Retype) -> Emit:
-        """Return the strategy with its condition typed for the actual columns."""
         return replace(self, equal=self.equal.retyped(retype, self.compared))
 
     @property
     def compares_exactly(self) -> bool:
-        """Whether it compares each column by itself."""
         return self.equal.is_exact
 
     @property
     def functions(self) -> Mapping[str, str | None]:
-        """The user's functions that compare -> the digest of their source."""
         return self.equal.functions
 
     def with_digests(self) -> Emit:
-        """Return the strategy with the present digests. Raises UserFunctionFailed if a function cannot be
-        imported.
-        """
+        """Return it with present digests. Raises UserFunctionFailed if a function cannot be imported."""
         return replace(self, equal=self.equal.with_digests())
 
     def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
@@ -298,13 +288,10 @@ class Change(Emit):
         return compares_all and self.equal.is_exact and self.state == "value"
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return `at_most_every_ms`; 0 without it."""
         return self.at_most_every_ms or 0
 
     def state_changes(self, after: Change) -> Iterator[StateChange]:
-        """Yield `at_most_every` if there is none any more; `state`; and for hashes, everything that they are
-        made with.
-        """
+        """Yield `at_most_every` without it; `state`; and for hashes, all that they are made with."""
         if self.spaces_emissions and not after.spaces_emissions:
             why = "changes that wait for the end of their interval would never be emitted"
             yield "at_most_every", f"{self.at_most_every_ms} ms", None, why

@@ -54,9 +54,7 @@ def decide(stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Itera
 
 
 def edited(window: Window, keys: Keys) -> Mask:
-    """Return state that the stage in its present form would not have left: its strategy or windows have
-    changed.
-    """
+    """Return state that the stage would not have left: its strategy or windows have changed."""
     start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
     natural_start, natural_end = window.bounds(start)
     natural = (start == natural_start) & (end == natural_end) & (due == end + window.grace_ms)
@@ -67,9 +65,7 @@ def edited(window: Window, keys: Keys) -> Mask:
 
 
 def _open(keys: Keys) -> Mask:
-    """Return the state rows of windows that are not over; a row without a timer says that its entry has
-    expired.
-    """
+    """Return the state rows of windows that are not over, which have a timer."""
     return keys.is_state & mask(keys.column("due_at").is_valid())
 
 
@@ -164,9 +160,7 @@ class _Windows:
 
 
 def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
-    """Return the rows that count, by key, window, and in their order; only the newest state row
-    of an entry.
-    """
+    """Return the rows that count by key, window and order; of an entry's state only the newest row."""
     order = np.lexsort((start, keys.number))
     number, start, is_state = keys.number[order], start[order], keys.is_state[order]
     follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
@@ -187,9 +181,7 @@ def _count(windows: _Windows, counts: Counts) -> None:
 def _states(
     schema: pa.Schema, windows: _Windows, results: pa.StructArray, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each waiting entry with new records, and for each entry that is over and had a state
-    row.
-    """
+    """Yield waiting entries with new records, and entries that are over and had a state row."""
     entries = windows.entries
     changed = np.flatnonzero(np.where(windows.over, windows.is_stored, windows.records > 0))
     if not len(changed):

@@ -83,9 +83,7 @@ class InSequence(Emit):
 
     @property
     def late_after_ms(self) -> int | None:
-        """The distance behind the partition's time at which a key that does not exist may have been deleted
-        since.
-        """
+        """The distance behind the partition's time at which a missing key may have been deleted."""
         return self.keep_ms
 
     def may_be_late(self, entry: Entry) -> bool:
@@ -146,9 +144,7 @@ class InSequence(Emit):
         )
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys: a change is emitted if its sequence is beyond the largest
-        before it.
-        """
+        """Emit changes whose sequence is beyond the largest before them."""
         rank = _ranks(keys)
         before = _largest_before(keys, rank)
         out = np.flatnonzero(~keys.is_state & (rank > before))

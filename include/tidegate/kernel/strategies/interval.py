@@ -31,5 +31,4 @@ class Interval(BufferingNewest):
         return (since // self.every_ms + 1) * self.every_ms
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return `every_ms`."""
         return self.every_ms

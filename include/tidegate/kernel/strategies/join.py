@@ -125,9 +125,7 @@ class Join(Emit):
 
     @classmethod
     def complete(cls, options: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
-        """Return the options with `before` and `after`. Raises BadOption if the window is unknown, or if both
-        sides are one input.
-        """
+        """Return the options with `before` and `after`. Raises BadOption without them, or for one input."""
         if options["left"] == options["right"]:
             fix = "Name two inputs. A second stage with the same fields can be the other side."
             raise BadOption(f"both sides are `{options['left']}`", fix)
@@ -145,7 +143,6 @@ class Join(Emit):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of both sides."""
         return (self.left, self.right)
 
     @property
@@ -158,19 +155,14 @@ class Join(Emit):
         return self.kind == "outer" or (self.kind == "left" and is_left)
 
     def on_time(self, entry: Entry, at: int) -> str | None:
-        """Return `unmatched` if the entry's record waits for a match; None if it has had one, or if the stage
-        emits pairs only.
-        """
+        """Return `unmatched` if the entry's record waits for a match; otherwise None."""
         return self.timer_reason if entry.pending else None
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return the longest time until a record is emitted without a match; 0 for pairs, which come with
-        their record.
-        """
+        """Return the longest time until a record is emitted without a match; 0: no such are."""
         return 0 if self.kind == "inner" else self.window.open_ms
 
     def state_changes(self, after: Join) -> Iterator[StateChange]:
-        """Yield `left`, `right` and `kind` if they differ."""
         why = "the records that wait are of another input"
         for name in ("left", "right"):
             if getattr(self, name) != getattr(after, name):
@@ -190,7 +182,6 @@ class Joined(Reduce):
         return {**select, IS_LEFT: "`left` IS NOT NULL"}
 
     def emitted(self, computed: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the selected columns."""
         return tuple(name for name in computed if name != IS_LEFT)
 
     def accumulator_type(self, value: pa.DataType) -> pa.DataType:
@@ -217,7 +208,6 @@ class Joined(Reduce):
         return shown.append_column("side", side).append_column("value", of_people)
 
     def bind(self, rows: pa.RecordBatch) -> JoinedValues:
-        """Return the values of these rows."""
         return JoinedValues(rows, self.output_type(rows.schema.field("value").type))
 
 
@@ -254,7 +244,6 @@ class JoinedValues(RowValues):
         return (None if self.null[row] else row), None
 
     def field(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that reads one column."""
         column = self._columns.setdefault(name, pc.struct_field(self._values, name).to_pylist())
 
         def read(output: Output) -> Any:
@@ -264,7 +253,6 @@ class JoinedValues(RowValues):
         return read
 
     def type_of(self, name: str) -> pa.DataType:
-        """Return the type of one column."""
         return self._output.field(name).type
 
     def size(self, accumulator: Any) -> int:
@@ -275,15 +263,12 @@ class JoinedValues(RowValues):
         return len(self._text({field.name: value[field.name] for field in self._output}).encode())
 
     def event_size(self, row: int) -> int:
-        """Return the bytes of the JSON text of the row's own value."""
         return self.size(None if self.null[row] else row)
 
     def accumulator_array(self, accumulators: Sequence[Any]) -> pa.Array:
-        """Return accumulators as a column."""
         return self._values.take(pa.array(accumulators, pa.int64()))
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """Return outputs as a column."""
         places = zip(*(output or (None, None) for output in outputs), strict=True)
         first, second = (self._values.take(pa.array(place, pa.int64())) for place in places)
         columns = [
@@ -355,9 +340,7 @@ class Joining(Folding):
         return is_left == bool(span[1] % 2) and self._time.joins(span, timestamp)
 
     def _pair(self, own: Entry, other: Entry, now: int) -> str:
-        """Emit a record with one that it matches, unless `where` or an expectation excludes the pair; return
-        what became of it.
-        """
+        """Emit a pair unless `where` or an expectation excludes it; return what became of it."""
         if other.pending:
             self.entries.empty(other)
             self.entries.touch(other)

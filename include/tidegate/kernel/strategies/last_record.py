@@ -50,11 +50,9 @@ class LastRecord(Emit):
         return True
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Return masks of the rows whose keys are left to `loop`: those with repetitions."""
         return keys.duplicates(stage)
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield all records as emissions, and the last one of each key as state."""
         out = np.flatnonzero(~keys.is_state)
         counts["used"] += len(out)
         emitted = EmittedRows(

@@ -20,16 +20,7 @@ from tidegate.kernel.rows import Mask, mask
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.state import NEVER, Entry
 from tidegate.kernel.strategies.buffering import Buffering
-from tidegate.kernel.strategy import (
-    CLOCK,
-    Clock,
-    Emit,
-    Ending,
-    Retype,
-    Sameness,
-    StateChange,
-    Time,
-)
+from tidegate.kernel.strategy import CLOCK, Clock, Emit, Ending, Retype, Sameness, StateChange, Time
 from tidegate.kernel.windows import Span, Window
 
 _TIME_BYTES = len('"9999-12-31T23:59:59.999999Z"')
@@ -82,7 +73,6 @@ def _text_bytes(text: str) -> int:
 
 EventBytes = Annotated[int, Form("event bytes")]
 """Bytes of events, which only `reduce: collect` keeps."""
-
 
 EventCondition = Annotated[Condition, Form("event condition")]
 """A condition over the columns of a record, of aggregates as they are with it, and `n`."""
@@ -164,12 +154,10 @@ class Threshold(Buffering):
 
     @property
     def max_text_bytes(self) -> int | None:
-        """The limit of the JSON text of events."""
         return self.max_bytes
 
     @property
     def full_at(self) -> int | None:
-        """The number of records that fills the buffer."""
         return self.count
 
     def starts_at(self, timestamp: Time, now: Time) -> Time:
@@ -184,7 +172,6 @@ class Threshold(Buffering):
 
     @property
     def waits_from_arrival(self) -> bool:
-        """Whether `after_ms` counts from `arrival`."""
         return self.since == "arrival"
 
     def due_since(self, since: Time) -> Time:
@@ -193,9 +180,7 @@ class Threshold(Buffering):
 
     @property
     def remembers_flush(self) -> bool:
-        """Whether it counts from the last flush: an event long after that is emitted at once, the very first
-        one waits.
-        """
+        """Whether it counts from the last flush: an event long after that is emitted at once."""
         return self.since == "last_flush"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
@@ -214,12 +199,6 @@ class Threshold(Buffering):
         return lambda entry, row: "until" if fulfils(entry, row) else None
 
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
-        """Return whether the entries of a key do not fit into one text, or not with one more event.
-
-        Args:
-            entries: One entry, or the sessions that become one.
-            event_bytes: The bytes of one more event; None: no event comes.
-        """
         if self.max_bytes is None or not any(entry.pending for entry in entries):
             return False
         more = 0 if event_bytes is None else 1
@@ -257,13 +236,11 @@ class Threshold(Buffering):
         return counted and stage.reduce.lists_events and self.is_decided_by_key(stage)
 
     def special(self, stage: Stage, keys: Keys) -> Iterator[Mask]:
-        """Yield masks of the rows whose keys are left to `loop`; all, if `until` fails on a record."""
         yield from super().special(stage, keys)
         if self.until is not None and self.until.column(keys.column("value")) is None:
             yield np.ones(keys.rows.num_rows, np.bool_)
 
     def last_rows(self, keys: Keys) -> Mask | None:
-        """Return the records that fulfil `until`."""
         if self.until is None:
             return None
         fulfilled = self.until.column(keys.column("value"))
@@ -271,15 +248,12 @@ class Threshold(Buffering):
         return mask(fulfilled.fill_null(False)) & ~keys.is_state
 
     def retyped(self, retype: Retype) -> Emit:
-        """Return the strategy with `until` typed for the actual columns."""
         return self if self.until is None else replace(self, until=retype(self.until, None))
 
     def with_envelope(self, envelope: Envelope | None) -> Emit:
-        """Return the strategy for messages that also have these columns; None: no columns."""
         return replace(self, envelope=envelope)
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return `after_ms`; 0 without it."""
         return self.after_ms or 0
 
     def state_changes(self, after: Threshold) -> Iterator[StateChange]:

@@ -52,5 +52,4 @@ class TimeLimit(BufferingNewest):
         return since + self.after_ms
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return `after_ms`."""
         return self.after_ms

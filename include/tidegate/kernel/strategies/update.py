@@ -31,9 +31,7 @@ class Update(Emit):
     reasons: ClassVar[Mapping[str, str]] = FIRST_SEEN
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """Return `new`, `changed` or `deleted`; None only for the deletion of a key that
-        consumers never saw.
-        """
+        """Return `new`, `changed` or `deleted`; None for deletions that consumers need not know."""
         return first_seen(entry, now)
 
     def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
@@ -55,7 +53,6 @@ class Update(Emit):
         return stage.window is None and stage.where is None and stage.reduce.runs_on_columns(value)
 
     def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
-        """Return masks of the rows whose keys are left to `loop`."""
         has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("accumulator", "emitted"))
         # a value that was never emitted: the pipeline file was edited
         unsent = keys.is_state & (has_value != has_emitted)
@@ -63,9 +60,7 @@ class Update(Emit):
         return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.duplicates(stage)
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys: each record emits a result; a key's last result is its new
-        state.
-        """
+        """Emit a result with each record; a key's last result is its new state."""
         results = stage.reduce.running(keys, schema.field("accumulator").type)
         timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
         records = np.flatnonzero(~keys.is_state)

@@ -84,10 +84,7 @@ class WindowClose(Emit):
         "A bound for values that wait.", "buffer: {max_records: 1000, when_full: shut_down}", default=None
     )
     early: Early | None = option(
-        "Results before the final one; null: none.",
-        "early: {every: 1m}",
-        default=None,
-        check=_has_no_bound,
+        "Results before the final one; null: none.", "early: {every: 1m}", default=None, check=_has_no_bound
     )
     clock: Clock = option(CLOCK, "clock: stream", default="run")
     emitted: tuple[str, ...] = ()
@@ -147,9 +144,7 @@ class WindowClose(Emit):
         return now if self.waits_from_arrival else timestamp
 
     def due(self, entry: Entry) -> int:
-        """Return the next multiple of `every` if the value may have changed, but no later than the window's
-        close.
-        """
+        """Return the next multiple of `every` if the value may have changed, else the window's close."""
         every_ms = None if self.early is None else self.early.every_ms
         if every_ms is None or not entry.pending or entry.window is None:
             return entry.close
@@ -165,7 +160,6 @@ class WindowClose(Emit):
         return "window_close" if entry.pending else None
 
     def over(self, emitted: tuple[str, ...]) -> Emit:
-        """Return the strategy for a value with these columns."""
         return self if self.early is None else replace(self, emitted=emitted)
 
     def require_fit(self, window: Window | None, is_windowed: bool | None, collects: bool | None) -> None:
@@ -190,7 +184,6 @@ class WindowClose(Emit):
             raise BadOption("the window is over before the first early result", "Use a shorter `every`.")
 
     def longest_hold_ms(self, window: Window | None) -> int:
-        """Return how long the window is open."""
         assert window is not None, "`on: window_close` needs a window"
         return window.open_ms
 
@@ -241,7 +234,5 @@ class WindowClose(Emit):
         return rows
 
     def decide(self, stage: Stage, schema: pa.Schema, keys: Keys, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield emissions and state of plain keys: windows that are over are emitted, the others wait. Raises
-        BufferFull.
-        """
+        """Emit windows that are over, and let the others wait. Raises BufferFull."""
         yield from closing.decide(stage, schema, keys, counts)

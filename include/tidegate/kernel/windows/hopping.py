@@ -27,7 +27,6 @@ class Hopping(Aligned):
 
     @property
     def step_ms(self) -> int:
-        """The time between the starts of two windows."""
         return self.every_ms
 
     @property

@@ -21,7 +21,6 @@ class Session(Window):
 
     @property
     def open_ms(self) -> int:
-        """The time from its last record to the close of a window, in milliseconds."""
         return self.gap_ms + self.grace_ms
 
     def spans(self, timestamp: int) -> tuple[Span, ...]:
@@ -39,9 +38,7 @@ class Session(Window):
         return span[1] + self.gap_ms + self.grace_ms
 
     def is_late(self, span: Span, now: int) -> bool:
-        """Return whether a record comes too late for the session that it would make; at the limit it does
-        not.
-        """
+        """Return whether a record is too late for the session that it would make; at the limit not."""
         return self.close(span) < now
 
     def joins(self, span: Span, timestamp: int) -> bool:

@@ -40,7 +40,6 @@ class Sliding(Window):
 
     @property
     def open_ms(self) -> int:
-        """The time from its start to the close of a window, in milliseconds."""
         return self.size_ms + self.grace_ms + 1
 
     @property
@@ -156,9 +155,7 @@ class _Usual(_Windows):
 
 
 class _Early(_Windows):
-    """The windows of a record near 1970: its left window would begin before, so that `[0, size]` stands for
-    it.
-    """
+    """The windows of a record near 1970, whose left window is `[0, size]`."""
 
     def changes(self) -> Iterator[WindowChange]:
         """Yield the windows that contain the record, the earliest first, then those that it adds."""

@@ -54,5 +54,4 @@ class Tumbling(Aligned):
         return ((start, self.steps.end(start)),)
 
     def bounds(self, timestamps: Ints) -> tuple[Ints, Ints]:
-        """Return the start and the end of the window of each timestamp."""
         return self.steps.bounds(timestamps)

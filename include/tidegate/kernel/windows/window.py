@@ -13,7 +13,6 @@ from tidegate.kernel.options import BadOption, HasOptions
 
 UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
-
 _DURATION = re.compile(r"(?P<count>[0-9]{1,15})(?P<unit>ms|s|m|h|d)")
 
 
@@ -43,7 +42,6 @@ Ints = npt.NDArray[np.int64]
 
 Span = tuple[int, int]
 """[start, end) of a tumbling or hopping window; [first, last] timestamps of a session."""
-
 
 MAX_WINDOWS = 10_000
 """The largest number of windows of a record: for each one the record becomes a row, and so does the state."""
