@@ -147,6 +147,32 @@ def test_pages_read_batches_by_their_keys(tmp_path: Path, monkeypatch: pytest.Mo
     assert scans == set()
 
 
+OF_ONE_PIPELINE = ("", "/batches/2", "/graph", "/emissions", "/generations", "/actions")
+"""The pages of a pipeline but for charts, which have all batches of their range, and keys, which have all
+batches since the last compaction.
+"""
+
+
+def test_rows_of_pages_do_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = Seeded(tmp_path, now=time.time() - 40_000)
+    set_environment(monkeypatch, seeded.environment)
+    add_pipelines(seeded, range(1, 3), batches=300, longest=900)
+    with served() as client, closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        read = {
+            page: [rows_of_page(client, connection, f"/pipelines/shop_{n:03d}{page}") for n in (2, 1)]
+            for page in OF_ONE_PIPELINE
+        }
+    assert {page: rows for page, rows in read.items() if not 0 < rows[1] <= rows[0]} == {}
+
+
+def rows_of_page(client: TestClient, connection: sqlite3.Connection, path: str) -> int:
+    """Return the number of rows that a page reads from the ledger."""
+    with counted() as statements:
+        assert client.get(path).status_code == 200
+    queries = [statement for statement in statements if statement[0].startswith("SELECT")]
+    return sum(len(connection.execute(*query).fetchall()) for query in queries)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def large(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,12 @@ _EMPTY_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
 Batch = Annotated[Annotated[int, Field(ge=1, le=MOST_NUMBER)] | None, _EMPTY_IS_NONE, Query()]
 
 
+def refuse_null(request: Request) -> None:
+    """Raise HTTPException (404) for a path with a NUL, since PostgreSQL refuses to look for it."""
+    if "\0" in request.scope["path"]:
+        raise HTTPException(404, "The address of this page has a character that no name has.")
+
+
 def entry_of(app: App, dag_id: str) -> CatalogEntry:
     """Return the pipeline of a DAG. Raises HTTPException (404) if there is none."""
     return entry_in(inspect.catalog_entries(app), dag_id)

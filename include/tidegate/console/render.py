@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ _DOCS_HEADERS = _HEADERS | {
 
 
 _ENVIRONMENT.filters.update(number=number, size=size, seconds=seconds, instant=instant, age=age)
-_ENVIRONMENT.filters.update(duration=duration, rate=rate)
+_ENVIRONMENT.filters.update(duration=duration, rate=rate, shell=shlex.quote)
 _ENVIRONMENT.filters.update(happening=HAPPENINGS.__getitem__, json=json_text)
 _ENVIRONMENT.filters.update(decision=decision_text, state=partial(state_texts, instant=instant))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException as AnyHttpException
 
@@ -20,6 +21,7 @@ from tidegate.console.parameters import (
     Generation,
     entry_of,
     readable_entries,
+    refuse_null,
     stream_of_entry,
 )
 from tidegate.console.render import docs_page, links_of, render
@@ -44,7 +46,6 @@ of_all, of_pipeline, with_records = APIRouter(), APIRouter(), APIRouter()
 _SENTENCES = {
     403: "You may not read this DAG.",
     404: "There is no such page.",
-    422: "The address of this page is not one of tidegate's.",
 }
 
 
@@ -227,6 +228,7 @@ def check(request: Request, dag_id: str) -> Response:
         "check.html",
         title=f"{dag_id}: check",
         dag_id=dag_id,
+        name=entry.name,
         stream=next(iter(entry.streams), None),
         findings=findings,
     )
@@ -240,11 +242,14 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     # The pages of all pipelines are in one folder; the right to one DAG must not open another's.
     own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
     if path in ("", "index.html"):
-        first = next((f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams), None)
-        if first is not None:
-            return RedirectResponse(links_of(request).docs(dag_id, f"{first}/index.html"), 303)
+        indexes = (f"{stream.pipeline}/g{stream.generation}/index.html" for stream in entry.streams)
+        for index in indexes:
+            if read_page(app.settings.data_docs, index) is not None:
+                return RedirectResponse(links_of(request).docs(dag_id, index), 303)
+        sentence = "No check of a batch has written a page yet: the first batch with a quality suite does."
+        return render(request, "notice.html", title="Data Docs", dag_id=dag_id, sentence=sentence)
     # `static` has style sheets that all pages share, and no rows.
-    elif path.startswith("static/") or "/".join(path.split("/")[:2]) in own:
+    if path.startswith("static/") or "/".join(path.split("/")[:2]) in own:
         content = read_page(app.settings.data_docs, path)
         if content is not None:
             return docs_page(path, content)
@@ -266,7 +271,7 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
         if pages:
             return RedirectResponse(links_of(request).docs(dag_id, pages[-1]), 303)
         return RedirectResponse(links_of(request).batch(dag_id, stream, outcome.seq), 303)
-    return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
+    return _run_without_batch(request, dag_id, run_id, None)
 
 
 @of_pipeline.get("/runs/{run_id:path}")
@@ -280,8 +285,15 @@ def run(request: Request, dag_id: str, run_id: str) -> Response:
             continue
         if outcome.seq is not None:
             return RedirectResponse(links_of(request).batch(dag_id, stream, outcome.seq), 303)
-        return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=outcome.note)
-    return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
+        return _run_without_batch(request, dag_id, run_id, outcome.note)
+    return _run_without_batch(request, dag_id, run_id, None)
+
+
+def _run_without_batch(request: Request, dag_id: str, run_id: str, note: str | None) -> Response:
+    sentence = "This run has planned no batch: it waits, or it failed before. Its log says why."
+    if note is not None:
+        sentence = f"This run has no batch: {note}."
+    return render(request, "notice.html", title=run_id, dag_id=dag_id, sentence=sentence, run_id=run_id)
 
 
 def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], inspect.Lags]:
@@ -298,13 +310,15 @@ def create_app(host: Host) -> FastAPI:
     app = FastAPI(title="tidegate", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.host = host
     app.include_router(of_all, dependencies=host.may_enter)
+    enters = [Depends(refuse_null), *host.may_enter]
     own = "/pipelines/{dag_id}"
     for pages in (of_pipeline, charts.router, graph.router):
-        app.include_router(pages, prefix=own, dependencies=[*host.may_enter, *host.may_read_runs])
-    rights = [*host.may_enter, *host.may_read_runs, *host.may_read_logs]
+        app.include_router(pages, prefix=own, dependencies=[*enters, *host.may_read_runs])
+    rights = [*enters, *host.may_read_runs, *host.may_read_logs]
     for pages in (with_records, actions.router, keys.router, generations.router):
         app.include_router(pages, prefix=own, dependencies=rights)
     app.add_exception_handler(AnyHttpException, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(TidegateError, _failed)
     return app
 
@@ -313,7 +327,7 @@ def _refused(request: Request, error: Exception) -> Response:
     """Lead a person who is not logged in to the login; return a page with the reason otherwise."""
     assert isinstance(error, AnyHttpException)
     # Scripts and probes get a status that they can read, and no redirect to a login form.
-    if "text/html" not in request.headers.get("accept", ""):
+    if not _is_browser(request):
         return JSONResponse({"detail": error.detail}, error.status_code)
     if error.status_code == 401:
         # 303 makes the browser use GET for the login, whatever the refused request was.
@@ -322,6 +336,20 @@ def _refused(request: Request, error: Exception) -> Response:
     detail = error.detail if isinstance(error, HTTPException) and error.status_code == 404 else None
     sentence = _SENTENCES.get(error.status_code, str(error.detail)) if not detail else str(detail)
     return render(request, "error.html", error.status_code, title="No page", sentence=sentence)
+
+
+def _malformed(request: Request, error: Exception) -> Response:
+    """Return a page that names the parameters of an address that cannot be used, and what they must be."""
+    assert isinstance(error, RequestValidationError)
+    mistakes = "; ".join(f"{mistake['loc'][-1]}: {mistake['msg']}" for mistake in error.errors())
+    sentence = f"The address of this page cannot be used. {mistakes}."
+    if not _is_browser(request):
+        return JSONResponse({"detail": sentence}, 422)
+    return render(request, "error.html", 422, title="No page", sentence=sentence)
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.ledger import LedgerReader, Resolution, Stream
+from tidegate.ledger import LedgerReader, ManifestRef, Resolution, Stream
 from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.quarantine_files import IDENTITY, RowBounds, row_groups
@@ -67,16 +68,20 @@ class ResolvedRecords:
         self, app: App, stream: Stream, database: DuckDatabase, ledger: LedgerReader | None = None
     ) -> None:
         ledger = ledger or app.ledger
-        self._app, self._stream, self._database = app, stream, database
+        self._app, self._stream, self._database, self._ledger = app, stream, database, ledger
         self.resolutions: dict[int, Resolution] = {made.number: made for made in ledger.resolutions(stream)}
         self.expired = ledger.expired_quarantine(stream).seq
         """Quarantine of batches up to this one is not read any more."""
-        # Only committed batches: rows of an attempt that was never committed are in no quarantine.
-        self._committed = dict(ledger.committed(stream, self.expired))
         self._loaded: set[int] = set()
         self._loaded_batches: set[int] = set()
         database.run(f"CREATE TABLE resolved {_COLUMNS.format(', number BIGINT')}")
         database.run(f"CREATE TABLE quarantined {_COLUMNS.format('')}")
+
+    @cached_property
+    def _committed(self) -> dict[int, ManifestRef]:
+        """The committed batches: rows of an attempt that was never committed are in no quarantine."""
+        # late: a stream can have 100,000 batches, and a page asks only about rows that are in quarantine
+        return dict(self._ledger.committed(self._stream, self.expired))
 
     def load(self, seq: int) -> None:
         """Load the resolutions of records of a batch into the table `resolved`."""
