@@ -21,8 +21,7 @@ from decimal import Decimal
 from typing import Any
 
 from tidegate.expressions import values
-from tidegate.expressions.functions import CASTS, FUNCTIONS
-from tidegate.expressions.values import Unfit, equal, less
+from tidegate.expressions.values import CASTS, FUNCTIONS, Unfit, equal, less
 
 Tree = tuple[Any, ...]
 Row = Mapping[str, Any]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.expressions.functions import CASTS
 from tidegate.expressions.rows import KEY_KINDS, Tree
 from tidegate.expressions.types import (
     ANY,
@@ -34,7 +33,7 @@ from tidegate.expressions.types import (
     integer_constant,
     united,
 )
-from tidegate.expressions.values import LIMITS, Unfit
+from tidegate.expressions.values import CASTS, LIMITS, Unfit
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 _ARITHMETIC = ("+", "-", "*", "/", "%", "div")

@@ -219,10 +219,6 @@ def _structs(values: pa.StructArray) -> pa.StringArray:
     return pc.if_else(values.is_valid(), texts, None) if values.null_count else texts
 
 
-def _lists(values: pa.ListArray) -> pa.StringArray:
-    return _joined(values, "[", _part(values.flatten()), "]")
-
-
 def _maps(values: pa.MapArray) -> pa.StringArray:
     entry = pa.struct([values.type.key_field, values.type.item_field])
     # Arrow has no kernel that flattens a map
@@ -254,7 +250,7 @@ _WRITERS: Sequence[tuple[Callable[[pa.DataType], bool], Writer]] = (
     (pt.is_timestamp, _times),
     (lambda type_: pt.is_float32(type_) or pt.is_float64(type_), _floats),
     (pt.is_struct, _structs),
-    (pt.is_list, _lists),
+    (pt.is_list, lambda values: _joined(values, "[", _part(values.flatten()), "]")),
     (pt.is_map, _maps),
 )
 """Type of a column -> the function that writes its values' texts; null for null."""

@@ -60,6 +60,7 @@ class KsqlFunction:
 
 
 _CONTROL = r"[\\x00-\\x20]"
+_PADDED = "(case when {{1}} >= 0 and {{2}} <> '' then {}({{0}}, {{1}}, {{2}}) end)"
 _TIME = re.compile(r"(?:[yMdHms]+|S{1,3}|[ .:/,_-]|'[^']+')+")
 """The patterns of times whose letters mean the same in Java and in Spark."""
 
@@ -80,16 +81,8 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
         KsqlFunction("text whole whole", "substring({0}, {start}, {length})", STRING),
     ],
     "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER)],
-    "LPAD": [
-        KsqlFunction(
-            "text whole text", "(case when {1} >= 0 and {2} <> '' then lpad({0}, {1}, {2}) end)", STRING
-        )
-    ],
-    "RPAD": [
-        KsqlFunction(
-            "text whole text", "(case when {1} >= 0 and {2} <> '' then rpad({0}, {1}, {2}) end)", STRING
-        )
-    ],
+    "LPAD": [KsqlFunction("text whole text", _PADDED.format("lpad"), STRING)],
+    "RPAD": [KsqlFunction("text whole text", _PADDED.format("rpad"), STRING)],
     "SPLIT": [KsqlFunction("text literal", "split({0}, {regex})", LIST_OF_TEXTS)],
     "REGEXP_REPLACE": [KsqlFunction("text literal text", "regexp_replace({0}, {1}, {2})", STRING)],
     "REGEXP_EXTRACT": [

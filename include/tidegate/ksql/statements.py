@@ -93,8 +93,9 @@ class Import:
         if isinstance(tree, dialect.SetProperty):
             self._set(str(tree.this.this), str(tree.expression.this))
         elif isinstance(tree, dialect.CreateSource):
-            self._forget(name_of(tree.this))
-            self._add(declared(tree))
+            self.relations.pop(name_of(tree.this), None)
+            relation = declared(tree)
+            self.relations[relation.name] = relation
         elif isinstance(tree, dialect.InsertValues):
             self.inserted.append(inserted(tree, self._relation(tree.this), line))
         elif isinstance(tree, dialect.CreateAs):
@@ -119,12 +120,6 @@ class Import:
         if name in self.relations:
             raise Untranslatable(f"{name} is made in this file", "Leave out both statements.")
 
-    def _forget(self, name: str) -> None:
-        self.relations.pop(name, None)
-
-    def _add(self, relation: Relation) -> None:
-        self.relations[relation.name] = relation
-
     def _relation(self, name: exp.Expr) -> Relation:
         relation = self.relations.get(name_of(name))
         if relation is None:
@@ -135,7 +130,7 @@ class Import:
 
     def _create_as(self, tree: dialect.CreateAs, line: int) -> Iterable[str]:
         name, query = name_of(tree.this), tree.args["query"]
-        self._forget(name)
+        self.relations.pop(name, None)
         options = WithOptions.read(tree.args.get("options"))
         relations = [self._relation(node.this) for node in self._inputs(query)]
         result, kind = self._result(query, relations), str(tree.args["kind"])
@@ -145,7 +140,7 @@ class Import:
         check_readable(replace(made, window=""), options)
         self._check_kind(kind, query, relations[0])
         self._write(pipeline_name(name), result, made, relations, line)
-        self._add(made)
+        self.relations[made.name] = made
         return result.differs
 
     def _check_kind(self, kind: str, query: dialect.Query, relation: Relation) -> None:
@@ -167,7 +162,7 @@ class Import:
             raise Untranslatable(f"its columns are not those of {target.name}", "Name and cast them alike.")
         number = sum(1 for pipeline in self.pipelines if pipeline.topic == target.topic) + 1
         self._write(f"{pipeline_name(target.name)}_{number}", result, target, relations, line)
-        self._add(replace(target, is_derived=True))
+        self.relations[target.name] = replace(target, is_derived=True)
         return result.differs
 
     def _inputs(self, query: dialect.Query) -> list[exp.Expr]:

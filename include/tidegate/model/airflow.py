@@ -117,17 +117,13 @@ class Notifier(Model):
         return {"notifier": self.notifier, "with": self.arguments}
 
 
-def _form(written: Any) -> str:
-    return "notifier" if isinstance(written, (dict, Notifier)) else "function"
-
-
 if TYPE_CHECKING:
     Callback = str | Notifier
 else:
     Callback = Annotated[
         Annotated[Annotated[str, AfterValidator(check_function)], Tag("function")]
         | Annotated[Notifier, Tag("notifier")],
-        Discriminator(_form),
+        Discriminator(lambda written: "notifier" if isinstance(written, (dict, Notifier)) else "function"),
     ]
 """`module:function`, where the name may also be a notifier or a notifier class; or a notifier class
 with arguments.

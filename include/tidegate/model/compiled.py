@@ -74,7 +74,9 @@ def stage_names(compiled: str, label: str) -> list[str]:
 
     Raises PlanUnreadable as `read_compiled` does.
     """
-    return _read_document(compiled, label, _stage_names)
+    return _read_document(
+        compiled, label, lambda body: [stage["of"]["name"] for stage in body["of"]["stages"]]
+    )
 
 
 def source_connection(compiled: str, label: str) -> str | None:
@@ -99,7 +101,7 @@ def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
 
     Raises PlanUnreadable as `read_compiled` does.
     """
-    schedule = _read_document(compiled, label, _schedule)
+    schedule = _read_document(compiled, label, lambda body: body["of"].get("schedule"))
     if not isinstance(schedule, dict):
         return None if schedule is None else longest_gap(schedule)
     form = schedule["of"]
@@ -259,10 +261,6 @@ def _output_count(body: Any) -> int:
     return len(body["of"]["sinks"]) + has_dead_letters
 
 
-def _schedule(body: Any) -> Any:
-    return body["of"].get("schedule")
-
-
 def _source_connection(body: Any) -> str | None:
     pipeline = body["of"]
     sources = [pipeline["single_source"], *pipeline["named_sources"]["of"].values()]
@@ -270,7 +268,3 @@ def _source_connection(body: Any) -> str | None:
     source = next(source for source in sources if source is not None)
     name: str | None = source["of"].get("connection")
     return name
-
-
-def _stage_names(body: Any) -> list[str]:
-    return [stage["of"]["name"] for stage in body["of"]["stages"]]

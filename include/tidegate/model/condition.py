@@ -395,10 +395,6 @@ def _bracket(node: exp.Expr, read: Read) -> Tree:
     return ("call", "at", read(node.this), read(node.expressions[0]))
 
 
-def _call(node: exp.Expr, read: Read) -> Tree:
-    return _called(str(node.this).lower(), node.expressions, read)
-
-
 def _called(name: str, arguments: list[exp.Expr], read: Read) -> Tree:
     if name not in _ARGUMENTS:
         raise _Refused(f"a condition cannot call `{name}`")
@@ -453,5 +449,5 @@ _READERS: tuple[tuple[Any, Callable[[Any, Read], Tree]], ...] = (
     (exp.Case, _case),
     (exp.Cast, _cast),
     (exp.Trim, _trim),
-    (exp.Anonymous, _call),
+    (exp.Anonymous, lambda node, read: _called(str(node.this).lower(), node.expressions, read)),
 )

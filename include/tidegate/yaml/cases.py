@@ -403,47 +403,31 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
         # The pipeline has no text of its own in the case; any stable one will do for its hash.
         text = json.dumps(written.pipeline, sort_keys=True)
         pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
-    _check_stages(tree, written.expect, pipeline)
-    _check_tables(tree, written.tables, pipeline)
+    stages = [stage.name for stage in pipeline.outlets]
+    fix = f"Write {listed(stages)}."
+    _require_named(tree, ("expect", "stages"), written.expect.stages, stages, "there is no stage `{}`", fix)
+    if problems := _table_problems(tree, ("tables",), written.tables, pipeline):
+        raise PipelineInvalid(problems)
+    suites = [check.suite for check in pipeline.checks]
+    message = "`quality` names no suite `{}`"
+    _require_named(tree, ("suites",), written.suites, suites, message, "Remove it.")
+    texts = {
+        name: json.dumps({"name": name, "expectations": suite}) for name, suite in written.suites.items()
+    }
     # The suites are in the case, so a test does not depend on the folder of expectations.
-    pipeline = with_suites(pipeline, _suites(tree, written.suites, pipeline).get)
+    pipeline = with_suites(pipeline, texts.get)
     return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect, written.tables)
 
 
-def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pipeline) -> Mapping[str, str]:
-    """Return name -> the text of the suite's file. Raises PipelineInvalid for a suite that no check names."""
-    named = [check.suite for check in pipeline.checks]
+def _require_named(
+    tree: Tree, place: Route, names: Iterable[str], existing: list[str], message: str, fix: str
+) -> None:
+    """Raise PipelineInvalid for the names in a part of the case that the pipeline does not have."""
     problems = [
-        tree.problem(
-            ("suites", name), f"`quality` names no suite `{name}`", did_you_mean(name, named, "Remove it.")
-        )
-        for name in suites
-        if name not in named
+        tree.problem((*place, name), message.format(name), did_you_mean(name, existing, fix))
+        for name in names
+        if name not in existing
     ]
-    if problems:
-        raise PipelineInvalid(problems)
-    return {name: json.dumps({"name": name, "expectations": listed}) for name, listed in suites.items()}
-
-
-def _check_stages(tree: Tree, expect: Expectation, pipeline: Pipeline) -> None:
-    """Raise PipelineInvalid if emissions of a stage are expected that the pipeline does not have."""
-    names = [stage.name for stage in pipeline.outlets]
-    problems = [
-        tree.problem(
-            ("expect", "stages", name),
-            f"there is no stage `{name}`",
-            did_you_mean(name, names, f"Write {listed(names)}."),
-        )
-        for name in expect.stages
-        if name not in names
-    ]
-    if problems:
-        raise PipelineInvalid(problems)
-
-
-def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:
-    """Raise PipelineInvalid for a table that no lookup names, or a row with a column that no lookup uses."""
-    problems = _table_problems(tree, ("tables",), tables, pipeline)
     if problems:
         raise PipelineInvalid(problems)
 

@@ -70,9 +70,6 @@ EXAMPLES = {
     "source.key_format": "key_format: avro",
     "source.key_columns": 'key_columns: "storeId string, id bigint"',
     "source.key_registry": "key_registry: {connection: shop}",
-    "source.key_registry.connection": "connection: shop",
-    "source.key_registry.strategy": "strategy: topic_name",
-    "source.key_registry.subjects": "subjects: [shop.Stock]",
     "source.key": "key: [storeId, id]",
     "source.timestamp": "timestamp: record",
     "source.timestamp.column": "column: at",
@@ -150,30 +147,15 @@ EXAMPLES = {
     "quality.of": "of: state",
     "quality.on_failure": "on_failure: stop",
     "quality.modules": "modules: [shop.expectations]",
-    "quality.*.suite": "suite: availability",
-    "quality.*.checkpoint": "checkpoint: availability",
-    "quality.*.stage": "stage: availability",
-    "quality.*.sink": 'sink: "kafka:availability"',
-    "quality.*.of": "of: state",
-    "quality.*.on_failure": "on_failure: stop",
-    "quality.*.modules": "modules: [shop.expectations]",
     "quarantine": "quarantine: {alert: {share: 1%}, stop: {share: 20%}}",
     "quarantine.alert": "alert: {share: 1%, count: 1000}",
-    "quarantine.alert.share": "share: 1%",
-    "quarantine.alert.count": "count: 1000",
     "quarantine.stop": "stop: {share: 20%}",
-    "quarantine.stop.share": "share: 1%",
-    "quarantine.stop.count": "count: 1000",
     "quarantine.connection": "connection: shop",
     "quarantine.topic": "topic: stock-dead",
     "quarantine.keep": "keep: 90d",
     "late": "late: {alert: {share: 1%}, stop: {share: 50%}}",
     "late.alert": "alert: {share: 1%, count: 1000}",
-    "late.alert.share": "share: 1%",
-    "late.alert.count": "count: 1000",
     "late.stop": "stop: {share: 50%}",
-    "late.stop.share": "share: 1%",
-    "late.stop.count": "count: 1000",
     "freshness": "freshness: {p95: 5m}",
     "freshness.p95": "p95: 5m",
     "airflow": "airflow: {owner: shop, pool: spark, retries: 5}",
@@ -211,6 +193,13 @@ def _of_sources(paths: Iterable[str]) -> dict[str, str]:
     return {path: path.replace("source.", "sources.*.", 1) for path in inner}
 
 
+for _bound in ("quarantine.alert", "quarantine.stop", "late.alert", "late.stop"):
+    EXAMPLES |= {f"{_bound}.share": "share: 1%", f"{_bound}.count": "count: 1000"}
+# parts that stand at two places have the same fields at both
+for _part, _same in (("source.registry", "source.key_registry"), ("quality", "quality.*")):
+    EXAMPLES |= {
+        path.replace(_part, _same, 1): text for path, text in EXAMPLES.items() if path.startswith(f"{_part}.")
+    }
 EXAMPLES |= {path: EXAMPLES[single] for single, path in _of_sources(EXAMPLES).items()}
 
 _SOURCE_CHOICES = ("source.topics", "source.deduplicate", "source.timestamp")

@@ -222,14 +222,10 @@ def _any(checks: list[Check]) -> Check:
     return lambda value: any(inner(value) for inner in checks)
 
 
-def _exactly_one(checks: list[Check]) -> Check:
-    return lambda value: sum(inner(value) for inner in checks) == 1
-
-
 _COMBINED: Mapping[str, Callable[[list[Check]], Check]] = {
     "allOf": _all,
     "anyOf": _any,
-    "oneOf": _exactly_one,
+    "oneOf": lambda checks: lambda value: sum(inner(value) for inner in checks) == 1,
 }
 
 

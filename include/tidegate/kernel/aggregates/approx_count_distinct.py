@@ -78,14 +78,10 @@ def _count(accumulator: Accumulator) -> int:
     return len(hashes) if sketch is None else round(_sketch(hashes, sketch).get_estimate())
 
 
-def _accumulator_type(_: pa.Field) -> pa.DataType:
-    return pa.struct([("hashes", pa.list_(pa.int64())), ("sketch", pa.binary())])
-
-
 FUNCTION = Function(
     fold=_add,
     merge=_merge,
-    accumulator_type=_accumulator_type,
+    accumulator_type=lambda _: pa.struct([("hashes", pa.list_(pa.int64())), ("sketch", pa.binary())]),
     result_type=int64,
     start=lambda: ({}, None),
     finish=_count,

@@ -44,14 +44,10 @@ def _average_type(argument: pa.Field) -> pa.DataType:
     return pa.decimal128(min(38, type_.precision + 4), scale)
 
 
-def _average_accumulator(argument: pa.Field) -> pa.DataType:
-    return pa.struct([("sum", sum_type(argument)), ("count", pa.int64())])
-
-
 _AVERAGE = Function(
     fold=lambda accumulator, value: (add(accumulator[0], value), accumulator[1] + 1),
     merge=lambda a, b: (merged_sum(a[0], b[0]), a[1] + b[1]),
-    accumulator_type=_average_accumulator,
+    accumulator_type=lambda argument: pa.struct([("sum", sum_type(argument)), ("count", pa.int64())]),
     result_type=_average_type,
     start=lambda: (None, 0),
     finish=_average,

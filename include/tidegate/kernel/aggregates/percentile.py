@@ -73,10 +73,6 @@ def _percentile(rank: float, accumulator: Accumulator) -> float | None:
     return (math.ceil(place) - place) * lower + (place - math.floor(place)) * upper
 
 
-def _accumulator_type(_: pa.Field) -> pa.DataType:
-    return pa.struct([("values", pa.list_(pa.float64())), ("digest", pa.binary())])
-
-
 def percentile(rank: float) -> Function:
     """Return the function for a rank from 0 to 1.
 
@@ -85,7 +81,7 @@ def percentile(rank: float) -> Function:
     return Function(
         fold=_add,
         merge=_merge,
-        accumulator_type=_accumulator_type,
+        accumulator_type=lambda _: pa.struct([("values", pa.list_(pa.float64())), ("digest", pa.binary())]),
         result_type=lambda _: pa.float64(),
         start=lambda: ([], None),
         finish=partial(_percentile, rank),

@@ -49,7 +49,7 @@ def _over_bag(function: Function) -> Function:
         start=dict,
         finish=finish,
         dump=lambda bag: [{"value": value, "number": number} for value, number in bag.values()],
-        load=_loaded,
+        load=lambda stored: {identity(item["value"]): [item["value"], item["number"]] for item in stored},
         columns=None,
     )
 
@@ -62,10 +62,6 @@ def _added(bag: Bag, argument: Any, number: int) -> Bag:
     if not entry[1]:
         del bag[key]
     return bag
-
-
-def _loaded(stored: Iterable[dict[str, Any]]) -> Bag:
-    return {identity(item["value"]): [item["value"], item["number"]] for item in stored}
 
 
 class ExactSum:

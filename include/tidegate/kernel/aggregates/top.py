@@ -29,14 +29,6 @@ def _add(size: int, accumulator: list[Any], argument: Any) -> list[Any]:
     return [*accumulator[:place], argument, *accumulator[place:]][:size]
 
 
-def _list(argument: pa.Field) -> pa.DataType:
-    return pa.list_(argument.type)
-
-
-def _result_type(argument: pa.Field) -> pa.DataType:
-    return pa.list_(chosen_type(argument))
-
-
 def _finish(accumulator: list[Any]) -> list[Any]:
     return [item[CHOSEN] for item in accumulator]
 
@@ -47,8 +39,8 @@ def top(size: int) -> Function:
     return Function(
         fold=add,
         merge=lambda older, newer: reduce(add, newer, older),
-        accumulator_type=_list,
-        result_type=_result_type,
+        accumulator_type=lambda argument: pa.list_(argument.type),
+        result_type=lambda argument: pa.list_(chosen_type(argument)),
         start=list,
         finish=_finish,
         takes="single values",
