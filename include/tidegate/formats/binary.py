@@ -291,6 +291,18 @@ def required(write: Write, path: str) -> Write:
     return write_all
 
 
+def varint(number: int) -> bytes:
+    """Return a number below 2^64 as seven bits per byte, the lowest ones first.
+
+    Example: `varint(300)` is the bytes ac and 02.
+    """
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*data, number])
+
+
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
     """Encode numbers with seven bits per byte, the lowest first; all bytes but the last have the eighth
     bit set.

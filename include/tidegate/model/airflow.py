@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictInt, Tag
 
 from tidegate.model.mistakes import listed, mistake
-from tidegate.model.names import Duration
+from tidegate.model.names import Duration, matching
 from tidegate.model.scope import Model, distinct
 from tidegate.model.trusted import check_class, check_function
 
 _NAME = re.compile(r"[^\s].{0,98}[^\s]|[^\s]")
-_MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]", re.IGNORECASE)
+_check_memory = matching(
+    re.compile(r"[1-9][0-9]{0,6}[mg]", re.IGNORECASE),
+    "is no size of memory",
+    "Write mebibytes or gibibytes: `1500m` or `4g`.",
+)
 _CONF_FAMILIES = (
     *("spark.executor.", "spark.driver.", "spark.cores.", "spark.task.", "spark.memory.", "spark.storage."),
     *("spark.dynamicAllocation.", "spark.scheduler.", "spark.locality.", "spark.shuffle.", "spark.network."),
@@ -34,12 +38,6 @@ def _check_name(name: str) -> str:
     if _NAME.fullmatch(name) and name.isprintable():
         return name
     raise mistake(f"{name!r} is not a name", "Write 1 to 100 characters, without blanks around them.")
-
-
-def _check_memory(text: str) -> str:
-    if _MEMORY.fullmatch(text):
-        return text
-    raise mistake(f"{text!r} is no size of memory", "Write mebibytes or gibibytes: `1500m` or `4g`.")
 
 
 def _check_conf(name: str) -> str:

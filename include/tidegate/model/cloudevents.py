@@ -10,25 +10,22 @@ from pydantic import AfterValidator, Field
 from pydantic import ValidationInfo as Info
 
 from tidegate.model.mistakes import mistake
+from tidegate.model.names import matching
 from tidegate.model.scope import Model
 
-_TYPE = re.compile(r"[A-Za-z0-9._~/:-]{1,200}")
-_SOURCE = re.compile(r"[A-Za-z0-9._~/:?#@!$&'()*+,;=%-]{1,200}")
-
-
-def _check_type(type_: str) -> str:
-    if _TYPE.fullmatch(type_):
-        return type_
-    raise mistake(f"{type_[:40]!r} is not a type of events", "Write for example `com.example.stock.changed`.")
-
-
-def _check_source(source: str) -> str:
-    """Return the source if it can be a URI or a relative reference. Raises a mistake if it cannot."""
-    if _SOURCE.fullmatch(source):
-        return source
-    raise mistake(f"{source[:40]!r} is not a URI", "Write for example `/shop/stock` or `urn:shop:stock`.")
-
-
+_check_type = matching(
+    re.compile(r"[A-Za-z0-9._~/:-]{1,200}"),
+    "is not a type of events",
+    "Write for example `com.example.stock.changed`.",
+    most=40,
+)
+# a URI or a relative reference
+_check_source = matching(
+    re.compile(r"[A-Za-z0-9._~/:?#@!$&'()*+,;=%-]{1,200}"),
+    "is not a URI",
+    "Write for example `/shop/stock` or `urn:shop:stock`.",
+    most=40,
+)
 EXAMPLES: Mapping[str, str] = {
     "cloudevents": "cloudevents: {mode: binary, type: com.example.stock.changed, source: /shop/stock}",
     "cloudevents.mode": "mode: binary",

@@ -25,9 +25,7 @@ SOURCE = "source"
 STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _CONNECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # Without characters that Delta refuses in column names (" ,;{}()\n\t="), and those that SQL would need quotes
 # for.
@@ -56,15 +54,32 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def check_name(name: str) -> str:
-    """Return the name of a pipeline or stage if it is valid: it becomes part of topics, tables and tasks.
+def matching(pattern: re.Pattern[str], what: str, fix: str, most: int | None = None) -> Callable[[str], str]:
+    """Return the check that a text matches a pattern. The mistake shows at most so many characters of it.
 
-    Raises a mistake otherwise.
+    Example: `matching(re.compile("[a-z]+"), "is no name", "Use letters.")("X1")` raises a mistake.
     """
-    if _NAME.fullmatch(name):
-        return name
-    fix = "Use lower-case letters, digits and _, a letter first, at most 100: `stock_levels`."
-    raise mistake(f"{name!r} is not a name that can be used", fix)
+
+    def check(text: str) -> str:
+        if pattern.fullmatch(text):
+            return text
+        raise mistake(f"{text[:most]!r} {what}", fix)
+
+    return check
+
+
+check_name = matching(
+    re.compile(r"[a-z][a-z0-9_]{0,99}"),
+    "is not a name that can be used",
+    "Use lower-case letters, digits and _, a letter first, at most 100: `stock_levels`.",
+)
+"""Returns the name of a pipeline or stage if it is valid: it becomes part of topics, tables and tasks."""
+check_suite = matching(
+    re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"),
+    "is not a suite's name",
+    "Write the file's name in `include/expectations/` without `.json`.",
+)
+"""Returns the name of a suite if it can be a file in the folder of expectations, and no path out of it."""
 
 
 def check_topic(name: str) -> str:
@@ -74,20 +89,6 @@ def check_topic(name: str) -> str:
         return name
     fix = "Use 1 to 249 letters, digits, `.`, `_` and `-`."
     raise mistake(f"{name!r} is not a legal Kafka topic name", fix)
-
-
-def check_suite(name: str) -> str:
-    """Return the name of a suite if it can be a file in the folder of expectations. Raises a mistake
-    otherwise.
-
-    The name must not contain a path that leads out of the folder.
-
-    Example: `check_suite("../secrets")` raises a mistake.
-    """
-    if _SUITE.fullmatch(name):
-        return name
-    fix = "Write the file's name in `include/expectations/` without `.json`."
-    raise mistake(f"{name!r} is not a suite's name", fix)
 
 
 def _connection_check(example: str, kind: str, taken: Iterable[str] = ()) -> Callable[[str], str]:

@@ -23,16 +23,12 @@ from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of
 
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-_SUBJECT = re.compile(r"[^\s/\\\x00-\x1f]{1,249}")
+_check_subject = names.matching(
+    re.compile(r"[^\s/\\\x00-\x1f]{1,249}"), "is not a subject's name", "Write for example `stock-value`."
+)
 _MESSAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _IMPORT = re.compile(r'(?:^|;)\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
 _MOST_BYTES = 1_000_000
-
-
-def _check_subject(subject: str) -> str:
-    if _SUBJECT.fullmatch(subject):
-        return subject
-    raise mistake(f"{subject!r} is not a subject's name", "Write for example `stock-value`.")
 
 
 class Registry(Model):

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.model.airflow import AirflowSettings
-from tidegate.model.mistakes import mistake
+from tidegate.model.names import matching
 from tidegate.model.pipeline import Pipeline, Scheduling, Written
 from tidegate.model.scope import Model, Scope
 from tidegate.yaml.folder import DEFAULTS_FILE, pipeline_files
@@ -197,16 +197,13 @@ def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
     return Pipeline.model_construct(**fields, text=text)
 
 
-_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,100}")
+_check_prefix = matching(
+    re.compile(r"[A-Za-z0-9_.-]{0,100}"),
+    "cannot begin the id of a DAG",
+    "Use at most 100 letters, digits, `_`, `-` and `.`: `shop_`.",
+)
 _WRITTEN = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
 """A line that is neither blank nor a comment."""
-
-
-def _check_prefix(prefix: str) -> str:
-    if _PREFIX.fullmatch(prefix):
-        return prefix
-    fix = "Use at most 100 letters, digits, `_`, `-` and `.`: `shop_`."
-    raise mistake(f"{prefix!r} cannot begin the id of a DAG", fix)
 
 
 class Defaults(Model):

@@ -30,6 +30,7 @@ from tidegate.formats.binary import (
     required,
     texts,
     unscaled,
+    varint,
     varints,
     zigzag,
 )
@@ -73,10 +74,10 @@ def _value(type_: AvroType, column: pa.DataType, path: str) -> Write:
 def _union(type_: AvroType, column: pa.DataType, path: str) -> Write:
     """Write by the first branch that can hold the column; nulls by the branch `null`, if there is one."""
     branches = {number: branch for number, branch in enumerate(type_.types) if branch.kind != "null"}
-    null = next((_branch(number) for number in range(len(type_.types)) if number not in branches), None)
+    null = next((_long(number) for number in range(len(type_.types)) if number not in branches), None)
     for number, branch in branches.items():
         try:
-            write = partial(_tagged, _branch(number), _plain(branch, column, path))
+            write = partial(_tagged, _long(number), _plain(branch, column, path))
         except SchemaFault:
             # the usual union of null and one type: its own fault says more than one about the union
             if len(branches) == 1:
@@ -192,12 +193,6 @@ def _size(number: int) -> int:
 
 def _tagged(branch: bytes, write: Write, values: pa.Array) -> pa.BinaryArray:
     return joined(branch, write(values))
-
-
-def _branch(number: int) -> bytes:
-    """Return the encoded number of a union's branch."""
-    written: bytes = varints(zigzag(np.array([number])))[0].as_py()
-    return written
 
 
 def _with_length(pieces: pa.BinaryArray) -> pa.BinaryArray:
@@ -337,13 +332,7 @@ def _of_items(type_: AvroType, value: Any) -> bytes:
 
 
 def _long(value: int) -> bytes:
-    """Encode an integer as a zigzag varint: seven bits per byte."""
-    rest = (value << 1) ^ (value >> 63)
-    data = bytearray()
-    while rest > 0x7F:
-        data.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*data, rest])
+    return varint((value << 1) ^ (value >> 63))  # zigzag
 
 
 def _require(condition: bool) -> None:

@@ -310,18 +310,6 @@ def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
     return -1, at
 
 
-def tag_of(number: int, written: int) -> bytes:
-    """Return the tag of a field in its shortest form.
-
-    Example: `tag_of(1, SIZED)` is one byte, 0a.
-    """
-    tag, data = number << 3 | written, bytearray()
-    while tag > 0x7F:
-        data.append(tag & 0x7F | 0x80)
-        tag >>= 7
-    return bytes([*data, tag])
-
-
 def _dtype(kind: str) -> Any:
     return {VARINT: np.uint64, EIGHT: np.uint64, FOUR: np.uint32}[_NUMBERS[kind][0]]
 

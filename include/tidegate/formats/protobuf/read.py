@@ -22,7 +22,6 @@ from tidegate.formats.protobuf.fields import (
     is_number,
     names_of,
     skip,
-    tag_of,
     wire_type,
 )
 from tidegate.formats.protobuf.schema import ProtoEnum, ProtoField
@@ -214,7 +213,7 @@ def _take(
         if not len(places):
             return
     if isinstance(collected, Spans) and field.field.is_repeated and len(places) <= _FEW:
-        refused = collected.take_all(wire, cursor, places, tag_of(field.field.number, SIZED))
+        refused = collected.take_all(wire, cursor, places, binary.varint(field.field.number << 3 | SIZED))
         tags.read(np.setdiff1d(places, refused))
         places = refused
     part = cursor if len(places) == len(cursor) else cursor.part(places)

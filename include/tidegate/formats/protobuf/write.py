@@ -26,6 +26,7 @@ from tidegate.formats.binary import (
     per_list,
     required,
     texts,
+    varint,
     varints,
     zigzag,
 )
@@ -175,7 +176,7 @@ class _Writers:
             item = required(self._tagged(field, column, inner), inner)
             return lambda values: per_list(values, item(values.flatten()))
         # proto3 packs numbers; readers of proto2 accept both forms, too
-        plain, tag = required(self._plain(field, column, inner), inner), _packed_tag(field)
+        plain, tag = required(self._plain(field, column, inner), inner), varint(field.number << 3 | _LENGTH)
 
         def write(values: pa.ListArray) -> pa.BinaryArray:
             packed = joined(tag, _with_length(per_list(values, plain(values.flatten()))))
@@ -205,7 +206,7 @@ class _Writers:
         if field.kind == "enum":
             number = self._schema.enums[field.type].names[0][0]
         sizes = {_EIGHT: bytes(8), _FOUR: bytes(4)}
-        return _tag(field) + sizes.get(wire, _varint(number))
+        return _tag(field) + sizes.get(wire, varint(number & 2**64 - 1))
 
 
 def _require_places(message: ProtoMessage, columns: Iterable[str], name: str, path: str) -> None:
@@ -271,7 +272,7 @@ def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
     pieces = [
         pc.if_else(
             pa.array(part != 0),
-            joined(_varint(number << 3 | _VARINT), varints(part.astype(np.uint64))),
+            joined(varint(number << 3 | _VARINT), varints(part.astype(np.uint64))),
             pa.scalar(_NOTHING, pa.binary()),
         )
         for number, part in ((1, seconds), (2, rest * 1_000))
@@ -291,16 +292,7 @@ def _wire(kind: str) -> int:
 
 
 def _tag(field: ProtoField) -> bytes:
-    return _varint(field.number << 3 | _wire(field.kind))
-
-
-def _packed_tag(field: ProtoField) -> bytes:
-    return _varint(field.number << 3 | _LENGTH)
-
-
-def _varint(number: int) -> bytes:
-    written: bytes = varints(np.array([number]).astype(np.uint64))[0].as_py()
-    return written
+    return varint(field.number << 3 | _wire(field.kind))
 
 
 def _with_length(pieces: pa.BinaryArray) -> pa.BinaryArray:
