@@ -28,7 +28,9 @@ from tidegate.kernel.state import Entry
 
 @dataclass(frozen=True)
 class Bound(HasOptions):
-    """The bound of a topic-partition's buffer, in keys or bytes, and what happens beyond it."""
+    """The bound of a buffer per topic-partition, in keys or in bytes of keys and values, and what
+    happens beyond it.
+    """
 
     max_records: Count | None = option(
         "The most keys (and windows) in the buffer, per topic-partition.", "max_records: 1000", default=None

@@ -55,7 +55,9 @@ Cron = Annotated[str, AfterValidator(_check_cron)]
 
 
 class AssetSchedule(Model):
-    """Start a run when `all` or `any` of the assets were updated; with `cron`, also by time."""
+    """Start a run when `all` or `any` of the assets were updated since the last run; with `cron`,
+    also by time.
+    """
 
     assets: Annotated[
         tuple[Annotated[str, AfterValidator(_check_asset)], ...],

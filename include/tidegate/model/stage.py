@@ -86,7 +86,9 @@ def _note_name(name: str, info: Info) -> str:
 
 
 class Stage(Model):
-    """A step with state per key: `reduce` folds records into a value, `emit` says when it goes out."""
+    """A step that keeps state per key: `reduce` folds records into a value, `emit` says when it is
+    emitted.
+    """
 
     name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
         description="The stage's name, unique in the file."
