@@ -221,10 +221,8 @@ def test_each_step_can_fail(
     assert committed.publish(1) == {"http:/orders": 5}
 
 
-@pytest.mark.parametrize("point", ["http.send=kill_after@2", "ledger.set_sink_progress=kill@2"])
-def test_killed_process_sends_no_emission_twice(
-    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+def kill_publisher(committed: Committed, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """Commit a batch, and let a process that publishes it be killed at a failpoint."""
     committed.commit(1, {"first": ROWS})
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", point)
     process = os.fork()
@@ -234,6 +232,35 @@ def test_killed_process_sends_no_emission_twice(
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+
+
+KILLS = [
+    *(
+        f"{point}={action}@{hit}"
+        for point in ("http.send", "ledger.set_sink_progress")
+        for action in ("kill", "kill_after")
+        for hit in range(1, REQUESTS + 1)
+    ),
+    *(f"{point}=kill" for point in ("http.reach", "ledger.sink_progress", "ledger.add_publication")),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", KILLS)
+def test_kill_anywhere_sends_each_emission_once(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    kill_publisher(committed, monkeypatch, point)
+    assert committed.publish(1) == {"http:/orders": 5}
+    assert endpoint.emissions() == EMITTED
+    assert len({(key, body) for key, body, _ in endpoint.arrivals}) == REQUESTS, "a key has one content"
+
+
+@pytest.mark.parametrize("point", ["http.send=kill_after@2", "ledger.set_sink_progress=kill@2"])
+def test_killed_process_sends_no_emission_twice(
+    committed: Committed, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    kill_publisher(committed, monkeypatch, point)
     assert len(endpoint.arrivals) == 2
     committed.publish(1)
     assert endpoint.emissions() == EMITTED
