@@ -1,7 +1,10 @@
-"""Both ends of the ranges that the wheel asks for: the oldest and the newest Python, and Spark."""
+"""Both ends of the ranges that the wheel asks for, the oldest and the newest Python and Spark; and Airflow in
+the newest patch of each minor version.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +23,14 @@ from tidegate.spark.java import find_java, java_home
 
 pytestmark = pytest.mark.long
 
+AIRFLOW_MINORS = ("3.3",)
+"""The supported minor versions, as far as they are released."""
+_AIRFLOW = ("apache-airflow", "apache-airflow-core", "apache-airflow-task-sdk")
+DAG_FILE = """\
+from tidegate_airflow import maintenance_dag, pipeline_dags
+globals().update(pipeline_dags())
+maintenance = maintenance_dag()
+"""
 Fresh = Callable[[str], Environment]
 
 
@@ -68,3 +79,37 @@ def test_the_cases_of_all_samples_pass(
     assert [f"{name}=={version}" for name, version in environment.versions().items() if "spark" in name] == [
         *packages
     ]
+
+
+@pytest.mark.parametrize("minor", AIRFLOW_MINORS)
+def test_newest_patch_of_each_minor_has_every_dag(
+    minor: str, fresh: Fresh, built: Built, tmp_path: Path
+) -> None:
+    environment = fresh(sys.executable)
+    environment.install(f"{built.wheel}[airflow]", f"apache-airflow=={minor}.*", but=_AIRFLOW)
+    assert environment.versions()["apache-airflow-core"].startswith(f"{minor}.")
+    home, dags, pipelines = tmp_path / "airflow", tmp_path / "dags", REPOSITORY / "include" / "pipelines"
+    dags.mkdir()
+    (dags / "pipelines.py").write_text(DAG_FILE)
+    variables = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "TIDEGATE_HOME": str(tmp_path),
+        "TIDEGATE_PIPELINES": str(pipelines),
+    }
+    environment.run("airflow", "db", "migrate", **variables)
+    environment.run("airflow", "dags", "reserialize", **variables)
+    listed = environment.run("airflow", "dags", "list", "--output", "json", **variables)
+    listed_dags = {dag["dag_id"] for dag in json.loads(listed[listed.index("[{") :])}
+    files = {file.stem for file in pipelines.glob("*.yaml")} - {"defaults"}
+    assert listed_dags == files | {"tidegate_maintenance"}
+    providers = environment.run("airflow", "providers", "list", "--output", "json", **variables)
+    assert '"package_name": "tidegate"' in providers
+
+
+def test_newest_airflow_is_of_a_tested_minor(fresh: Fresh, built: Built) -> None:
+    environment = fresh(sys.executable)
+    environment.install(f"{built.wheel}[airflow]", but=_AIRFLOW)
+    newest = environment.versions()["apache-airflow-core"]
+    assert newest.startswith(tuple(f"{minor}." for minor in AIRFLOW_MINORS)), f"test Airflow {newest}, too"
