@@ -86,7 +86,9 @@ def test_newest_patch_of_each_minor_has_every_dag(
     minor: str, fresh: Fresh, built: Built, tmp_path: Path
 ) -> None:
     environment = fresh(sys.executable)
-    environment.install(f"{built.wheel}[airflow]", f"apache-airflow=={minor}.*", but=_AIRFLOW)
+    # Without a pin for the last one: when a minor version is released that no test has, this fails.
+    pin = [] if minor == AIRFLOW_MINORS[-1] else [f"apache-airflow=={minor}.*"]
+    environment.install(f"{built.wheel}[airflow]", *pin, but=_AIRFLOW)
     assert environment.versions()["apache-airflow-core"].startswith(f"{minor}.")
     home, dags, pipelines = tmp_path / "airflow", tmp_path / "dags", REPOSITORY / "include" / "pipelines"
     dags.mkdir()
@@ -106,10 +108,3 @@ def test_newest_patch_of_each_minor_has_every_dag(
     assert listed_dags == files | {"tidegate_maintenance"}
     providers = environment.run("airflow", "providers", "list", "--output", "json", **variables)
     assert '"package_name": "tidegate"' in providers
-
-
-def test_newest_airflow_is_of_a_tested_minor(fresh: Fresh, built: Built) -> None:
-    environment = fresh(sys.executable)
-    environment.install(f"{built.wheel}[airflow]", but=_AIRFLOW)
-    newest = environment.versions()["apache-airflow-core"]
-    assert newest.startswith(tuple(f"{minor}." for minor in AIRFLOW_MINORS)), f"test Airflow {newest}, too"
