@@ -47,7 +47,10 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
     """Return the seconds that one transaction with all rows takes. The table is new."""
     layout = Layout(Target("tidegate_benchmark", mode, True, False), chunks[0].schema)
     least = 0 if staged else 2**62
-    with Database(url, "URL") as database, mock.patch("tidegate.sinks.sql.write.STAGED_ROWS", least):
+    with (
+        Database(url, "URL") as database,
+        mock.patch("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", least),
+    ):
         with database.transaction() as connection:
             layout.table.create(connection)
         try:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import DEFAULT_EXAMPLES
+from tests.mariadb import MariaDbServer, mariadb_server
 from tests.memory import folder_in_memory
 from tests.postgres import PostgresServer, postgres_server
 from tests.sampling import SEED, leave_a_sample
@@ -62,7 +63,7 @@ def pytest_collection_finish() -> None:
 _MARKS = {
     "spark": {"spark"},
     "broker": {"broker", "secured"},
-    "process": {"postgres", "postgres_url"},
+    "process": {"mariadb", "postgres", "postgres_url"},
 }
 """Mark -> the fixtures that say that a test needs it."""
 
@@ -81,7 +82,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
         # A database that a parameter chooses is a fixture that is asked for only when the test runs.
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if any(value.startswith("postgresql") for value in parameters.values() if isinstance(value, str)):
+        if any(
+            value.startswith(("mariadb", "postgresql"))
+            for value in parameters.values()
+            if isinstance(value, str)
+        ):
             item.add_marker(pytest.mark.process)
 
 
@@ -154,6 +159,13 @@ def postgres() -> Iterator[PostgresServer]:
 def postgres_url(postgres: PostgresServer) -> str:
     """An empty database of one test's own on that server."""
     return postgres.new_database()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A real MariaDB server, for all tests that need one."""
+    with mariadb_server() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -96,6 +96,8 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path: Path) -> None:
     ("module", "extra"),
     [
         ("psycopg", "postgres"),
+        ("pymysql.err", "mysql"),
+        ("duckdb_engine", "duckdb"),
         ("great_expectations.core", "quality"),
         ("obstore", "s3"),
         ("fastavro", "formats"),

@@ -15,7 +15,8 @@ import tidegate_dev
 from tests.conftest import REPOSITORY
 from tests.install.built import Built
 
-EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "ui", "formats", "http", "openlineage"}
+EXTRAS = {"airflow", "spark", "postgres", "mysql", "duckdb", "quality", "s3", "ui", "formats", "http"}
+EXTRAS |= {"openlineage"}
 FOLDERS = {
     "tidegate": REPOSITORY / "include" / "tidegate",
     "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",

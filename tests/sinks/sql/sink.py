@@ -107,12 +107,16 @@ class Sink:
             engine.dispose()
 
     def rows(self, order: str = "batch, ordinal") -> list[Any]:
-        return self.query(f'SELECT * FROM "{self.table}" ORDER BY {order}')
+        return self.query(f"SELECT * FROM {self.quoted(self.table)} ORDER BY {order}")
+
+    def quoted(self, name: str) -> str:
+        """A name as the database wants it in quotes."""
+        return create_engine(self.url).dialect.identifier_preparer.quote_identifier(name)
 
     def values(self) -> list[tuple[Any, ...]]:
         """(key, n) in order."""
         return [(row["key"], row["n"]) for row in self.rows()]
 
     def progress(self) -> list[tuple[Any, ...]]:
-        rows = self.query("SELECT shard, seq, rows FROM tidegate_progress ORDER BY shard")
+        rows = self.query(f"SELECT shard, seq, {self.quoted('rows')} FROM tidegate_progress ORDER BY shard")
         return [(row["shard"], row["seq"], row["rows"]) for row in rows]

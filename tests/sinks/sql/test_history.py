@@ -12,7 +12,9 @@ import pytest
 
 from tests.sinks.sql.sink import STREAM, Sink, emission
 from tidegate.errors import SinkRefused
+from tidegate.sinks.sql.dialects import dialect_named
 from tidegate.sinks.sql.progress import restart_after
+from tidegate.sinks.sql.schema import check_emissions
 
 SECOND = "visitors/2"
 VALIDITY = ("valid_from", "valid_to", "is_current", "deleted")
@@ -87,6 +89,7 @@ def test_each_window_has_its_own_history(url: str) -> None:
     assert [row["is_current"] for row in sink.rows()] == [True, True]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(6))
 def test_any_cut_gives_a_plain_loops_history(url: str, seed: int) -> None:
     dice = random.Random(seed)
@@ -121,14 +124,16 @@ def test_sending_again_takes_later_versions_back(url: str) -> None:
 def test_table_of_appended_rows_becomes_a_history(url: str) -> None:
     Sink(url).publish(1, [emission("a", 1, at=10), emission("b", 1, at=10), emission("b", 2, at=15)])
     sink = Sink(url, mode="history")
+    if url.startswith("mysql"):  # each column would be there at once, and its values only later
+        with pytest.raises(SinkRefused, match="cannot turn it into a history in one transaction"):
+            sink.publish(2, [emission("a", 2, at=20)], 1)
+        return
     sink.publish(2, [emission("a", 2, at=20)], 1)
     assert [version[:4] for version in history(sink)["a"]] == [(1, 10, 20, False), (2, 20, None, True)]
     assert [version[:4] for version in history(sink)["b"]] == [(1, 10, 15, False), (2, 15, None, True)]
 
 
 def test_longer_key_than_the_index_takes_is_refused(postgres_url: str) -> None:
-    from tidegate.sinks.sql.schema import check_emissions
-
     sink = Sink(postgres_url, mode="history")
     with pytest.raises(SinkRefused, match="a key has 3000 bytes"):
-        check_emissions("postgresql", sink.layout(), sink.batches([emission("k" * 3000, 1)]))
+        check_emissions(dialect_named("postgresql"), sink.layout(), sink.batches([emission("k" * 3000, 1)]))

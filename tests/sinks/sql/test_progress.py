@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.sinks.sql.conftest import new_database
 from tests.sinks.sql.sink import Sink, emission
 from tidegate.errors import LedgerMismatch, ProgressLost, SettingsInvalid
 from tidegate.sinks.port import RequireCommitted
@@ -14,6 +16,12 @@ from tidegate.sinks.port import RequireCommitted
 def committed(seq: int) -> str:
     """The attempt that the ledger has committed of a batch."""
     return "first"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database. These tests are about numbers, which are the same in each database."""
+    return new_database(request.param, request, tmp_path)
 
 
 @pytest.fixture

@@ -6,22 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError, OperationalError
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError
 
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
-from tidegate.postgres import LOST_STATEMENT_FIX, connect_options, is_lost_statement
+from tidegate.postgres import LOST_STATEMENT_FIX, is_lost_statement
 from tidegate.redaction import redacted, secrets_of
+from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 
 _WAIT_SECONDS = 30.0
-# PostgreSQL's classes of errors that pass: connection, rollback, resources, operator's doing, system; and
-# single ones: the server is read-only, a session was idle for too long, a lock was not to be had
-_PASSING = ("08", "40", "53", "57", "58", "25006", "25P03", "55P03")
-_SQLITE_ERROR = 1  # the statement itself is wrong; every other code is about the file
 _FIX = "Check that it runs, takes connections and has space; then run again, nothing is lost or sent twice."
 
 
@@ -45,7 +41,7 @@ class Database:
         self, url: str, variable: str, wait_s: float = _WAIT_SECONDS, idle_s: float = 2 * _WAIT_SECONDS
     ) -> None:
         self.variable = variable
-        self._limits = {"lock_timeout": wait_s, "idle_in_transaction_session_timeout": idle_s}
+        self._limits_s = (wait_s, idle_s)
         parsed = _parsed(url, variable)
         self._secrets = secrets_of(parsed)
         self._engine = _engine(parsed, variable, wait_s)
@@ -59,15 +55,15 @@ class Database:
         self._engine.dispose()
 
     @property
-    def dialect(self) -> str:
-        """The name of the dialect: `postgresql`, `sqlite`, …"""
-        return self._engine.dialect.name
+    def dialect(self) -> SqlDialect:
+        """The kind of database."""
+        return dialect_named(self._engine.dialect.name)
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is a SQLite file that does not exist: connecting would create it."""
+        """Whether it is a file that does not exist: connecting would create it."""
         name = self._engine.url.database
-        return self.dialect == "sqlite" and bool(name) and not Path(str(name)).exists()
+        return self.dialect.is_file and bool(name) and not Path(str(name)).exists()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -76,10 +72,7 @@ class Database:
         Raises SinkUnavailable, SinkRefused; OutcomeUnknown if only the commit failed.
         """
         with self._errors(), self._connection() as connection, connection.begin() as transaction:
-            # SET LOCAL ends with the transaction, so it works behind a pooler of transactions, too
-            if self.dialect == "postgresql":
-                for name, seconds in self._limits.items():
-                    connection.exec_driver_sql(f"SET LOCAL {name} = {round(seconds * 1000)}")
+            self.dialect.begin(connection, *self._limits_s)
             yield connection
             with self._commit_errors(), failpoint("sql.commit"):
                 transaction.commit()
@@ -103,7 +96,7 @@ class Database:
             raise
         except DBAPIError as error:
             message = self._message(error)
-            if _passes(error):
+            if self._passes(error):
                 raise SinkUnavailable(f"The database in {self.variable} fails: {message}", _FIX) from None
             if is_lost_statement(error):
                 raise SettingsInvalid(
@@ -125,12 +118,16 @@ class Database:
             yield
         except DBAPIError as error:
             # The server has refused the commit, such as by a deferred constraint: nothing was written.
-            if not _passes(error):
+            if not self._passes(error):
                 raise
             raise OutcomeUnknown(
                 f"The database in {self.variable} did not confirm a commit: {self._message(error)}",
                 "Run again: it reads the progress row and goes on from what is true.",
             ) from None
+
+    def _passes(self, error: DBAPIError) -> bool:
+        """Whether the failure is temporary, instead of an error in the statement."""
+        return error.connection_invalidated or self.dialect.is_temporary(error)
 
     def _message(self, error: DBAPIError) -> str:
         """Return the first line of the driver's message without secrets, since a driver can repeat its
@@ -147,69 +144,44 @@ def _parsed(url: str, variable: str) -> URL:
     except (ArgumentError, ValueError):
         # The text may hold a password: it is not repeated, here or in the cause.
         raise _not_a_url(variable) from None
-    if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg")  # the driver that tidegate brings along
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+    if parsed.drivername == "postgres":
+        parsed = parsed.set(drivername="postgresql")
+    dialect = dialect_named(parsed.get_backend_name())
+    if dialect.is_file and parsed.database in (None, "", ":memory:"):
         raise SettingsInvalid(
-            f"{variable} is a SQLite database in memory, which is lost after each transaction",
-            "Name a file: sqlite:////path/to/file.db.",
+            f"{variable} is a {dialect.title} database in memory, which is lost after each transaction",
+            f"Name a file: {parsed.get_backend_name()}:////path/to/file.db.",
         )
+    if dialect.driver is not None and "+" not in parsed.drivername:
+        # the driver that tidegate brings along
+        return parsed.set(drivername=f"{parsed.drivername}+{dialect.driver}")
     return parsed
 
 
-def dialect_of(url: str, variable: str) -> str:
+def dialect_of(url: str, variable: str) -> SqlDialect:
     """Return the kind of database that a URL names, without connecting. Raises SettingsInvalid."""
-    return _parsed(url, variable).get_backend_name()
+    return dialect_named(_parsed(url, variable).get_backend_name())
 
 
 def _engine(url: URL, variable: str, wait_s: float) -> Engine:
+    dialect = dialect_named(url.get_backend_name())
     try:
         engine = create_engine(
-            url, poolclass=NullPool, connect_args=_options(url, wait_s), hide_parameters=True
+            url, poolclass=NullPool, connect_args=dialect.connect_options(url, wait_s), hide_parameters=True
         )
     except ModuleNotFoundError as error:
         raise missing_extra(error) or _not_a_url(variable) from None
-    except (ArgumentError, NoSuchModuleError, ImportError):
+    except NoSuchModuleError:
+        raise missing_extra(ModuleNotFoundError(name=dialect.plugin)) or _not_a_url(variable) from None
+    except (ArgumentError, ImportError):
         raise _not_a_url(variable) from None
-    if engine.dialect.name == "sqlite":
-        _make_sqlite_transactional(engine)
+    dialect.prepare(engine)
     return engine
 
 
 def _not_a_url(variable: str) -> SettingsInvalid:
     return SettingsInvalid(
         f"{variable} is not the URL of a database that can be used here",
-        "Write postgresql+psycopg://user:password@host/database or sqlite:////path/to/file.db.",
+        "Write postgresql+psycopg://user:password@host/database, or the same with mysql+pymysql, or "
+        "sqlite:////path/to/file.db.",
     )
-
-
-def _options(url: URL, wait_s: float) -> dict[str, Any]:
-    return {"timeout": wait_s} if url.get_backend_name() == "sqlite" else connect_options(url)
-
-
-def _make_sqlite_transactional(engine: Engine) -> None:
-    """Make SQLite's transactions include DDL, and allow one writer at a time from BEGIN on.
-
-    Python's driver does neither by default.
-    """
-
-    @event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
-        # Otherwise the driver begins transactions by itself, and not before DDL.
-        connection.isolation_level = None
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        # A plain BEGIN takes the write lock late, and may then fail at once instead of waiting.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _passes(error: DBAPIError) -> bool:
-    """Whether the failure is temporary, instead of an error in the statement."""
-    if error.connection_invalidated:
-        return True
-    state = getattr(error.orig, "sqlstate", None)
-    if state is not None:
-        return str(state).startswith(_PASSING)
-    wrong_statement = getattr(error.orig, "sqlite_errorcode", None) == _SQLITE_ERROR
-    return isinstance(error, OperationalError) and not wrong_statement

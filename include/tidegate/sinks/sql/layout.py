@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import (
-    REAL,
-    BigInteger,
-    Boolean,
-    Column,
-    Date,
-    DateTime,
-    Dialect,
-    Double,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Numeric,
-    SmallInteger,
-    Table,
-    Text,
-)
-from sqlalchemy.types import TypeEngine, UserDefinedType
+from sqlalchemy import BigInteger, Boolean, Column, Index, MetaData, Table, Text
+from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.kernel.json_text import encoder
+from tidegate.sinks.sql.types import EmittedType, ExactText
 from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
@@ -40,17 +24,18 @@ EMITTED, DELETED = "emitted_timestamp", "deleted"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 """In mode `history`, when a version begins and ends (epoch ms), and whether it is the valid one."""
 
-_FIRST = {KEY: Text}
-_WINDOW = dict.fromkeys(WINDOW, BigInteger)
-_LAST = {
-    EMITTED: BigInteger,
-    SOURCE: Text,
-    "stream": Text,
-    "batch": BigInteger,
-    ORDINAL: BigInteger,
+_WINDOW: Mapping[str, TypeEngine[Any]] = dict.fromkeys(WINDOW, BigInteger())
+_LAST: Mapping[str, TypeEngine[Any]] = {
+    EMITTED: BigInteger(),
+    SOURCE: Text(),
+    "stream": ExactText(255),
+    "batch": BigInteger(),
+    ORDINAL: BigInteger(),
 }
 
 
+KEY_CHARACTERS = 750
+"""The most characters of a key where a type needs a limit to be indexed: InnoDB indexes 3,072 bytes."""
 _INDEX_STEM = 54
 """The characters of a table's name that its index repeats: PostgreSQL cuts names after 63."""
 
@@ -87,6 +72,11 @@ class Target:
         return self.mode != "upsert"
 
     @property
+    def indexes_key(self) -> bool:
+        """Return whether the primary key or an index has the key's text."""
+        return self.mode != "append"
+
+    @property
     def entry(self) -> tuple[str, ...]:
         """The columns that identify a key, or a key's window."""
         return (KEY, *WINDOW) if self.windowed else (KEY,)
@@ -97,12 +87,16 @@ class Target:
         return ("stream", "batch", ORDINAL) if self.adds_rows else self.entry
 
     @property
-    def own_columns(self) -> Mapping[str, type[TypeEngine[Any]]]:
+    def own_columns(self) -> Mapping[str, TypeEngine[Any]]:
         """The columns that every such table has beside the emitted ones."""
-        deleted = {DELETED: Boolean} if self.adds_rows else {}
-        validity = {VALID_FROM: BigInteger, VALID_TO: BigInteger, IS_CURRENT: Boolean}
+        deleted: Mapping[str, TypeEngine[Any]] = {DELETED: Boolean()} if self.adds_rows else {}
+        validity: Mapping[str, TypeEngine[Any]] = {
+            VALID_FROM: BigInteger(),
+            VALID_TO: BigInteger(),
+            IS_CURRENT: Boolean(),
+        }
         return {
-            **_FIRST,
+            KEY: ExactText(KEY_CHARACTERS if self.indexes_key else None),
             **(_WINDOW if self.windowed else {}),
             **_LAST,
             **deleted,
@@ -139,8 +133,7 @@ class Layout:
         _check_names(target, [part.name for part in self.parts])
         key, *rest = target.own_columns
         names = [key, *(part.name for part in self.parts), *rest]
-        types = {name: make() for name, make in target.own_columns.items()}
-        types |= {part.name: _sql_type(part.type) for part in self.parts}
+        types = {**target.own_columns, **{part.name: EmittedType(part.type) for part in self.parts}}
         self.keys = {name: f"c{number}" for number, name in enumerate(names)}
         self.table = Table(
             target.name,
@@ -149,6 +142,8 @@ class Layout:
                 Column(name, types[name], key=self.keys[name], primary_key=name in target.key)
                 for name in names
             ),
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
         )
         if target.mode == "history":
             # The versions of a key are looked up whenever it gets one.
@@ -218,45 +213,3 @@ def _listed(values: pa.Array) -> list[Any]:
         return listed
     encode = encoder(values.type)
     return [None if value is None else encode(value) for value in listed]
-
-
-class _SqliteDecimal(UserDefinedType[Any]):
-    """An exact decimal in SQLite: a number up to 15 digits, which SQLite stores exactly, else a text."""
-
-    cache_ok = True
-
-    def __init__(self, precision: int) -> None:
-        self.precision = precision
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "NUMERIC" if self.precision <= 15 else "TEXT"
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
-        # As plain digits: the driver binds no Decimal, and its usual text can have an exponent.
-        return lambda value: None if value is None else format(value, "f")
-
-
-_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] = (
-    (pa.types.is_boolean, Boolean),
-    (pa.types.is_int8, SmallInteger),
-    (pa.types.is_int16, SmallInteger),
-    (pa.types.is_int32, Integer),
-    (pa.types.is_int64, BigInteger),
-    (pa.types.is_float32, REAL),
-    (pa.types.is_float64, Double),
-    (pa.types.is_date, Date),
-    (pa.types.is_binary, LargeBinary),
-    (pa.types.is_large_binary, LargeBinary),
-)
-
-
-def _sql_type(type_: pa.DataType) -> TypeEngine[Any]:
-    """Return the SQL type of a column: scalars have their own types, all other values are text, nested
-    ones as JSON.
-    """
-    if pa.types.is_decimal(type_):
-        exact = _SqliteDecimal(type_.precision)
-        return Numeric(type_.precision, type_.scale).with_variant(exact, "sqlite")
-    if pa.types.is_timestamp(type_):
-        return DateTime(timezone=type_.tz is not None)
-    return next((make() for matches, make in _TYPES if matches(type_)), Text())

@@ -30,6 +30,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Stream
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
+from tidegate.sinks.sql.dialects import dialect_named
 from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import Target
 from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
@@ -159,7 +160,8 @@ class SqlProgress:
         except IntegrityError:
             raise self._overtaken(seq) from None
         was = and_(self._own_row, progress.c.seq == previous)
-        if connection.execute(update(progress).where(was).values(values)).rowcount != 1:
+        statement = update(progress).where(was).values(values)
+        if dialect_named(connection.dialect.name).updated(connection, statement) != 1:
             raise self._overtaken(seq)
 
     def require(self, newest: int | None, attempt: str | None, last_published: int) -> None:

@@ -12,87 +12,59 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import (
-    REAL,
     BigInteger,
     Column,
     Connection,
     DateTime,
     Dialect,
-    Float,
-    Inspector,
     Integer,
     MetaData,
-    Numeric,
-    SmallInteger,
     String,
     Table,
     inspect,
-    text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
-from tidegate.kernel.equality import widens
+from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Part, Target
+from tidegate.sinks.sql.types import ExactText
 from tidegate.storage.schema import KEY, SOURCE
 
 
-def add_columns(connection: Connection, target: Target, columns: Iterable[Column[Any]]) -> None:
-    """Add empty columns. They allow null, since existing rows have no value for them."""
-    # Late: Alembic is slow to import, and few batches need it.
-    from alembic.migration import MigrationContext
-    from alembic.operations import Operations
+class _AddColumn(ExecutableDDLElement):
+    """Adds an empty column. It allows null, since existing rows have no value for it."""
 
-    operations = Operations(MigrationContext.configure(connection))
-    for column in columns:
-        operations.add_column(target.name, Column(column.name, column.type), schema=target.schema)
+    def __init__(self, table: Table, column: Column[Any]) -> None:
+        self.table = table
+        self.column = column
 
 
-_SQLITE_DIGITS = 15
-"""The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
-texts.
-"""
+@compiles(_AddColumn)
+def _compile(added: _AddColumn, compiler: Any, **_: Any) -> str:
+    prepare, column = compiler.preparer, added.column
+    clause = dialect_named(compiler.dialect.name).add_column
+    type_ = column.type.compile(compiler.dialect)
+    return f"ALTER TABLE {prepare.format_table(added.table)} {clause} {prepare.quote(column.name)} {type_}"
 
 
 def require_room(dialect: Dialect, layout: Layout, existing: Mapping[str, TypeEngine[Any]]) -> None:
     """Check that each column of the table can store the emitted type.
-
-    Types of another kind are left to the database, since a person may have made the table.
 
     Args:
         existing: name -> type of the table's columns.
 
     Raises SinkRefused, which says which statement to run.
     """
+    sql = dialect_named(dialect.name)
     for part in layout.parts:
         type_ = existing.get(part.name)
-        if type_ is not None and _is_narrower(dialect, type_, part):
+        if type_ is not None and sql.lacks_room(type_, part.type):
             raise _too_narrow(dialect, layout, part, type_)
-
-
-def _is_narrower(dialect: Dialect, existing: TypeEngine[Any], part: Part) -> bool:
-    if dialect.name == "sqlite":  # in SQLite a type only says in which form numbers are stored
-        is_number = isinstance(existing, Integer | Numeric)
-        return bool(pa.types.is_decimal(part.type) and part.type.precision > _SQLITE_DIGITS and is_number)
-    stored = _arrow_type(existing)
-    return stored is not None and stored != part.type and widens(stored, part.type)
-
-
-def _arrow_type(type_: TypeEngine[Any]) -> pa.DataType | None:
-    """Return the type whose values fit into a column of numbers; None for other columns, or if all numbers
-    fit.
-    """
-    # SmallInteger and BigInteger are subclasses of Integer, so Integer comes last.
-    sizes = ((SmallInteger, pa.int16()), (BigInteger, pa.int64()), (Integer, pa.int32()))
-    if isinstance(type_, Integer):
-        return next(arrow for kind, arrow in sizes if isinstance(type_, kind))
-    if isinstance(type_, Float):
-        return pa.float32() if isinstance(type_, REAL) else pa.float64()
-    if isinstance(type_, Numeric) and type_.precision is not None:
-        return pa.decimal128(min(type_.precision, 38), type_.scale or 0)
-    return None
 
 
 def _too_narrow(dialect: Dialect, layout: Layout, part: Part, existing: TypeEngine[Any]) -> SinkRefused:
@@ -100,15 +72,10 @@ def _too_narrow(dialect: Dialect, layout: Layout, part: Part, existing: TypeEngi
     was, now = (type_.compile(dialect) for type_ in (existing, column.type))
     prepare = dialect.identifier_preparer
     table, name = prepare.format_table(layout.table), prepare.quote_identifier(part.name)
-    fix = f"Let it have the type {now}; then run again, nothing is lost."
-    if dialect.name == "postgresql":
-        fix = f"Run `ALTER TABLE {table} ALTER COLUMN {name} TYPE {now}`; then run again, nothing is lost."
-    elif dialect.name == "sqlite":
-        fix = f"Write the table anew with {name} as {now}, which SQLite does not change; then run again."
     return SinkRefused(
         f"The column {part.name} of the SQL table {layout.target.table} is {was}, and has no room for every "
         f"{type_of(part.type).text} that is emitted",
-        fix,
+        dialect_named(dialect.name).widening(table, name, now),
     )
 
 
@@ -118,25 +85,22 @@ FORMAT = 1
 progress = Table(
     "tidegate_progress",
     MetaData(),
-    Column("shard", String(700), primary_key=True),
+    Column("shard", ExactText(700), primary_key=True),
     Column("format", Integer, nullable=False),
     Column("seq", BigInteger, nullable=False),  # the newest batch in the table
     Column("attempt", String(300)),  # the attempt that computed the rows; null if that is unknown
     Column("rows", BigInteger, nullable=False),  # the number of rows of that batch
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
 )
-# PostgreSQL: an index entry, with the window's numbers and headers, must fit into a third of a page of 8 KiB
-_INDEXED_BYTES = 2_600
-_NAME_BYTES = 63
 
 
 def lock_for_changes(connection: Connection) -> None:
     """Lock the database's tables: a second process that creates the same table waits here, and then finds
     it.
     """
-    if connection.dialect.name == "postgresql":
-        # The number is tidegate's own; SQLite needs none, since BEGIN IMMEDIATE lets in one writer.
-        connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
+    dialect_named(connection.dialect.name).lock_for_changes(connection)
 
 
 def exists(connection: Connection, target: Target) -> bool:
@@ -154,11 +118,14 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
         layout.table.create(connection)
         return
     missing = _missing_columns(connection, layout)
-    if missing:
-        add_columns(connection, layout.target, missing)
-    if IS_CURRENT in (column.name for column in missing):  # so far the table was one of `mode: append`
+    for column in missing:
+        connection.execute(_AddColumn(layout.table, column))
+    becomes_history = IS_CURRENT in (column.name for column in missing)  # so far it was of `mode: append`
+    # Without transactional DDL, the process can have ended between the table and its index.
+    if becomes_history or not dialect_named(connection.dialect.name).has_transactional_ddl:
         for index in layout.table.indexes:
             index.create(connection, checkfirst=True)
+    if becomes_history:
         update_validity(connection, layout.target)
 
 
@@ -170,21 +137,27 @@ def check_table(connection: Connection, layout: Layout) -> None:
 
 def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]]:
     """Return the columns that a table lacks. Raises SinkRefused if it has another key, or no room."""
-    target = layout.target
-    existing = {
-        column["name"]: column["type"]
-        for column in inspect(connection).get_columns(target.name, target.schema)
-    }
+    dialect = dialect_named(connection.dialect.name)
+    existing = dialect.columns(connection, layout.table)
     missing = [column for column in layout.table.columns if column.name not in existing]
     _check_key(connection, layout, missing)
     require_room(connection.dialect, layout, existing)
+    why = dialect.check_existing(connection, layout.table, layout.target.mode)
+    if IS_CURRENT in (column.name for column in missing) and not dialect.has_transactional_ddl:
+        why = f"{dialect.title} cannot turn it into a history in one transaction. Name another table"
+    if why is not None:
+        raise SinkRefused(
+            f"The SQL table {layout.target.table} cannot be used: {why.partition('. ')[0]}",
+            f"{why.partition('. ')[2]}; nothing was published.",
+        )
     return missing
 
 
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:
     """Check the key, also of a table that a person has made: the key makes duplicates impossible."""
     target = layout.target
-    if any(set(columns) == set(target.key) for columns in _unique(inspect(connection), target)):
+    unique = dialect_named(connection.dialect.name).unique_columns(connection, layout.table)
+    if any(set(columns) == set(target.key) for columns in unique):
         return
     prepare = connection.dialect.identifier_preparer
     quote, table = prepare.quote_identifier, prepare.format_table(layout.table)
@@ -200,38 +173,37 @@ def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[
     )
 
 
-def _unique(inspector: Inspector, target: Target) -> Iterator[Sequence[str | None]]:
-    yield inspector.get_pk_constraint(target.name, target.schema)["constrained_columns"]
-    unique = inspector.get_unique_constraints(target.name, target.schema)
-    yield from (constraint["column_names"] for constraint in unique)
-    indexes = inspector.get_indexes(target.name, target.schema)
-    yield from (index["column_names"] for index in indexes if index["unique"])
-
-
-def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
+def check_emissions(dialect: SqlDialect, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
     """Check that the database can store each value, before the batch is decided. Raises SinkRefused."""
-    if dialect == "postgresql":
-        _check_names(layout)
+    _check_names(dialect, layout)
     for chunk in emissions:
         for name, values in _columns(layout, chunk):
             _check_values(dialect, layout, name, values)
-        if dialect == "postgresql" and layout.target.mode != "append":
-            longest = pc.max(pc.binary_length(chunk.column(KEY))).as_py() or 0
-            if longest > _INDEXED_BYTES:
-                raise _refused(layout, f"a key has {longest} bytes; {_INDEXED_BYTES} are possible")
+        if dialect.longest_key is not None and layout.target.indexes_key:
+            longest = dialect.longest_of(chunk.column(KEY))
+            if longest > dialect.longest_key:
+                unit = "bytes" if dialect.measures_bytes else "characters"
+                raise _refused(layout, f"a key has {longest} {unit}; {dialect.longest_key} are possible")
 
 
-def _check_names(layout: Layout) -> None:
+def _check_names(dialect: SqlDialect, layout: Layout) -> None:
     """Check the length of names: PostgreSQL would cut longer ones silently."""
+    most = dialect.longest_name
     for name in (layout.target.name, *layout.keys):
-        if len(name.encode()) > _NAME_BYTES:
+        if most is not None and len(name.encode()) > most:
             raise SinkRefused(
-                f"The name {name} has {len(name.encode())} bytes; PostgreSQL takes {_NAME_BYTES}",
+                f"The name {name} has {len(name.encode())} bytes; {dialect.title} takes {most}",
                 "Give the table or the column a shorter one; nothing was published.",
+            )
+        if any(character in name for character in dialect.refused_in_names):
+            raise SinkRefused(
+                f"The name {name} has one of the characters {dialect.refused_in_names}, which the driver of "
+                f"{dialect.title} does not take",
+                "Give the table or the column another name; nothing was published.",
             )
 
 
-def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> None:
+def _check_values(dialect: SqlDialect, layout: Layout, name: str, values: pa.Array) -> None:
     if _has_time(values.type):
         try:
             # `Layout.rows` converts in the same way, and would fail after the decision.
@@ -239,9 +211,13 @@ def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> 
         except (OverflowError, ValueError):
             raise _refused(layout, f"its column {name} holds a time outside of the years 1 to 9999") from None
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    # PostgreSQL's text type cannot contain this character
-    if is_text and dialect == "postgresql" and pc.any(pc.match_substring(values, "\0")).as_py():
+    if is_text and not dialect.has_zero_character and pc.any(pc.match_substring(values, "\0")).as_py():
         raise _refused(layout, f"its column {name} holds a character with the code 0")
+    is_number = pa.types.is_floating(values.type) and not dialect.has_nan
+    if is_number and not pc.all(pc.is_finite(values)).as_py():
+        raise _refused(
+            layout, f"its column {name} holds NaN or Infinity, which {dialect.title} does not have"
+        )
 
 
 def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

@@ -1,0 +1,225 @@
+"""A kind of database, as the SQL sink needs to know it. The defaults are those of the SQL standard.
+
+A subclass has a file of its own here. Whatever differs between databases is in these files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import (
+    REAL,
+    URL,
+    BigInteger,
+    Boolean,
+    Connection,
+    Date,
+    DateTime,
+    Double,
+    Engine,
+    Float,
+    Integer,
+    LargeBinary,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    inspect,
+)
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.types import TypeEngine
+
+from tidegate.kernel.equality import widens
+
+Row = Mapping[str, Any]
+"""A row as parameters of a statement: key of the column -> value."""
+
+
+class Writer(Protocol):
+    """Changes a table. Each method returns the number of rows that changed, or -1 where that is unknown."""
+
+    def insert(self, rows: Sequence[Row]) -> int: ...
+
+    def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int: ...
+
+    def delete(self, keys: Sequence[Row]) -> int: ...
+
+
+_SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] = (
+    (pa.types.is_boolean, Boolean),
+    (pa.types.is_int8, SmallInteger),
+    (pa.types.is_int16, SmallInteger),
+    (pa.types.is_int32, Integer),
+    (pa.types.is_int64, BigInteger),
+    (pa.types.is_float32, REAL),
+    (pa.types.is_float64, Double),
+    (pa.types.is_date, Date),
+    (pa.types.is_binary, LargeBinary),
+    (pa.types.is_large_binary, LargeBinary),
+)
+
+
+# SQLSTATE classes of errors that pass: connection, rollback, resources, operator's doing, system; and single
+# ones of PostgreSQL: the server is read-only, a session was idle for too long, a lock was not to be had
+_PASSING = ("08", "40", "53", "57", "58", "25006", "25P03", "55P03")
+
+
+class SqlDialect:
+    """A kind of database that SQLAlchemy has a dialect for.
+
+    An instance has no state. This class itself stands for a database without a class of its own: rows are
+    replaced by a deletion and an insertion.
+    """
+
+    title: ClassVar[str] = "this database"
+    driver: ClassVar[str | None] = None
+    """The driver of a URL that names none, such as `psycopg`."""
+    plugin: ClassVar[str | None] = None
+    """The module that brings SQLAlchemy the dialect; None: SQLAlchemy has it itself."""
+    has_transactional_ddl: ClassVar[bool] = True
+    """Whether a transaction covers the creation and the change of tables."""
+    is_file: ClassVar[bool] = False
+    """Whether the database is a file, which connecting would create."""
+    add_column: ClassVar[str] = "ADD COLUMN"
+    """What stands before a new column in ALTER TABLE."""
+    refused_in_names: ClassVar[str] = ""
+    """The characters that no name of a table or column can have."""
+    longest_name: ClassVar[int | None] = None
+    """The longest name of a table or column in bytes, where a database cuts longer ones or refuses them."""
+    longest_key: ClassVar[int | None] = None
+    """The longest key that an index takes, in bytes or characters."""
+    measures_bytes: ClassVar[bool] = True
+    """Whether `longest_key` is in bytes; otherwise in characters."""
+    counts_upserts: ClassVar[bool] = True
+    """Whether the number of rows that an upsert reports is that of the rows that it took."""
+    has_zero_character: ClassVar[bool] = True
+    """Whether a text can have the character with the code 0."""
+    has_nan: ClassVar[bool] = True
+    """Whether a number can be NaN or infinite."""
+
+    def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
+        """Return the driver's options."""
+        del url, wait_s
+        return {}
+
+    def prepare(self, engine: Engine) -> None:
+        """Let each new connection have the settings that the sink depends on."""
+
+    def begin(self, connection: Connection, wait_s: float, idle_s: float) -> None:
+        """Limit how long a new transaction waits for locks, and how long it may do nothing."""
+
+    def lock_for_changes(self, connection: Connection) -> None:
+        """Let a second process that creates the same tables wait here, until this transaction ends."""
+
+    def is_temporary(self, error: DBAPIError) -> bool:
+        """Return whether the same statement can succeed later."""
+        state = sqlstate(error)
+        return state.startswith(_PASSING) if state else isinstance(error, OperationalError)
+
+    def refuses_row(self, error: DBAPIError) -> bool:
+        """Return whether a row is the cause: a constraint, a type or a trigger refuses it."""
+        del error
+        return False
+
+    def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
+        """Return the type of a column with values of an Arrow type: scalars have their own types, all other
+        values are text, nested ones as JSON.
+        """
+        if pa.types.is_decimal(type_):
+            return Numeric(type_.precision, type_.scale)
+        if pa.types.is_timestamp(type_):
+            return DateTime(timezone=type_.tz is not None)
+        return next((make() for matches, make in _SCALARS if matches(type_)), Text())
+
+    def name_type(self, engine_dialect: Any, longest: int | None) -> TypeEngine[Any]:
+        """Return the type of a text that is compared exactly, such as a key.
+
+        Args:
+            engine_dialect: SQLAlchemy's dialect; connected, it knows the server.
+            longest: The most characters that an index has to take; None for a column without an index.
+        """
+        del engine_dialect, longest
+        return Text()
+
+    def longest_of(self, texts: pa.Array) -> int:
+        """Return the length of the longest text, in the unit of `longest_key`."""
+        lengths = pc.binary_length(texts) if self.measures_bytes else pc.utf8_length(texts)
+        return pc.max(lengths).as_py() or 0
+
+    def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        """Return whether a column cannot store each value of a type. Types of another kind are left to the
+        database, since a person may have made the table.
+        """
+        stored = self.arrow_type(existing)
+        return stored is not None and stored != type_ and widens(stored, type_)
+
+    def arrow_type(self, type_: TypeEngine[Any]) -> pa.DataType | None:
+        """Return the type whose values fit into a column of numbers; None for other columns, or if all
+        numbers fit.
+        """
+        # SmallInteger and BigInteger are subclasses of Integer, so Integer comes last.
+        sizes = ((SmallInteger, pa.int16()), (BigInteger, pa.int64()), (Integer, pa.int32()))
+        if isinstance(type_, Integer):
+            return next(arrow for kind, arrow in sizes if isinstance(type_, kind))
+        if isinstance(type_, Float):
+            return pa.float32() if isinstance(type_, REAL) else pa.float64()
+        if isinstance(type_, Numeric) and type_.precision is not None:
+            return pa.decimal128(min(type_.precision, 38), type_.scale or 0)
+        return None
+
+    def widening(self, table: str, column: str, type_: str) -> str:
+        """Return what a person does to give a column a wider type."""
+        del table, column
+        return f"Let it have the type {type_}; then run again, nothing is lost."
+
+    def check_existing(self, connection: Connection, table: Table, mode: str) -> str | None:
+        """Return why an existing table cannot be written to exactly once, with a remedy; None if it can."""
+        del connection, table, mode
+        return None
+
+    def columns(self, connection: Connection, table: Table) -> Mapping[str, TypeEngine[Any]]:
+        """Return the columns of an existing table: name -> type."""
+        existing = inspect(connection).get_columns(table.name, table.schema)
+        return {column["name"]: column["type"] for column in existing}
+
+    def unique_columns(self, connection: Connection, table: Table) -> Iterator[Sequence[str | None]]:
+        """Yield the columns of the primary key, and of each unique constraint and index."""
+        inspector = inspect(connection)
+        yield inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]
+        unique = inspector.get_unique_constraints(table.name, table.schema)
+        yield from (constraint["column_names"] for constraint in unique)
+        indexes = inspector.get_indexes(table.name, table.schema)
+        yield from (index["column_names"] for index in indexes if index["unique"])
+
+    def upsert(self, table: Table, key: Sequence[str]) -> Any | None:
+        """Return the statement that inserts a row or replaces that with the same key; None if there is
+        none.
+
+        Args:
+            key: The keys of the columns that identify a row.
+        """
+        del table, key
+        return None
+
+    def updated(self, connection: Connection, statement: Any) -> int:
+        """Execute an UPDATE, and return the number of rows that it matches."""
+        return connection.execute(statement).rowcount
+
+    def bulk_writer(self, connection: Connection, table: Table, rows: int) -> Writer | None:
+        """Return what writes so many rows faster than statement by statement; None if nothing does."""
+        del connection, table, rows
+        return None
+
+
+def replacing(statement: Any, table: Table, key: Sequence[str]) -> Any:
+    """Return an INSERT of PostgreSQL or SQLite that replaces the row with the same key."""
+    changed = {column.key: statement.excluded[column.key] for column in table.c if column.key not in key}
+    return statement.on_conflict_do_update(index_elements=[table.c[column] for column in key], set_=changed)
+
+
+def sqlstate(error: DBAPIError) -> str:
+    """Return the SQLSTATE of an error; empty if the driver has none."""
+    return str(getattr(error.orig, "sqlstate", None) or "")

@@ -1,0 +1,88 @@
+"""SQLite: a file, with one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, Numeric, Table, event
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.types import TypeEngine, UserDefinedType
+
+from tidegate.sinks.sql.dialects.base import SqlDialect, replacing
+
+_WRONG_STATEMENT = 1  # SQLITE_ERROR; every other code is about the file or about a row
+_OF_ROWS = (18, 19, 20)  # SQLITE_TOOBIG, SQLITE_CONSTRAINT (also what a trigger raises), SQLITE_MISMATCH
+_EXACT_DIGITS = 15
+"""The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
+texts.
+"""
+
+
+class Sqlite(SqlDialect):
+    title = "SQLite"
+    is_file = True
+
+    def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
+        return {"timeout": wait_s}
+
+    def prepare(self, engine: Engine) -> None:
+        """Make transactions include DDL, and allow one writer at a time from BEGIN on.
+
+        Python's driver does neither by default.
+        """
+
+        @event.listens_for(engine, "connect")
+        def _connect(connection: Any, _record: Any) -> None:
+            # Otherwise the driver begins transactions by itself, and not before DDL.
+            connection.isolation_level = None
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            # A plain BEGIN takes the write lock late, and may then fail at once instead of waiting.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def is_temporary(self, error: DBAPIError) -> bool:
+        return isinstance(error, OperationalError) and _code(error) != _WRONG_STATEMENT
+
+    def refuses_row(self, error: DBAPIError) -> bool:
+        return _code(error) & 0xFF in _OF_ROWS
+
+    def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
+        return _Decimal(type_.precision) if pa.types.is_decimal(type_) else super().column_type(type_)
+
+    def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        # in SQLite a type only says in which form numbers are stored
+        is_number = isinstance(existing, Integer | Numeric)
+        return bool(pa.types.is_decimal(type_) and type_.precision > _EXACT_DIGITS and is_number)
+
+    def widening(self, table: str, column: str, type_: str) -> str:
+        return f"Write the table anew with {column} as {type_}, which SQLite does not change; then run again."
+
+    def upsert(self, table: Table, key: Sequence[str]) -> Any:
+        return replacing(sqlite.insert(table), table, key)
+
+
+def _code(error: DBAPIError) -> int:
+    return int(getattr(error.orig, "sqlite_errorcode", None) or 0)
+
+
+class _Decimal(UserDefinedType[Any]):
+    """An exact decimal: a number up to 15 digits, which SQLite stores exactly, else a text."""
+
+    cache_ok = True
+
+    def __init__(self, precision: int) -> None:
+        self.precision = precision
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "NUMERIC" if self.precision <= _EXACT_DIGITS else "TEXT"
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        # As plain digits: the driver binds no Decimal, and its usual text can have an exponent.
+        return lambda value: None if value is None else format(value, "f")
+
+
+DIALECT = Sqlite()
