@@ -90,11 +90,12 @@ def test_where_the_databases_url_stands_is_reported() -> None:
     assert "TIDEGATE_SQL_REPORTS" in fix
 
 
-@pytest.mark.parametrize("mode", ["upsert", "history"])
+@pytest.mark.parametrize("mode", ["upsert", "history", "insert_ignore"])
 def test_events_are_appended_and_never_replaced(mode: str) -> None:
     upsert = {"kind": "sql", "table": "events", "mode": mode}
     ((field, message, fix),) = refused(COLLECT, sinks=[upsert])
-    assert (field, "would overwrite events" in message) == ("sinks.0.mode", True)
+    would = "leave out" if mode == "insert_ignore" else "overwrite"
+    assert (field, f"would {would} events" in message) == ("sinks.0.mode", True)
     assert "Use `mode: append`: what `reduce: collect` gathers" in fix
     assert refused(COLLECT, sinks=[{**upsert, "mode": "append"}]) == []
 

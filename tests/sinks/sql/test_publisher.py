@@ -30,6 +30,7 @@ from tidegate.errors import (
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import SqlDialect
+from tidegate.sinks.sql.progress import restart_after
 
 AFTER_COMMIT = "sql.commit=lose@2"
 FAULTS = (
@@ -119,6 +120,40 @@ def test_upsert_deletes_and_brings_back(url: str) -> None:
     assert sink.values() == [("c", 5)]
 
 
+def test_insert_ignore_keeps_a_keys_first_row(url: str) -> None:
+    sink = Sink(url, mode="insert_ignore")
+    sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1), emission("b", None)])
+    assert (
+        sink.publish(2, [emission("b", 7), emission("a", None), emission("c", 5), emission("c", 6)], 1) == 4
+    )
+    assert [(row["key"], row["n"], row["batch"]) for row in sink.rows()] == [
+        ("a", 1, 1),
+        ("b", 1, 1),
+        ("c", 5, 2),
+    ]
+
+
+def test_insert_ignore_refuses_other_violated_constraints(url: str) -> None:
+    sink = Sink(url, mode="insert_ignore")
+    key = f"{sink.quoted('key')} {KEY_TYPE.get(make_url(url).get_backend_name(), 'text')}"
+    sink.query(f"CREATE TABLE visitor_batches ({key} PRIMARY KEY, n bigint CHECK (n < 5))")
+    with pytest.raises(SinkRefused):
+        sink.publish(1, [emission("a", 1), emission("b", 9)])
+    assert sink.rows("n") == []
+    assert sink.publish(1, [emission("a", 1), emission("b", 2)]) == 2
+
+
+def test_insert_ignore_sends_later_rows_again(url: str) -> None:
+    sink = Sink(url, mode="insert_ignore")
+    sink.publish(1, [emission("a", 1)])
+    sink.publish(2, [emission("a", 2), emission("b", 2)], 1)
+    with sink.database() as database:
+        restart_after(database, sink._shard, sink.layout().target, 1, "first")
+    assert sink.values() == [("a", 1)]
+    sink.publish(2, [emission("a", 3), emission("b", 3)], 1)
+    assert sink.values() == [("a", 1), ("b", 3)]
+
+
 def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
     sink = Sink(url, mode="upsert", windowed=True)
     sink.publish(1, [emission("a", 1, window=0), emission("a", 2, window=10), emission("a", 3, window=0)])
@@ -152,6 +187,10 @@ def test_databases_without_upsert_replace_the_row(url: str, monkeypatch: pytest.
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
     sink.publish(2, [emission("a", 3), emission("b", None)], 1)
     assert sink.values() == [("a", 3)]
+    first = Sink(url, table="first", mode="insert_ignore", shard="first")
+    first.publish(1, [emission("a", 1), emission("a", 2)])
+    first.publish(2, [emission("a", 3), emission("b", 3)], 1)
+    assert first.values() == [("a", 1), ("b", 3)]
 
 
 def test_upsert_keeps_nulls_of_a_value(url: str) -> None:
@@ -170,7 +209,7 @@ def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
 
 
 @pytest.mark.sample(40)
-@pytest.mark.parametrize("mode", ["append", "upsert", "history"])
+@pytest.mark.parametrize("mode", ["append", "upsert", "insert_ignore", "history"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_leaves_all_or_nothing(
     url: str, mode: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,7 +229,8 @@ def test_killed_publisher_leaves_all_or_nothing(
     assert (sink.values() == before) is not committed
     assert sink.publish(2, batch, 1) == (0 if committed else 4)
     expected = [("a", 1), ("b", 1), ("a", 2), ("b", None), ("c", 1), ("c", 2)]
-    assert sink.values() == ([("a", 2), ("c", 2)] if mode == "upsert" else expected)
+    per_key = {"upsert": [("a", 2), ("c", 2)], "insert_ignore": [("a", 1), ("b", 1), ("c", 1)]}
+    assert sink.values() == per_key.get(mode, expected)
 
 
 class _Paused:

@@ -46,7 +46,7 @@ class Target:
 
     Args:
         table: Its name, optionally with a schema (`reports.visitors`).
-        mode: `append`, `upsert` or `history`.
+        mode: `append`, `upsert`, `insert_ignore` or `history`.
         with_key: Whether rows contain the key's columns.
         windowed: Whether the stage keeps state per window, which the primary key then includes.
     """
@@ -69,7 +69,12 @@ class Target:
     @property
     def adds_rows(self) -> bool:
         """Return whether each emission is a row of its own, which no other replaces."""
-        return self.mode != "upsert"
+        return self.mode in ("append", "history")
+
+    @property
+    def overwrites(self) -> bool:
+        """Return whether a row replaces that of an earlier emission."""
+        return self.mode == "upsert"
 
     @property
     def indexes_key(self) -> bool:
@@ -83,7 +88,7 @@ class Target:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The primary key: one row per emission of a stream, or in mode `upsert` one per key (and window)."""
+        """The primary key: one row per emission of a stream, or else one per key (and window)."""
         return ("stream", "batch", ORDINAL) if self.adds_rows else self.entry
 
     @property

@@ -29,6 +29,7 @@ SQL_COLUMNS = {
 MODE_COLUMNS = {
     "append": {"deleted": "whether it is a deletion"},
     "upsert": {},  # a deletion deletes the row, so that no column marks it
+    "insert_ignore": {},  # a deletion changes nothing
     "history": {
         "deleted": "whether it is a deletion",
         "valid_from": "when the version begins",
@@ -50,14 +51,19 @@ def _check_table(name: str) -> str:
 
 
 def _check_mode(mode: str, info: Info) -> str:
-    """Refuse `upsert` and `history` where rows would replace each other: for collected events, or windows
+    """Refuse other modes than `append` where rows would replace each other: for collected events, or windows
     that share a key.
     """
     if mode == "append":
         return mode
     if stage_of(info).collects:
         fix = "Use `mode: append`: what `reduce: collect` gathers, or a late record, is a row of its own."
-        raise mistake(f"`{mode}` would overwrite events that were sent before", fix)
+        loses = (
+            "leave out events after the first"
+            if mode == "insert_ignore"
+            else "overwrite events that were sent before"
+        )
+        raise mistake(f"`{mode}` would {loses}", fix)
     if stage_of(info).drops_window:
         fix = (
             "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
@@ -109,13 +115,13 @@ class SqlSink(SinkModel):
         default=None, description="The database, by its name. Null: TIDEGATE_SQL."
     )
     mode: Annotated[
-        Literal["append", "upsert", "history"],
+        Literal["append", "upsert", "insert_ignore", "history"],
         AfterValidator(_check_mode),
         AfterValidator(_check_sql_columns),
     ] = Field(
         default="append",
-        description="A row for each emission, or one for each key (and window), or one for each version of "
-        "a key with the time for which it was valid.",
+        description="A row for each emission; or one for each key (and window), the newest or, with "
+        "`insert_ignore`, the first; or one for each version of a key with the time for which it was valid.",
     )
 
     @property

@@ -278,7 +278,7 @@ def restart_after(database: Database, shard: ProgressKey, target: Target, seq: i
         connection.execute(delete(progress).where(progress.c.shard == shard.name))
         if seq:
             connection.execute(insert(progress).values(_progress_row(shard, seq, attempt)))
-        if target.adds_rows and inspect(connection).has_table(target.name, target.schema):
+        if not target.overwrites and inspect(connection).has_table(target.name, target.schema):
             rows = table(target.name, column("stream"), column("batch"), schema=target.schema)
             later = rows.c.batch > seq
             connection.execute(delete(rows).where(rows.c.stream == str(shard.stream), later))

@@ -190,8 +190,8 @@ class OpenSqlTable(OpenSink[SqlSink]):
             publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
 
     def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Delete the rows of the keys: all of them in a table to which emissions are appended."""
-        if not self.target.adds_rows:
+        """Delete the rows of the keys: with `upsert`, by their deletions."""
+        if self.target.overwrites:
             self.publish(lease, outbox, last_published)
             return
         with self.database() as database:
@@ -256,7 +256,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on rows of later batches: deleted, or overwritten in mode `upsert`."""
-        if self.target.adds_rows:
+        if not self.target.overwrites:
             stream = self.context.stream
             return (
                 f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."

@@ -6,6 +6,7 @@ Rows are appended, or each key's newest row replaces an older one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Table, and_, bindparam, delete, insert
 
@@ -35,6 +36,14 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
         _require_all(layout, writer.insert(rows), len(rows))
         return
     key = [layout.keys[name] for name in layout.target.key]
+    if not layout.target.overwrites:
+        first: dict[tuple[Any, ...], Row] = {}
+        for row, is_deleted in zip(rows, deleted, strict=True):
+            if not is_deleted:
+                first.setdefault(tuple(row[column] for column in key), row)
+        if first:
+            writer.insert_missing(key, [*first.values()])
+        return
     # Later rows replace earlier ones of the same key: one statement must not touch a row twice.
     newest = {
         tuple(row[column] for column in key): (row, is_deleted)
@@ -67,6 +76,9 @@ class StatementWriter:
         # There is no portable upsert: the old row is deleted first, in the same transaction.
         self.delete([{column: row[column] for column in key} for row in rows])
         return self.insert(rows)
+
+    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None:
+        self._connection.execute(self._dialect.insert_missing(self._table, key), rows)
 
     def delete(self, keys: Sequence[Row]) -> int:
         # not `c0`, which would be taken for the column itself

@@ -27,7 +27,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    bindparam,
+    exists,
+    insert,
     inspect,
+    select,
 )
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
@@ -44,6 +48,8 @@ class Writer(Protocol):
     def insert(self, rows: Sequence[Row]) -> int: ...
 
     def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int: ...
+
+    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None: ...
 
     def delete(self, keys: Sequence[Row]) -> int: ...
 
@@ -204,6 +210,12 @@ class SqlDialect:
         del table, key
         return None
 
+    def insert_missing(self, table: Table, key: Sequence[str]) -> Any:
+        """Return the statement that inserts a row unless the table has one with the same key."""
+        row = select(*(bindparam(column.key, type_=column.type) for column in table.c))
+        exists_already = exists().where(*(table.c[column] == bindparam(column) for column in key))
+        return insert(table).from_select([column.key for column in table.c], row.where(~exists_already))
+
     def updated(self, connection: Connection, statement: Any) -> int:
         """Execute an UPDATE, and return the number of rows that it matches."""
         return connection.execute(statement).rowcount
@@ -218,6 +230,11 @@ def replacing(statement: Any, table: Table, key: Sequence[str]) -> Any:
     """Return an INSERT of PostgreSQL or SQLite that replaces the row with the same key."""
     changed = {column.key: statement.excluded[column.key] for column in table.c if column.key not in key}
     return statement.on_conflict_do_update(index_elements=[table.c[column] for column in key], set_=changed)
+
+
+def inserting(statement: Any, table: Table, key: Sequence[str]) -> Any:
+    """Return an INSERT of PostgreSQL or SQLite that leaves a row with the same key as it is."""
+    return statement.on_conflict_do_nothing(index_elements=[table.c[column] for column in key])
 
 
 def sqlstate(error: DBAPIError) -> str:

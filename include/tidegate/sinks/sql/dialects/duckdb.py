@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, replacing
+from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing
 from tidegate.sinks.sql.dialects.staging import StagedWriter
 
 _PASSING = (
@@ -55,6 +55,9 @@ class Duckdb(SqlDialect):
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         return replacing(postgresql.insert(table), table, key)
+
+    def insert_missing(self, table: Table, key: Sequence[str]) -> Any:
+        return inserting(postgresql.insert(table), table, key)
 
     def updated(self, connection: Connection, statement: Any) -> int:
         # the driver counts no rows

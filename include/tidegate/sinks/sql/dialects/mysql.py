@@ -133,11 +133,11 @@ class Mysql(SqlDialect):
             for index in inspect(connection).get_indexes(table.name, table.schema)
             if index["unique"] and set(index["column_names"]) != {column.name for column in table.primary_key}
         ]
-        if mode == "upsert" and unique:
-            # ON DUPLICATE KEY UPDATE would replace the row of another key there.
+        if mode != "history" and unique:
+            # ON DUPLICATE KEY UPDATE would replace the row of another key there, or leave a row out.
             return (
-                f"its unique index {unique[0]} lets a row replace that of another key. Drop the index, or "
-                "write to another table"
+                f"its unique index {unique[0]} lets a row replace that of another key, or be left out. Drop "
+                "the index, or write to another table"
             )
         return None
 
@@ -145,6 +145,10 @@ class Mysql(SqlDialect):
         statement = mysql.insert(table)
         changed = {column.key: statement.inserted[column.key] for column in table.c if column.key not in key}
         return statement.on_duplicate_key_update(changed)
+
+    def insert_missing(self, table: Table, key: Sequence[str]) -> Any:
+        # not INSERT IGNORE, which makes warnings of all errors
+        return mysql.insert(table).on_duplicate_key_update({key[0]: table.c[key[0]]})
 
 
 def _stated(connection: Connection, table: Table, what: str, view: str, condition: str = "") -> str | None:

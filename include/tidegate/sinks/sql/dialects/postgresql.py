@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.postgres import connect_options
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, replacing, sqlstate
+from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing, sqlstate
 from tidegate.sinks.sql.dialects.staging import StagedWriter
 
 STAGED_ROWS = 1_000
@@ -51,6 +51,9 @@ class Postgresql(SqlDialect):
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         return replacing(postgresql.insert(table), table, key)
+
+    def insert_missing(self, table: Table, key: Sequence[str]) -> Any:
+        return inserting(postgresql.insert(table), table, key)
 
     def bulk_writer(self, connection: Connection, table: Table, rows: int) -> Writer | None:
         if rows < STAGED_ROWS or connection.dialect.driver != "psycopg":

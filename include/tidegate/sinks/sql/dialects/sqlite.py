@@ -11,7 +11,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-from tidegate.sinks.sql.dialects.base import SqlDialect, replacing
+from tidegate.sinks.sql.dialects.base import SqlDialect, inserting, replacing
 
 _WRONG_STATEMENT = 1  # SQLITE_ERROR; every other code is about the file or about a row
 _OF_ROWS = (18, 19, 20)  # SQLITE_TOOBIG, SQLITE_CONSTRAINT (also what a trigger raises), SQLITE_MISMATCH
@@ -63,6 +63,9 @@ class Sqlite(SqlDialect):
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         return replacing(sqlite.insert(table), table, key)
+
+    def insert_missing(self, table: Table, key: Sequence[str]) -> Any:
+        return inserting(sqlite.insert(table), table, key)
 
 
 def _code(error: DBAPIError) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, Table, and_, delete, insert, select
 from sqlalchemy.dialects import postgresql
 
-from tidegate.sinks.sql.dialects.base import Row, replacing
+from tidegate.sinks.sql.dialects.base import Row, inserting, replacing
 
 
 def changed_rows(connection: Connection, statement: Any, rows: Sequence[Row] | None = None) -> int:
@@ -49,6 +49,11 @@ class StagedWriter(ABC):
         with self._staged(rows) as staged:
             statement = postgresql.insert(self._table).from_select([*rows[0]], select(*staged.c))
             return changed_rows(self._connection, replacing(statement, self._table, key))
+
+    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None:
+        with self._staged(rows) as staged:
+            statement = postgresql.insert(self._table).from_select([*rows[0]], select(*staged.c))
+            self._connection.execute(inserting(statement, self._table, key))
 
     def delete(self, keys: Sequence[Row]) -> int:
         with self._staged(keys) as staged:
