@@ -40,6 +40,8 @@ MORE = (
     "/pipelines/visitors/generations?compare=1",
     "/pipelines/visitors/actions",
     "/pipelines/quiet_users/runs/nobody",
+    "/pipelines/quiet_users/docs/index.html",
+    "/pipelines/quiet_users/keys?before=-1",
     "/pipelines/nobody",
 )
 """More states of these pages."""
