@@ -87,6 +87,14 @@ def test_keyboard_reaches_every_link_and_control(url: str, window: Page, path: s
     assert unreachable(window) == []
 
 
+def test_narrow_window_breaks_no_name_into_letters(url: str, window: Page) -> None:
+    window.set_viewport_size({"width": 480, "height": 900})
+    window.goto(url)
+    name = window.get_by_role("link", name="screw_fastening").bounding_box()
+    assert name is not None
+    assert name["height"] < 50, "more than two lines"
+
+
 def test_broken_page_is_noticed(window: Page) -> None:
     window.goto("about:blank")  # without the Content-Security-Policy of the page before
     window.set_content(BROKEN)
