@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ class PlayedTable:
 
     rows: Rows
     every: Rows
+
+    parts: ClassVar[int] = 1
 
     def open(self, spark: SparkSession) -> DataFrame:
         """Return its rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -29,6 +29,8 @@ class Devices:
 
     ids: tuple[int | None, ...]
     column: str = "id"
+
+    parts: ClassVar[int] = 1
 
     def open(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(pa.table({self.column: pa.array(self.ids, pa.int32())}))

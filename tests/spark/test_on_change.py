@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -43,6 +43,8 @@ class Rows:
     """A table as the plan of a batch pins it."""
 
     rates: Rates
+
+    parts: ClassVar[int] = 1
 
     def open(self, spark: SparkSession) -> DataFrame:
         columns = {"currency": list(self.rates), "rate": list(self.rates.values())}

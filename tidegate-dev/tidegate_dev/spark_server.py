@@ -29,6 +29,8 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # a client asks for it, and notes for each column which line of Python made it
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "WARN",
     "spark.python.daemon.module": "tidegate.spark.daemon",
     # Spark closes an idle session after an hour by default, but the next batch of a stream may come later.

@@ -138,7 +138,9 @@ class Computation:
     ) -> None:
         self._reading = reading_of(pipeline).keeping_all if reading is None else reading
         pin_semantics(spark)
-        prepare(spark, plan.most_records)
+        self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
+        parts_of_tables = [table.parts for table in before.lookups.values()]
+        prepare(spark, plan.most_records, max(self._slots.number, *parts_of_tables, 1))
         if not self._reading.selects:
             compile_expressions(spark)
         self._spark = spark
@@ -148,7 +150,6 @@ class Computation:
         self._before = before
         self._passes = passes_of(pipeline)
         self._keeps_time = keeps_time(pipeline)
-        self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
         self._failure: str | None = None
         """The message of an expression that fails in Spark, which does not name the record."""

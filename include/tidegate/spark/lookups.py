@@ -5,7 +5,8 @@ was planned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -45,28 +46,40 @@ class DeltaVersion:
     path: str
     version: int
 
-    def open(self, spark: SparkSession) -> DataFrame:
-        """Return all of its rows, read by about one task per million of them. Raises LakeUnavailable."""
+    @cached_property
+    def parts(self) -> int:
+        """The number of tasks that read it. Raises LakeUnavailable."""
+        rows = pc.sum(self._files["num_records"]).as_py() or 0
+        return max(1, min(self._files.num_rows, rows // _ROWS_PER_PART + 1))
+
+    @cached_property
+    def _files(self) -> pa.Table:
         with delta_errors(self.path):
-            table = open_table(self.path, self.version)
-            files = pa.table(table.get_add_actions(flatten=True))
-            schema = self._dataset(table).schema
-        number = max(
-            1, min(files.num_rows, (pc.sum(files["num_records"]).as_py() or 0) // _ROWS_PER_PART + 1)
-        )
-        parts = [_DeltaPart(self, part, number) for part in range(number)]
-        return _small(frame_of(spark, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
+            return pa.table(self._table.get_add_actions(flatten=True))
+
+    @cached_property
+    def _table(self) -> DeltaTable:
+        with delta_errors(self.path):
+            return open_table(self.path, self.version)
+
+    def open(self, spark: SparkSession) -> DataFrame:
+        """Return all of its rows. Raises LakeUnavailable."""
+        with delta_errors(self.path):
+            schema = self._dataset().schema
+        # a copy: an open table cannot travel to a task
+        readers = [_DeltaPart(replace(self), part, self.parts) for part in range(self.parts)]
+        return _small(frame_of(spark, schema, readers), pc.sum(self._files["size_bytes"]).as_py() or 0)
 
     def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of every `parts`-th file. Raises LakeUnavailable."""
         with delta_errors(self.path):
-            dataset = self._dataset(open_table(self.path, self.version))
+            dataset = self._dataset()
             # Each task lists the files itself: only a fixed order divides them between tasks.
             for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
                 yield from fragment.to_batches(schema=dataset.schema)
 
-    def _dataset(self, table: DeltaTable) -> pa.dataset.Dataset:
-        return table.to_pyarrow_dataset(filesystem=file_system(self.path))
+    def _dataset(self) -> pa.dataset.Dataset:
+        return self._table.to_pyarrow_dataset(filesystem=file_system(self.path))
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,11 @@ class StateVersion:
     aliases: Aliases = NO_ALIASES
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
+    @property
+    def parts(self) -> int:
+        """The number of tasks that read it."""
+        return sum(file.rows for file in self.files) // _ROWS_PER_PART + 1
+
     def open(self, spark: SparkSession) -> DataFrame:
         """Return the value of each key, and of each of its windows, in columns beside key and window.
 
@@ -92,7 +110,7 @@ class StateVersion:
         if not self.files:
             return frame_of(spark, pa.schema([*_ENTRY, *self.columns]), [_no_rows])
         schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
-        slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
+        slots = Slots(self.parts)
         parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
         return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
 

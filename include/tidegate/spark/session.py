@@ -57,7 +57,13 @@ _MASTER = re.compile(
 _MODE = "spark.sql.codegen.factoryMode"
 _FEW_ROWS = 200_000
 """Below, Java code for a batch takes longer to compile than the batch saves by it."""
-_NEW_SESSION_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
+_NEW_SESSION_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    # PySpark notes for each column which line of Python made it, for messages that no user of tidegate sees:
+    # half of what a small batch costs its driver in Python. Static: a session of a server has the server's.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
 _LOCAL_WORKER_SETTINGS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
 """Not for a cluster's workers, which may get tidegate only with their first task."""
 
@@ -211,15 +217,18 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def prepare(spark: SparkSession, records: int) -> None:
+def prepare(spark: SparkSession, records: int, partitions: int) -> None:
     """Set the options of a session that make a batch with this number of records fast.
 
     Args:
         spark: the session.
         records: the size of the batch; up to a million, what goes to Python at once is bounded in bytes, too.
+        partitions: the partitions in which Spark joins and groups. By default they are 200, and most of them
+            are empty: for a table of a few rows, they take longer than the whole batch.
     """
     at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
-    for name, value in (SETTINGS | at_once).items():
+    joins = {"spark.sql.shuffle.partitions": str(partitions)}
+    for name, value in (SETTINGS | at_once | joins).items():
         spark.conf.set(name, value)
 
 
