@@ -22,16 +22,18 @@ def sampled(values: Iterable[str], always: Collection[str]) -> list[Any]:
 
 
 def leave_a_sample(items: Iterable[pytest.Item]) -> None:
-    """Mark as long the cases of a test that `@pytest.mark.sample(size)` leaves out by seed.
+    """Mark as long the cases that `@pytest.mark.sample(size, of="matrix")` leaves out by seed: of one test, or
+    of all tests that name the matrix.
 
     A case that is asked for by its id runs, since it is the only one of its test.
     """
-    tests: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    matrices: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("sample")
         if mark is not None and item.get_closest_marker("long") is None:
-            tests[item.nodeid.partition("[")[0], mark.args[0]].append(item)
-    for (name, size), cases in tests.items():
+            name = mark.kwargs.get("of", item.nodeid.partition("[")[0])
+            matrices[name, mark.args[0]].append(item)
+    for (name, size), cases in matrices.items():
         chosen = Random(f"{SEED} {name}").sample(cases, min(size, len(cases)))
         for case in cases:
             if case not in chosen:

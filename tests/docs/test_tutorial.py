@@ -159,6 +159,7 @@ def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.long
 def test_every_tutorial_command_and_file_works(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path
     ran = 0

@@ -32,6 +32,7 @@ _STAGES, _WITH_JOIN = (1, 1, 2, 2, 3, 4), (3, 3, 4, 5)
 _DROPPED = {"stages.*.join": 0.03, "stages.*.from": 0.2, "sources": 0.1, "stages": 0.0}
 """How often a field with a mistake is dropped, and not drawn again, if that is not the same for all."""
 _ROUNDS = 50
+_SCHEMA = file_schema("pipeline")
 
 
 class Drawing:
@@ -39,7 +40,7 @@ class Drawing:
 
     def __init__(self, dice: random.Random, folder: Path) -> None:
         self.dice = dice
-        self.schema = file_schema("pipeline")
+        self.schema = _SCHEMA
         self.texts = Texts(dice, folder)
         self.first_source: dict[str, Any] | None = None
         self.has_several = dice.random() < 0.45

@@ -84,7 +84,7 @@ SELDOM_SEEN = "two_promotions_may_have_one_number"
 """The planted bug that takes minutes to be caught."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6, of="bugs in simulated worlds")
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", sampled(BUGS, {*BUGS} - {SELDOM_SEEN}))
 def test_a_planted_bug_is_caught(bug: str) -> None:

@@ -71,6 +71,7 @@ def test_many_seeds_hold_and_had_it_all() -> None:
     assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
 
 
+@pytest.mark.sample(6, of="bugs in simulated worlds")
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:

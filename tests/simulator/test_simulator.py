@@ -155,7 +155,7 @@ def test_a_failing_seed_replays_exactly() -> None:
     assert (again.violation, again.trace) == (failed.violation, failed.trace)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6, of="bugs in simulated worlds")
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", sampled(PLANTED, PLANTED.keys() - SELDOM_SEEN))
 def test_a_planted_bug_is_caught(bug: str) -> None:
