@@ -22,9 +22,9 @@ def sampled(values: Iterable[str], always: Collection[str]) -> list[Any]:
 
 
 def leave_a_sample(items: Iterable[pytest.Item]) -> None:
-    """Mark as long the cases that `@pytest.mark.sample(size, of="matrix")` leaves out by seed: of one test, or
-    of all tests that name the matrix.
+    """Mark as long the cases that `@pytest.mark.sample(size, of="matrix")` leaves out by seed.
 
+    Without `of`, the matrix is the test itself; otherwise all tests that name it.
     A case that is asked for by its id runs, since it is the only one of its test.
     """
     matrices: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
