@@ -49,8 +49,9 @@ class DeltaVersion:
     @cached_property
     def parts(self) -> int:
         """The number of tasks that read it. Raises LakeUnavailable."""
-        rows = pc.sum(self._files["num_records"]).as_py() or 0
-        return max(1, min(self._files.num_rows, rows // _ROWS_PER_PART + 1))
+        rows: int = pc.sum(self._files["num_records"]).as_py() or 0
+        files: int = self._files.num_rows
+        return max(1, min(files, rows // _ROWS_PER_PART + 1))
 
     @cached_property
     def _files(self) -> pa.Table:
