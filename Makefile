@@ -6,7 +6,7 @@ VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
 PYTEST := $(VENV)/pytest --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
-RUNTIME := --extra airflow --extra spark --extra postgres --extra mysql --extra duckdb --extra quality --extra s3 --extra formats --extra openlineage --extra ui --group checkout
+RUNTIME := --extra airflow --extra spark --extra postgres --extra mysql --extra duckdb --extra quality --extra s3 --extra formats --extra iceberg --extra openlineage --extra ui --group checkout
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench reference docs screenshots dist lock clean

@@ -24,6 +24,7 @@ _EXTRAS = {
     "pandas": "quality",
     "psycopg": "postgres",
     "py4j": "spark",
+    "pyiceberg": "iceberg",
     "pymysql": "mysql",
     "pyspark": "spark",
     "starlette": "ui",

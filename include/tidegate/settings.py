@@ -23,7 +23,7 @@ DEFAULT_TIME_TRAVEL = timedelta(days=30)
 DEFAULT_PAGE_WAIT = timedelta(seconds=0.5)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
-_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP)(_[A-Z0-9_]+)?")
+_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP|ICEBERG)(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ VARIABLES = (
     ),
     Variable("TIDEGATE_HTTP_<CONNECTION>", "The same, for those with `connection: <connection>`."),
     Variable(
+        "TIDEGATE_ICEBERG",
+        "Iceberg catalog of sinks without a `connection`: the URL of a REST catalog, or a JSON object of the "
+        "catalog's properties, secrets included.",
+    ),
+    Variable("TIDEGATE_ICEBERG_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
         "TIDEGATE_PYTHON_MODULES",
         "Modules, with commas, whose functions `equal: {python: …}`, callbacks of a DAG and of a Kafka login "
         "may name.",
@@ -115,9 +121,9 @@ OWN_SPARK = "local[*]"
 class Settings:
     """The settings, with defaults filled in. Secrets are not part of `repr`.
 
-    `connections` is variable -> text, of Kafka clusters, SQL sinks' databases, schema registries and
-    endpoints of HTTP sinks. A connection is parsed when it is used, so a wrong one stops only the pipelines
-    that use it.
+    `connections` is variable -> text, of Kafka clusters, SQL sinks' databases, schema registries,
+    endpoints of HTTP sinks and Iceberg catalogs. A connection is parsed when it is used, so a wrong one stops
+    only the pipelines that use it.
 
     Example: `Settings.from_environment({"TIDEGATE_HOME": "/data"}).lake` is `/data/lake`.
     """
@@ -204,6 +210,15 @@ class Settings:
         """
         example = "https://hooks.example.com, or to a JSON object of properties"
         return self._text(Connection("http", name), "no endpoint is known for HTTP sinks", example)
+
+    def iceberg(self, name: str | None = None) -> str:
+        """Return the URL or the properties of an Iceberg catalog, by its connection name (None:
+        TIDEGATE_ICEBERG).
+
+        Raises SettingsInvalid if it is not set.
+        """
+        example = "https://catalog.example.com, or to a JSON object of properties"
+        return self._text(Connection("iceberg", name), "no catalog is known for Iceberg sinks", example)
 
     def _text(self, connection: Connection, lacks: str, example: str) -> str:
         if not self.has(connection):

@@ -8,6 +8,9 @@
                    `https` as schema), login and password; `ssl.ca.location` and the like in the extra field
 `tidegate_http`, `tidegate_http_<name>`  endpoints of HTTP sinks: the URL in the same way, login and password;
                    `bearer.auth.token`, `headers` and the like in the extra field
+`tidegate_iceberg`, `tidegate_iceberg_<name>`  Iceberg catalogs: a database like those of SQL sinks, or a REST
+                   catalog: the URL in the same way as of an endpoint, client id and secret as login and
+                   password; `warehouse`, `s3.endpoint` and the like in the extra field
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
 
 Connections that Airflow lacks can be set in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
@@ -58,7 +61,9 @@ scheduler takes it for killed, and counts a try.
 _LONGEST_PAUSES = timedelta(hours=1)
 """The longest time for which a task waits for an endpoint without using a retry."""
 Result = TypeVar("Result")
-_SECRET_PROPERTY = re.compile("password|token|proxy")
+_SECRET_PROPERTY = re.compile(
+    r"password|token|proxy|secret|credential|account-key|connection-string|^header\."
+)
 _SPARK_CONNECT = "spark_connect"
 _KAFKA_PORT = 9092
 # Airflow's own hooks use the rest of the extra field.
@@ -109,8 +114,8 @@ def export_ledger() -> None:
 
 
 def export_connections(connections: Iterable[Connection]) -> None:
-    """Export the connections of Kafka clusters, SQL sinks, schema registries and HTTP sinks to this
-    task's environment.
+    """Export the connections of Kafka clusters, SQL sinks, schema registries, HTTP sinks and
+    Iceberg catalogs to this task's environment.
 
     Example: `export_connections([Connection("kafka", "shop")])` sets TIDEGATE_KAFKA_SHOP.
     """
@@ -195,9 +200,7 @@ def web_text(connection: Any) -> str:
     """
     properties = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     if connection.host:
-        port = f":{connection.port}" if connection.port else ""
-        scheme = "" if "://" in connection.host else f"{connection.schema or 'http'}://"
-        properties.setdefault("url", f"{scheme}{connection.host}{port}")
+        properties.setdefault("url", _web_url(connection))
     if connection.login:
         properties["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
     headers = properties.get("headers") or {}
@@ -206,6 +209,13 @@ def web_text(connection: Any) -> str:
         if secret:
             mask_secret(str(secret))
     return json.dumps(properties)
+
+
+def _web_url(connection: Any) -> str:
+    """Return the URL of a connection, whose host can be the whole URL."""
+    port = f":{connection.port}" if connection.port else ""
+    scheme = "" if "://" in connection.host else f"{connection.schema or 'http'}://"
+    return f"{scheme}{connection.host}{port}"
 
 
 def _servers(host: str, port: int | None) -> str:
@@ -239,11 +249,35 @@ def database_url(connection: Any) -> str:
     return url.render_as_string(hide_password=False)
 
 
+def catalog_text(connection: Any) -> str:
+    """Return the connection of an Iceberg catalog as the JSON text of its variable.
+
+    From then on Airflow's logs mask its secrets.
+
+    Example: `{"uri": "https://catalog:8181", "credential": "id:secret"}` for a connection with that host,
+    login and password.
+    """
+    given = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
+    properties = {name: value for name, value in given.items() if name not in _POSTGRES_OPTIONS}
+    if connection.conn_type in ("postgres", "postgresql", "sqlite"):
+        properties.setdefault("uri", database_url(connection))
+    else:
+        if connection.host:
+            properties.setdefault("uri", _web_url(connection))
+        if connection.login:
+            properties["credential"] = f"{connection.login}:{connection.password or ''}"
+    secrets = [text for name, text in properties.items() if _SECRET_PROPERTY.search(name)]
+    for secret in filter(None, (connection.password, *secrets)):
+        mask_secret(str(secret))
+    return json.dumps(properties)
+
+
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "kafka": kafka_text,
     "sql": database_url,
     "registry": web_text,
     "http": web_text,
+    "iceberg": catalog_text,
 }
 """A connection's kind -> the function that gives the text of its variable."""
 

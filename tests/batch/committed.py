@@ -48,7 +48,14 @@ class Committed:
     run_suffix = ""  # of the runs' ids
 
     def __init__(
-        self, folder: Path, sinks: str, sql: str = "", kafka: str = "", ledger: str = "", http: str = ""
+        self,
+        folder: Path,
+        sinks: str,
+        sql: str = "",
+        kafka: str = "",
+        ledger: str = "",
+        http: str = "",
+        iceberg: str = "",
     ) -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
@@ -69,6 +76,7 @@ class Committed:
                     "TIDEGATE_SQL": sql,
                     "TIDEGATE_KAFKA": kafka,
                     "TIDEGATE_HTTP": http,
+                    "TIDEGATE_ICEBERG": iceberg,
                 }.items()
                 if value
             },

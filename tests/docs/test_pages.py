@@ -40,6 +40,7 @@ PAGES = (
         "sinks",
         "messages",
         "http",
+        "iceberg",
         "cloudevents",
         "quality",
         "quarantine",

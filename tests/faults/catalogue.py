@@ -125,6 +125,12 @@ OF_RECOVERY = {
 OF_ENDPOINTS = {"http.reach", "http.send", "ledger.set_sink_progress", "ledger.sink_progress"}
 """No history has an HTTP sink: `tests/sinks/http` fails at each of them."""
 
+OF_ICEBERG = {
+    *("iceberg.read_progress", "iceberg.create", "iceberg.write", "iceberg.commit", "iceberg.flush"),
+    *("iceberg.restart", "iceberg.seal", "iceberg.erase", "iceberg.remove"),
+}
+"""No history has an Iceberg sink: `tests/sinks/iceberg` fails at each of them."""
+
 OF_ERASURE = {
     *("erase.outbox", "erase.begin", "erase.rewrite", "erase.rewritten", "erase.tables", "erase.remove"),
     *("erase.docs", "ledger.begin_erasure", "ledger.point_to_rewritten", "ledger.remove_samples"),
@@ -134,7 +140,8 @@ OF_ERASURE = {
 """No history erases a key: `tests/erasure` does."""
 
 _OF_PEOPLE = TOLD_TO_PEOPLE | OF_RECOVERY | OF_ERASURE
-NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | OF_ENDPOINTS
+_OF_SINKS = OF_ENDPOINTS | OF_ICEBERG
+NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | _OF_SINKS
 
 IN_A_SERVER = {
     CONNECTED: (1, 2, BATCHES),

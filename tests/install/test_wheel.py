@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.install.built import Built
 
 EXTRAS = {"airflow", "spark", "postgres", "mysql", "duckdb", "quality", "s3", "ui", "formats", "http"}
-EXTRAS |= {"openlineage"}
+EXTRAS |= {"iceberg", "openlineage"}
 FOLDERS = {
     "tidegate": REPOSITORY / "include" / "tidegate",
     "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",

@@ -177,6 +177,7 @@ def everything() -> dict[str, Any]:
         sinks=[
             {"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"},
             {"kind": "http", "path": "a/b", "format": "cloudevents", "cloudevents": {"mode": "binary"}},
+            {"kind": "iceberg", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"},
         ],
     )
 

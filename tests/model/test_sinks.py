@@ -185,3 +185,23 @@ def test_attributes_of_a_source_are_single_values() -> None:
     columns = "id bigint, ce_tags array<string>"
     ((field, message, _),) = refused(source={"format": "cloudevents", "columns": columns})
     assert (field, "an attribute is a single value" in message) == ("source.columns", True)
+
+
+def test_iceberg_sinks_have_names_that_differ() -> None:
+    written = [{"table": "a.b"}, {"table": "a.b", "connection": "c"}, {"table": "a.b.c"}]
+    sinks = made(sinks=[{"kind": "iceberg", **fields} for fields in written]).sinks
+    assert [sink.name for sink in sinks] == ["iceberg:a.b", "iceberg:c:a.b", "iceberg:a.b.c"]
+
+
+@pytest.mark.parametrize("table", ["a", "a.", ".a", "a.b-c", "a/b", "1.a", f"a.{'b' * 255}"])
+def test_iceberg_table_has_a_namespace(table: str) -> None:
+    ((field, message, fix),) = refused(sinks=[{"kind": "iceberg", "table": table}])
+    assert (field, "is not a table of an Iceberg catalog" in message) == ("sinks.0.table", True)
+    assert "namespace.table" in fix
+
+
+def test_iceberg_columns_have_one_meaning() -> None:
+    stage = COUNT | {"reduce": {"seq": "count(*)"}}
+    ((field, message, _),) = refused(stage, sinks=[{"kind": "iceberg", "table": "a.b"}])
+    assert field == "sinks.0.mode"
+    assert "the column `seq` is emitted" in message

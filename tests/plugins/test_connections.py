@@ -15,6 +15,7 @@ from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.model.connection import Connection
 from tidegate.sinks.http.config import HttpConfig
+from tidegate.sinks.iceberg.catalog import CatalogConfig
 
 pytestmark = pytest.mark.airflow
 
@@ -36,6 +37,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "TIDEGATE_SQL",
         "TIDEGATE_SQL_REPORTS",
         "TIDEGATE_HTTP_SHOP",
+        "TIDEGATE_ICEBERG_LAKE",
         "TIDEGATE_KAFKA",
         "TIDEGATE_KAFKA_SHOP",
         "TIDEGATE_REGISTRY_SHOP",
@@ -113,6 +115,36 @@ def test_http_connection_becomes_its_variable(exported: pytest.MonkeyPatch) -> N
     config = HttpConfig.parse(os.environ["TIDEGATE_HTTP_SHOP"], "TIDEGATE_HTTP_SHOP")
     assert config.url("orders") == "https://hooks.example.com/orders"
     assert (config.token, config.headers) == (CANARY, {"x-tenant": "5"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (
+            {"conn_type": "http", "host": "catalog", "schema": "https", "port": 8181, "login": "id"},
+            {"uri": "https://catalog:8181", "credential": f"id:{CANARY}", "warehouse": "s3://lake"},
+        ),
+        (
+            {"conn_type": "postgres", "host": "db", "login": "me", "schema": "catalog"},
+            {"uri": f"postgresql+psycopg://me:{CANARY}@db/catalog", "warehouse": "s3://lake"},
+        ),
+    ],
+    ids=["rest", "sql"],
+)
+def test_catalog_connection_becomes_its_variable(
+    exported: pytest.MonkeyPatch, stored: dict[str, Any], expected: dict[str, str]
+) -> None:
+    from tidegate_airflow.connections import export_connections
+
+    connection = {**stored, "password": CANARY, "extra": {"warehouse": "s3://lake", "sslmode": "require"}}
+    if stored["conn_type"] == "http":
+        connection["extra"] = {"warehouse": "s3://lake"}
+    else:
+        expected = expected | {"uri": f"{expected['uri']}?sslmode=require"}
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_ICEBERG_LAKE", json.dumps(connection))
+    export_connections([Connection("iceberg", "lake")])
+    config = CatalogConfig.parse(os.environ["TIDEGATE_ICEBERG_LAKE"], "TIDEGATE_ICEBERG_LAKE")
+    assert config.properties == expected
 
 
 SHOP: dict[str, Any] = {

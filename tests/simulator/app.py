@@ -33,8 +33,8 @@ from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.recovery import Situation
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.places import _place
 from tidegate.sinks.sql.layout import Layout
-from tidegate.sinks.table.sink import _place
 from tidegate.storage import Manifest
 
 CHUNK_RECORDS = 2
@@ -203,7 +203,7 @@ _MADE_ONCE: dict[str, Any] = {
     "tidegate.settings.KafkaConfig.parse": cache(KafkaConfig.parse),
     "tidegate.sinks.port.import_module": cache(import_module),
     "tidegate.sinks.sql.sink.Layout": cache(Layout),
-    "tidegate.sinks.table.sink._place": cache(_place),
+    "tidegate.sinks.places._place": cache(_place),
     "tidegate.batch.pipeline_files.notable_changes": grammar.notable,
 }
 

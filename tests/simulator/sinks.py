@@ -81,7 +81,7 @@ def append_batch(
 
 
 def table_rows(sink: Any, outbox: SimOutbox) -> list[Emission]:
-    """Return the rows of an outbox in place of `sinks.table.sink.table_rows`."""
+    """Return the rows of an outbox in place of `sinks.outbox.table_rows`."""
     return [row for batch in outbox.batches(()) for row in batch.rows]
 
 

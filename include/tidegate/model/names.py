@@ -111,6 +111,7 @@ _PLACES = {
     "SQL": "the URL of its database in the environment, as {}",
     "KAFKA": "the addresses of its brokers in the environment, as {}, or in Airflow's connection `{}`",
     "REGISTRY": "the URL of the registry in the environment, as {}, or in Airflow's connection `{}`",
+    "ICEBERG": "the catalog in the environment, as {}, or in Airflow's connection `{}`",
     "HTTP": "the URL of the endpoint in the environment, as {}, or in Airflow's connection `{}`",
 }
 """Kind of a connection -> where its address is set."""
@@ -119,6 +120,7 @@ check_connection = _connection_check("reports", "SQL")
 check_kafka_connection = _connection_check("reports", "KAFKA", taken=("port",))
 check_registry_connection = _connection_check("shop", "REGISTRY")
 check_http_connection = _connection_check("shop", "HTTP")
+check_iceberg_connection = _connection_check("lake", "ICEBERG")
 
 
 def check_subject(name: str) -> str:

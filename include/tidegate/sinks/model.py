@@ -60,6 +60,30 @@ def not_a_source(topic: str, info: Info) -> str:
     return topic
 
 
+def one_row_per_key(mode: str, info: Info) -> str:
+    """Refuse other modes than `append` where rows would replace each other: for collected events, or windows
+    that share a key.
+    """
+    if mode == "append":
+        return mode
+    if stage_of(info).collects:
+        fix = "Use `mode: append`: what `reduce: collect` gathers, or a late record, is a row of its own."
+        loses = (
+            "leave out events after the first"
+            if mode == "insert_ignore"
+            else "overwrite events that were sent before"
+        )
+        raise mistake(f"`{mode}` would {loses}", fix)
+    if stage_of(info).drops_window:
+        fix = (
+            "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
+            "`mode: append`."
+        )
+        what = "the stage has no window, but an earlier one has: rows of a key's windows overwrite each other"
+        raise mistake(what, fix)
+    return mode
+
+
 WithKey = Annotated[StrictBool, AfterValidator(_check_with_key)]
 StageName = Annotated[str | None, AfterValidator(_check_stage)]
 

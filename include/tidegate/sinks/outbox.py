@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Plan
 from tidegate.model.stage import Stage
+from tidegate.sinks.model import SinkModel
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, read_files
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""
@@ -138,6 +139,28 @@ class Outbox:
                     rows = parquet.read_row_group(group, columns=columns)
                 yield from rows.select(columns).slice(skip).to_batches(max_chunksize=CHUNK_ROWS)
             skip = max(0, skip - number)
+
+
+def table_rows(sink: SinkModel, outbox: Outbox) -> pa.RecordBatchReader:
+    """Return the rows of a table of files: key, window if there is one, emitted columns, timestamp, reason,
+    batch.
+
+    The emitted columns of a deletion are null.
+    """
+    windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
+    columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
+
+    def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
+        parts = {name: emissions.column(name) for name in (KEY, *windows)}
+        if sink.with_key:
+            parts |= parts_of(emissions.column(KEY_COLUMNS))
+        parts |= parts_of(emissions.column(VALUE))
+        parts |= {name: emissions.column(name) for name in (TIMESTAMP, REASON, SEQ)}
+        return pa.RecordBatch.from_pydict(parts)
+
+    # A reader needs its schema before its first batch: no row has the same columns as all rows.
+    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
+    return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
 
 
 def _with_positions(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:

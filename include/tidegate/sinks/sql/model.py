@@ -13,7 +13,7 @@ from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import mistake
 from tidegate.model.windows import WINDOW_COLUMNS
-from tidegate.sinks.model import SinkModel, stage_of
+from tidegate.sinks.model import SinkModel, one_row_per_key, stage_of
 
 SQL_COLUMNS = {
     "key": "the key",
@@ -48,30 +48,6 @@ def _check_table(name: str) -> str:
         return name
     fix = "Write `name` or `schema.name`: letters, digits and _, at most 63 each, no digit first."
     raise mistake(f"{name!r} is not a table's name", fix)
-
-
-def _check_mode(mode: str, info: Info) -> str:
-    """Refuse other modes than `append` where rows would replace each other: for collected events, or windows
-    that share a key.
-    """
-    if mode == "append":
-        return mode
-    if stage_of(info).collects:
-        fix = "Use `mode: append`: what `reduce: collect` gathers, or a late record, is a row of its own."
-        loses = (
-            "leave out events after the first"
-            if mode == "insert_ignore"
-            else "overwrite events that were sent before"
-        )
-        raise mistake(f"`{mode}` would {loses}", fix)
-    if stage_of(info).drops_window:
-        fix = (
-            "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
-            "`mode: append`."
-        )
-        what = "the stage has no window, but an earlier one has: rows of a key's windows overwrite each other"
-        raise mistake(what, fix)
-    return mode
 
 
 def _check_sql_columns(mode: str, info: Info) -> str:
@@ -116,7 +92,7 @@ class SqlSink(SinkModel):
     )
     mode: Annotated[
         Literal["append", "upsert", "insert_ignore", "history"],
-        AfterValidator(_check_mode),
+        AfterValidator(one_row_per_key),
         AfterValidator(_check_sql_columns),
     ] = Field(
         default="append",

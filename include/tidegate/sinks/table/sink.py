@@ -10,10 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -31,7 +28,8 @@ from tidegate.errors import (
 )
 from tidegate.failpoints import failpoint
 from tidegate.ledger import LeasedLedger
-from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.outbox import Outbox, table_rows
+from tidegate.sinks.places import require_apart
 from tidegate.sinks.port import Dataset, OpenSink, folder_dataset
 from tidegate.sinks.table.model import TableSink
 from tidegate.storage.delta import (
@@ -43,7 +41,7 @@ from tidegate.storage.delta import (
     open_table,
     storage_options,
 )
-from tidegate.storage.schema import KEY, KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.storage.schema import KEY
 from tidegate.storage.store import Store
 
 FORMAT = 1
@@ -336,19 +334,9 @@ class OpenDeltaTable(OpenSink[TableSink]):
 
     def check_settings(self) -> None:
         """Check that the table's folder and the folder of any pipeline do not overlap. Raises SinkRefused."""
-        lake, ledger = self.context.lake, self.context.ledger
         # Its place is `published` in the stream's own folder, which nothing else uses.
-        if self.declared.path is None:
-            return
-        table = _place(lake.table_sink(self.declared.path))
-        for pipeline in sorted({lake.pipeline, *(stream.pipeline for stream in ledger.streams())}):
-            folder = _place(f"{lake.root.rstrip('/')}/{pipeline}")
-            if folder.is_relative_to(table) or table.is_relative_to(folder):
-                raise SinkRefused(
-                    f"The table {table} of the sink {self.name} and the folder {folder} of the pipeline "
-                    f"{pipeline} overlap: a vacuum of the table would remove the pipeline's state",
-                    "Give the sink a `path` outside of that folder and not above it.",
-                )
+        if self.declared.path is not None:
+            require_apart(self, self.context.lake.table_sink(self.declared.path))
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that no column of the table is narrower than what is emitted since an edit. Raises
@@ -398,38 +386,6 @@ class OpenDeltaTable(OpenSink[TableSink]):
     def _appender(self) -> Appender:
         path = self.context.lake.table_sink(self.declared.path)
         return Appender(path, self.shard, self.require_committed)
-
-
-def _place(path: str) -> PurePath:
-    """Return the path of a folder without links; for an object store, its URI.
-
-    >>> _place("s3://lake/shop/").is_relative_to(_place("s3://lake"))
-    True
-    """
-    if "://" not in path:
-        return Path(path).resolve()
-    return Path(url2pathname(urlsplit(path).path)).resolve() if path.startswith("file:") else PurePath(path)
-
-
-def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
-    """Return the rows of a table: key, window if there is one, emitted columns, timestamp, reason, batch.
-
-    The emitted columns of a deletion are null.
-    """
-    windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
-    columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
-
-    def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
-        parts = {name: emissions.column(name) for name in (KEY, *windows)}
-        if sink.with_key:
-            parts |= parts_of(emissions.column(KEY_COLUMNS))
-        parts |= parts_of(emissions.column(VALUE))
-        parts |= {name: emissions.column(name) for name in (TIMESTAMP, REASON, SEQ)}
-        return pa.RecordBatch.from_pydict(parts)
-
-    # A reader needs its schema before its first batch: no row has the same columns as all rows.
-    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
-    return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
 
 
 SINK = OpenDeltaTable

@@ -1,0 +1,1 @@
+"""Publish to Iceberg tables: each batch is one snapshot, whose summary has the batch."""

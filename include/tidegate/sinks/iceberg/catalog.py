@@ -1,0 +1,200 @@
+"""The catalog of an Iceberg sink: its properties, its secrets, and its errors as those of tidegate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from pyiceberg import exceptions as iceberg
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
+from tidegate.kafka.config import Secret, properties_in
+from tidegate.postgres import connect_options
+from tidegate.redaction import redacted, secrets_of, shown_url
+from tidegate.sinks.iceberg.rest import PatientCatalog
+
+VARIABLE = "TIDEGATE_ICEBERG"
+_URI, _WAREHOUSE, _NAME = "uri", "warehouse", "name"
+_SECRETS = ("credential", "token")
+_NAMES = (_URI, _WAREHOUSE, _NAME, *_SECRETS, "scope", "oauth2-server-uri", "prefix")
+_FAMILIES = ("s3.", "gcs.", "adls.", "header.")
+"""The beginnings of names that PyIceberg has for object stores, and for headers of requests."""
+_FROM_ENVIRONMENT = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
+"""Property -> the variable of the lake's object store that it is by default."""
+_REST = ("http://", "https://")
+_EXAMPLE = '{"uri": "postgresql+psycopg://user:password@host/catalog", "warehouse": "s3://lake/tables"}'
+_TIMEOUT_S = 60.0
+_POSTGRES = "postgresql+psycopg"
+
+
+@dataclass(frozen=True)
+class CatalogConfig:
+    """The properties of a catalog, by PyIceberg's names. They are hidden in `repr`, since many are secrets.
+
+    `variable` is the setting that they come from; errors name it.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    variable: str = VARIABLE
+
+    @classmethod
+    def parse(cls, text: str, variable: str = VARIABLE) -> CatalogConfig:
+        """Return the configuration that a text describes: a URL, or a JSON object of properties.
+
+        Raises SettingsInvalid, which repeats no value of the text.
+        """
+        fix = f"Write https://catalog.example.com or {_EXAMPLE}."
+        properties = properties_in(text, _URI, f"{variable} is neither a URL", fix)
+        for name in sorted(properties):
+            if name not in _NAMES and not name.startswith(_FAMILIES):
+                families = ", ".join(f"{family}*" for family in _FAMILIES)
+                raise SettingsInvalid(
+                    f"{variable} has {name[:40]}, which tidegate does not support",
+                    f"Supported are: {', '.join(_NAMES)}, {families}.",
+                )
+        config = cls({name: Secret(content) for name, content in properties.items()}, variable)
+        config._check(fix)
+        return config
+
+    def _check(self, fix: str) -> None:
+        if _URI not in self.properties:
+            raise SettingsInvalid(f"{self.variable} has no {_URI}", fix)
+        if self.is_rest:
+            if not urlsplit(self.properties[_URI]).hostname:
+                raise SettingsInvalid(f"{self.variable} has no URL of a catalog", fix)
+            return
+        _database(self.properties[_URI], self.variable)
+        if _WAREHOUSE not in self.properties:
+            raise SettingsInvalid(
+                f"{self.variable} is a SQL catalog without a warehouse, the folder of new tables",
+                f"Write {_EXAMPLE}.",
+            )
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it is a REST catalog; if not, it is in a SQL database."""
+        return self.properties[_URI].startswith(_REST)
+
+    @property
+    def place(self) -> str:
+        """The catalog without secrets, for messages and lineage: `https://catalog.example.com`."""
+        if not self.is_rest:
+            return shown_url(
+                _database(self.properties[_URI], self.variable).set(username=None, password=None)
+            )
+        parts = urlsplit(self.properties[_URI])
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def location(self, table: str) -> str | None:
+        """Return the folder that a new table gets; None if the catalog decides."""
+        if self.is_rest:
+            return None
+        namespace, _, name = table.rpartition(".")
+        return f"{self.properties[_WAREHOUSE].rstrip('/')}/{namespace}/{name}"
+
+    @contextmanager
+    def opened(self) -> Iterator[Catalog]:
+        """Open the catalog, and turn its errors into SinkUnavailable and SinkRefused, which this context
+        manager raises.
+        """
+        with self.errors(), closing(self._catalog()) as catalog:
+            yield catalog
+
+    def _catalog(self) -> Catalog:
+        # Not by `load_catalog`, which mixes in files and variables of the machine.
+        name, properties = self.properties.get(_NAME, "default"), self._for_client()
+        if self.is_rest:
+            return PatientCatalog(name, timeout_s=_TIMEOUT_S, **properties)
+        return SqlCatalog(name, **properties)
+
+    def _for_client(self) -> dict[str, str]:
+        given = {
+            name: os.environ[variable]
+            for name, variable in _FROM_ENVIRONMENT.items()
+            if variable in os.environ
+        }
+        properties = given | {name: str(text) for name, text in self.properties.items() if name != _NAME}
+        if self.is_rest:
+            return properties
+        url = _database(self.properties[_URI], self.variable)
+        options = {name: str(value) for name, value in connect_options(url).items() if value is not None}
+        uri = url.update_query_dict(options).render_as_string(hide_password=False)
+        return properties | {_URI: uri, "pool_pre_ping": "true"}
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn errors of the catalog and of its store into SinkUnavailable and SinkRefused."""
+        # `from None`: errors of the clients contain statements, URLs and headers
+        try:
+            yield
+        except self.failures as error:
+            if isinstance(error, self._refusals):
+                raise SinkRefused(
+                    f"The catalog in {self.variable} refuses the request: {self.message(error)}",
+                    "Correct its rights or the table, then run again: nothing of the batch is in it yet.",
+                ) from None
+            raise SinkUnavailable(
+                f"The catalog in {self.variable}, or the store of its tables, fails: {self.message(error)}",
+                "Check that both run and take connections; then run again, nothing is lost or sent twice.",
+            ) from None
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """The errors of the catalog and its store. PyIceberg's own have no common base."""
+        own = [error for error in vars(iceberg).values() if isinstance(error, type)]
+        return (*own, SQLAlchemyError, OSError, ValueError, NotImplementedError)
+
+    @property
+    def _refusals(self) -> tuple[type[Exception], ...]:
+        """The errors that pass only when a person acts."""
+        login = (iceberg.UnauthorizedError, iceberg.ForbiddenError, iceberg.OAuthError)
+        request = (iceberg.BadRequestError, iceberg.ValidationError, iceberg.ValidationException)
+        return (*login, *request, ValueError, NotImplementedError)
+
+    def message(self, error: Exception) -> str:
+        """Return the first line of an error's message without secrets."""
+        text = str(getattr(error, "orig", None) or error)
+        first = (text.splitlines() or [type(error).__name__])[0]
+        return redacted(first, self._secrets)[:300]
+
+    @property
+    def _secrets(self) -> list[str]:
+        texts = [text for name, text in self.properties.items() if name != _URI and _is_secret(name)]
+        texts += [text.partition(":")[2] for name, text in self.properties.items() if name == "credential"]
+        if self.is_rest:
+            texts.append(urlsplit(self.properties[_URI]).password or "")
+        else:
+            texts += secrets_of(_database(self.properties[_URI], self.variable))
+        return [str(text) for text in texts if text]
+
+
+def _database(url: str, variable: str) -> URL:
+    """Return the URL of a SQL catalog's database. Raises SettingsInvalid."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    kind = None if parsed is None else parsed.get_backend_name()
+    if parsed is None or kind not in ("sqlite", "postgresql", "postgres"):
+        # The text may hold a password: it is not repeated, here or in the cause.
+        raise SettingsInvalid(
+            f"{variable} has no URL of a catalog that can be used here", f"Write {_EXAMPLE}."
+        )
+    if kind == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise SettingsInvalid(
+            f"{variable} is a SQLite database in memory, which is lost after each change",
+            "Name a file: sqlite:////path/to/catalog.db.",
+        )
+    return parsed if "+" in parsed.drivername or kind == "sqlite" else parsed.set(drivername=_POSTGRES)
+
+
+def _is_secret(name: str) -> bool:
+    words = ("credential", "token", "secret", "key", "connection-string", "header.")
+    return any(word in name for word in words)
