@@ -340,6 +340,7 @@ def test_a_zombie_of_an_earlier_batch_is_fenced(url: str) -> None:
     assert sink.values() == [("a", 1), ("a", 2)]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
@@ -399,6 +400,7 @@ OTHER_FORMS = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("change", "says"), OTHER_FORMS.values(), ids=OTHER_FORMS)
 def test_progress_of_unknown_format_is_refused_and_stays(url: str, change: str, says: str) -> None:
     sink = Sink(url)
