@@ -39,9 +39,11 @@ def test_installed_pyspark_replaces_only_its_own_version(
 ) -> None:
     zipped = str(home / "python" / "lib" / "pyspark.zip")
     monkeypatch.setattr(sys, "path", [zipped, *sys.path])
+    monkeypatch.setitem(sys.path_importer_cache, zipped, None)
     monkeypatch.setenv("SPARK_HOME", str(home))
     prefer_installed_pyspark()
     assert (zipped not in sys.path) == is_preferred
+    assert (zipped not in sys.path_importer_cache) == is_preferred
 
 
 def test_a_zip_file_of_somebody_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,19 @@ def test_a_zip_file_of_somebody_else_stays(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SPARK_HOME", str(INSTALLED))
     prefer_installed_pyspark()
     assert "/their/modules.zip" in sys.path
+
+
+@pytest.mark.spark
+def test_no_zip_file_is_read_before_a_task(spark: SparkSession) -> None:
+    def looked_into(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            zips = [path for path in sys.path_importer_cache if "pyspark" in path and not Path(path).is_dir()]
+            yield pa.RecordBatch.from_pylist(
+                [{"path": path} for path in zips], pa.schema([("path", pa.string())])
+            )
+
+    read = spark.range(1).mapInArrow(looked_into, "path string").collect()
+    assert [row["path"] for row in read] == []
 
 
 @pytest.mark.spark

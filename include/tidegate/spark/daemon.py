@@ -45,14 +45,24 @@ def share_arenas() -> None:
 
 
 def prefer_installed_pyspark() -> None:
-    """Import PySpark from its installation, if that is the home of the running Spark."""
+    """Import PySpark from its installation, if that is the home of the running Spark.
+
+    Spark also puts one of its jars on Python's path. Before each task PySpark lets Python look again where it
+    imports from, and then each zip file that was ever looked into is read, which can take a tenth
+    of a second.
+    """
     home = Path(os.environ.get("SPARK_HOME", "")).resolve()
-    zips = [path for path in sys.path if path.endswith(".zip") and home in Path(path).resolve().parents]
+    zips = [
+        path for path in sys.path if path.endswith((".zip", ".jar")) and home in Path(path).resolve().parents
+    ]
     sys.path[:] = [path for path in sys.path if path not in zips]
     installed = importlib.util.find_spec("pyspark")
     # The zip file belongs to the running Spark: another installation must not take its place.
     if installed is None or Path(installed.origin or "").parent.resolve() != home:
         sys.path[:0] = zips
+        return
+    for path in [path for path in sys.path_importer_cache if path.startswith(tuple(zips))]:
+        del sys.path_importer_cache[path]
 
 
 if __name__ == "__main__":
