@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
@@ -88,12 +90,26 @@ def test_every_type_has_a_column_in_each_database(name: str) -> None:
     assert all(sql.column_type(type_).compile(compiler) for type_ in types)
 
 
-def test_nan_is_refused_before_the_commit_by_mysql() -> None:
+@pytest.mark.parametrize(
+    ("name", "number", "says"),
+    [
+        ("mysql", "nan", "NaN, which MySQL"),
+        ("mysql", "-inf", "Infinity, which MySQL"),
+        ("sqlite", "nan", "NaN, which SQLite"),
+    ],
+)
+def test_number_that_a_database_lacks_is_refused(name: str, number: str, says: str) -> None:
     sink = Sink("", value=pa.struct([("ratio", pa.float64())]))
-    with pytest.raises(SinkRefused, match="NaN or Infinity, which MySQL"):
-        check_emissions(
-            dialect_named("mysql"), sink.layout(), sink.batches([emission("k", {"ratio": float("nan")})])
-        )
+    emissions = sink.batches([emission("k", {"ratio": float(number)})])
+    with pytest.raises(SinkRefused, match=says):
+        check_emissions(dialect_named(name), sink.layout(), emissions)
+
+
+def test_sqlite_takes_infinite_numbers() -> None:
+    sink = Sink("", value=pa.struct([("ratio", pa.float64())]))
+    check_emissions(
+        dialect_named("sqlite"), sink.layout(), sink.batches([emission("k", {"ratio": math.inf})])
+    )
 
 
 @pytest.mark.parametrize(

@@ -213,11 +213,13 @@ def _check_values(dialect: SqlDialect, layout: Layout, name: str, values: pa.Arr
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text and not dialect.has_zero_character and pc.any(pc.match_substring(values, "\0")).as_py():
         raise _refused(layout, f"its column {name} holds a character with the code 0")
-    is_number = pa.types.is_floating(values.type) and not dialect.has_nan
-    if is_number and not pc.all(pc.is_finite(values)).as_py():
-        raise _refused(
-            layout, f"its column {name} holds NaN or Infinity, which {dialect.title} does not have"
-        )
+    if pa.types.is_floating(values.type):
+        refused = {"NaN": (dialect.has_nan, pc.is_nan), "Infinity": (dialect.has_infinity, pc.is_inf)}
+        for number, (has_number, is_number) in refused.items():
+            if not has_number and pc.any(is_number(values)).as_py():
+                raise _refused(
+                    layout, f"its column {name} holds {number}, which {dialect.title} does not have"
+                )
 
 
 def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

@@ -104,7 +104,9 @@ class SqlDialect:
     has_zero_character: ClassVar[bool] = True
     """Whether a text can have the character with the code 0."""
     has_nan: ClassVar[bool] = True
-    """Whether a number can be NaN or infinite."""
+    """Whether a number can be NaN."""
+    has_infinity: ClassVar[bool] = True
+    """Whether a number can be infinite."""
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
         """Return the driver's options."""
@@ -124,11 +126,6 @@ class SqlDialect:
         """Return whether the same statement can succeed later."""
         state = sqlstate(error)
         return state.startswith(_PASSING) if state else isinstance(error, OperationalError)
-
-    def refuses_row(self, error: DBAPIError) -> bool:
-        """Return whether a row is the cause: a constraint, a type or a trigger refuses it."""
-        del error
-        return False
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         """Return the type of a column with values of an Arrow type: scalars have their own types, all other

@@ -20,6 +20,7 @@ class SqlServer(SqlDialect):
     add_column = "ADD"
     longest_name = 128
     has_nan = False
+    has_infinity = False
     # an index entry has 900 bytes, with the window's numbers and two bytes for each character
     measures_bytes = False
     longest_key = 400

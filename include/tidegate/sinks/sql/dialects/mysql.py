@@ -22,12 +22,6 @@ _PASSING = frozenset((
     1114, 1129, 1135, 1152, 1153, 1158, 1159, 1160, 1161, 1180, 1181, 1184, 1203, 1205, 1206, 1213,
     1226, 1290, 1317, 1836, 1927, 1969, 3024, 3100, 3101, 4031,
 ))
-# NOT NULL, unique, foreign key, CHECK (3819: MySQL, 4025: MariaDB);
-# out of range, too long, not of the type; what a trigger signals
-_OF_ROWS = frozenset((
-    1048, 1062, 1169, 1216, 1217, 1264, 1265, 1292, 1364, 1365, 1366, 1367, 1406, 1411, 1416, 1451,
-    1452, 1557, 1586, 1644, 1690, 3140, 3156, 3819, 4025, 4078,
-))
 # fmt: on
 # Without the strict mode, the server cuts what does not fit, and says so in a warning.
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -43,6 +37,7 @@ class Mysql(SqlDialect):
     refused_in_names = "%"  # pymysql formats it in some parts of a statement, and not in others
     longest_name = 64
     has_nan = False
+    has_infinity = False
     counts_upserts = False  # a replaced row counts as two
     measures_bytes = False
     longest_key = 750
@@ -82,9 +77,6 @@ class Mysql(SqlDialect):
     def is_temporary(self, error: DBAPIError) -> bool:
         code = _code(error)
         return code in _PASSING or 2000 <= code < 3000
-
-    def refuses_row(self, error: DBAPIError) -> bool:
-        return _code(error) in _OF_ROWS
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         if pa.types.is_decimal(type_):

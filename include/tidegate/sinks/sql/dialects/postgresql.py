@@ -11,14 +11,11 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.postgres import connect_options
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing, sqlstate
+from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing
 from tidegate.sinks.sql.dialects.staging import StagedWriter
 
 STAGED_ROWS = 1_000
 """From so many rows on they are staged: for fewer, a temporary table costs more than it saves."""
-# Classes of errors about a row: a value, a constraint, a limit such as that of an index entry; and what a
-# trigger raises
-_OF_ROWS = ("22", "23", "44", "54", "P0001")
 
 
 class Postgresql(SqlDialect):
@@ -40,9 +37,6 @@ class Postgresql(SqlDialect):
     def lock_for_changes(self, connection: Connection) -> None:
         # The number is tidegate's own.
         connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
-
-    def refuses_row(self, error: DBAPIError) -> bool:
-        return sqlstate(error).startswith(_OF_ROWS)
 
     def widening(self, table: str, column: str, type_: str) -> str:
         return (

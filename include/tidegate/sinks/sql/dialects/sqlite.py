@@ -14,7 +14,6 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 from tidegate.sinks.sql.dialects.base import SqlDialect, inserting, replacing
 
 _WRONG_STATEMENT = 1  # SQLITE_ERROR; every other code is about the file or about a row
-_OF_ROWS = (18, 19, 20)  # SQLITE_TOOBIG, SQLITE_CONSTRAINT (also what a trigger raises), SQLITE_MISMATCH
 _EXACT_DIGITS = 15
 """The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
 texts.
@@ -24,6 +23,7 @@ texts.
 class Sqlite(SqlDialect):
     title = "SQLite"
     is_file = True
+    has_nan = False  # it stores NULL instead, without an error
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
         return {"timeout": wait_s}
@@ -46,9 +46,6 @@ class Sqlite(SqlDialect):
 
     def is_temporary(self, error: DBAPIError) -> bool:
         return isinstance(error, OperationalError) and _code(error) != _WRONG_STATEMENT
-
-    def refuses_row(self, error: DBAPIError) -> bool:
-        return _code(error) & 0xFF in _OF_ROWS
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         return _Decimal(type_.precision) if pa.types.is_decimal(type_) else super().column_type(type_)
