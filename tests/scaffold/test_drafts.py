@@ -61,10 +61,18 @@ def test_a_new_pipeline_passes_its_case(way: str, spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("sink", KINDS)
 def test_each_sink_kind_is_drafted_with_its_field(sink: str, tmp_path: Path) -> None:
-    pipeline_file, *_ = written(tmp_path, draft(sink=sink, key=("a",)))
+    target = "shop.out" if sink == "iceberg" else "out"
+    pipeline_file, *_ = written(tmp_path, draft(sink=sink, key=("a",), target=target))
     (declared,) = load_pipeline(pipeline_file).sinks
     assert (declared.kind, declared.with_key) == (sink, True)
-    assert getattr(declared, declared.target_field) == "out"
+    assert getattr(declared, declared.target_field) == target
+
+
+@pytest.mark.parametrize("sink", KINDS)
+def test_each_sink_kind_gets_a_target(sink: str, tmp_path: Path) -> None:
+    pipeline_file, *_ = written(tmp_path, draft(sink=sink, key=("a",), target=None))
+    (declared,) = load_pipeline(pipeline_file).sinks
+    assert "orders" in getattr(declared, declared.target_field)
 
 
 def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
