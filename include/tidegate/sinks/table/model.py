@@ -64,6 +64,11 @@ class TableSink(SinkModel):
         description="A name under the lake, or an absolute path. Null: the lake's place, per generation.",
     )
 
+    @classmethod
+    def new_target(cls, pipeline: str) -> str:
+        """Return a path outside of the pipeline's own folder."""
+        return f"out/{pipeline}"
+
     @property
     def name(self) -> str:
         """The sink's name, which is unique in the pipeline."""
