@@ -254,6 +254,9 @@ class SimReader:
     def _snapshots(self, stream: Stream) -> list[Snapshot]:
         return [snapshot for _, snapshot in sorted(self._store.streams[stream].snapshots.items())]
 
+    def rewrites(self, stream: Stream) -> int:
+        return self._read("rewrites", lambda: 0)
+
     def snapshots(self, stream: Stream) -> list[Snapshot]:
         return self._read("snapshots", lambda: self._snapshots(stream))
 
@@ -415,7 +418,9 @@ class SimLedger(SimReader):
 
         self._store.write("ledger.open_generation", act)
 
-    def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
+    def add_snapshot(self, snapshot: Snapshot, after: int, rewrites: int = 0) -> bool:
+        del rewrites  # no simulated person erases a key
+
         def act() -> bool:
             made = self._store.streams[snapshot.stream].snapshots
             stale = max(made, default=0) != after or snapshot.seq <= after

@@ -367,10 +367,10 @@ OF_RECOVERY = {
 """What only a person does, by `tidegate recover`: see `tests/recovery`."""
 
 OF_ERASURE = {
-    *("erasures", "rewrites", "begin_erasure", "point_to_rewritten", "remove_samples", "forget_keys"),
+    *("erasures", "begin_erasure", "point_to_rewritten", "remove_samples", "forget_keys"),
     *("end_erasure", "overwrite_removed_rows"),
 }
-"""What only `tidegate erase` does, and the compaction that must not overtake it: see `tests/erasure`."""
+"""What only `tidegate erase` does: see `tests/erasure`."""
 
 
 def test_both_have_the_same_methods() -> None:
