@@ -14,6 +14,7 @@ from tidegate.model.conversions import guarded
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.errors import translated
 from tidegate.spark.semantics import require_deterministic
+from tidegate.spark.session import changed
 from tidegate.yaml.load import parse_pipeline
 
 if TYPE_CHECKING:
@@ -66,12 +67,20 @@ def test_failing_expression_is_named_with_its_text(spark: SparkSession, pipeline
         (guarded("cast(concat('10:', id + 10) as timestamp)"), "`cast.*`: a time of day is no timestamp"),
     ],
 )
+@pytest.mark.parametrize("mode", ["FALLBACK", "NO_CODEGEN"], ids=["compiled", "interpreted"])
 @pytest.mark.parametrize("planned", [True, False], ids=["while it is planned", "in a task"])
 def test_whatever_an_expression_raises_is_typed(
-    spark: SparkSession, pipeline: Pipeline, sql: str, sign: str, planned: bool
+    spark: SparkSession, pipeline: Pipeline, sql: str, sign: str, planned: bool, mode: str
 ) -> None:
+    settings = {"spark.sql.codegen.factoryMode": mode}
+    if mode == "NO_CODEGEN":
+        settings["spark.sql.codegen.wholeStage"] = "false"
     frame = spark.createDataFrame([(1,)], "id bigint") if planned else spark.range(3)
-    with pytest.raises(RecordFailed, match=sign) as caught, translated(pipeline):
+    with (
+        changed(spark, settings),
+        pytest.raises(RecordFailed, match=sign) as caught,
+        translated(pipeline),
+    ):
         frame.selectExpr(f"{sql} as it").collect()
     assert "SQLSTATE" not in caught.value.what
 

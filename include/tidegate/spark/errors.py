@@ -102,6 +102,11 @@ _JAVA_FAILED = re.compile(
     r"((?:NegativeArraySize|IllegalFormat\w*|\w*Format(?:Conversion|Argument)|PatternSyntax|NumberFormat"
     r"|(?:Array|String)?IndexOutOfBounds|Arithmetic|DateTime)Exception)(?:: |\) )([^\n]*)"
 )
+# Java uses this one for everything; it is an expression's where one of Spark's expressions raised it.
+_REQUIREMENT = re.compile(
+    r"IllegalArgumentException: (?:requirement failed: )?([^\n]+)(?:\n\tat [^\n]+){0,3}"
+    r"\n\tat org\.apache\.spark\.sql\.catalyst\.expressions\."
+)
 _ADVICE = re.compile(
     r' If necessary set "spark\.[^"]+" to "[^"]+" to bypass this error\.| SQLSTATE: \w+$'
     r"|^\[USER_RAISED_EXCEPTION\] "
@@ -267,6 +272,8 @@ def _from_text(text: str, pipeline: Pipeline) -> TidegateError | None:
         return _expression_failed(failed[1], text, pipeline)
     if (failed := _JAVA_FAILED.search(text)) is not None:
         return _expression_failed(f"{failed[1]}: {failed[2]}", text, pipeline)
+    if (failed := _REQUIREMENT.search(text)) is not None:
+        return _expression_failed(failed[1], text, pipeline)
     if _OTHER_PYTHON in text:
         return SetupFailed(
             f"Spark's workers run another Python: {_line_with([_OTHER_PYTHON], text)}",
