@@ -69,6 +69,26 @@ def test_new_takes_a_file_with_its_number(beside: Beside) -> None:
     assert beside.old.app.ledger.head(own.stream).seq == 1
 
 
+@pytest.mark.parametrize("number", ["0", "4"])
+def test_batch_that_does_not_exist_is_refused(beside: Beside, number: str) -> None:
+    before = beside.old.app.ledger.streams()
+    for options in ((), ("--yes",), ("--keep-state", "--yes")):
+        refused = run(beside, "new", "visitors", "--from-batch", number, *options)
+        assert "has no batch" in str(refused.exception)
+        assert "Name one from 1 to 3" in str(refused.exception)
+    assert beside.old.app.ledger.streams() == before
+
+
+def test_batches_are_repeated_with_the_file_in_charge(beside: Beside) -> None:
+    rows(beside, "promote", "visitors", "2", "--net")
+    batches = ("--from-batch", "2", "--to-batch", "2")
+    for command in (("new", "visitors", "--from-batch", "2"), ("restate", "visitors", *batches)):
+        refused = run(beside, *command)
+        assert refused.exit_code == 2
+        assert "of generation 1 of visitors, and generation 2 is in charge" in refused.output
+        assert "Name its file: visitors_g2." in refused.output
+
+
 def test_new_begins_after_the_batch_of_instant(beside: Beside) -> None:
     (made,) = rows(beside, "new", "visitors", "--as-of", "2999-01-01", "--yes")
     assert made["from batch"] == 3

@@ -15,8 +15,11 @@ from tests.generations.two_generations import SINKS, Beside
 from tests.model.files import made
 from tidegate import failpoints, inspect
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
-from tidegate.generations import drop_generation, open_generation
+from tidegate.generations import compare_generations, drop_generation, open_generation
+from tidegate.generations.events import behind_common_beginning
 from tidegate.generations.net import _require_payloads
+from tidegate.generations.outputs import Feed
+from tidegate.ledger import Stream
 
 NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
 DELETED = ("visitors/2", 4, "gone", None)
@@ -124,16 +127,48 @@ def test_emissions_of_a_dropped_generation_are_unknown(beside: Beside) -> None:
     assert beside.in_charge == 3
 
 
-def test_events_are_facts_that_nothing_takes_back(tmp_path: Path) -> None:
-    beside = Beside(tmp_path, "  - {kind: sql, table: seconds}")
+def with_events(folder: Path) -> Beside:
+    """Return two generations whose second stage emits events; the new one is empty."""
+    beside = Beside(folder, "  - {kind: sql, table: seconds}")
     for generation in (beside.old, beside.new):
         text = generation.file.read_text()
         collecting = "reduce: collect, emit: {on: threshold, count: 2}}"
         generation.file.write_text(text.replace("reduce: latest, emit: {on: change}}", collecting))
+    return beside
+
+
+def test_events_are_facts_that_nothing_takes_back(tmp_path: Path) -> None:
+    beside = with_events(tmp_path)
     beside.fill()
-    with pytest.raises(SettingsInvalid, match="nothing takes back"):
+    with pytest.raises(SettingsInvalid, match=r"nothing takes back: 3 of them .* such as one of the key a"):
         beside.promote(beside.new, is_net=True)
     assert beside.in_charge == 1
+
+
+def test_net_promotion_adds_events_that_consumers_lack(tmp_path: Path) -> None:
+    beside = with_events(tmp_path)
+    for seq, rows in ((1, [("a", 1), ("b", 1), ("b", 7)]), (2, [("a", 2), ("b", 6)])):
+        beside.decide(beside.new, seq, rows)
+    (sink,) = compare_generations(beside.old.app, beside.old.stream, beside.new.stream).sinks
+    assert (sink.entries.added["key"].to_pylist(), sink.counts) == (
+        ["b", "b"],
+        {"same": 3, "changed": 0, "added": 2, "removed": 0},
+    )
+    beside.promote(beside.new, is_net=True)
+    assert [row for row in beside.sent() if row[0] == "visitors/2"] == [
+        ("visitors/2", 3, "b", 7),
+        ("visitors/2", 3, "b", 6),
+    ]
+
+
+def test_events_before_the_origin_are_not_compared() -> None:
+    def feed(generation: int, last: int, first: int = 1) -> Feed:
+        return Feed(Stream("p", generation), "s", False, range(first, last + 1))
+
+    restated, running = [feed(1, 3), feed(2, 4)], [feed(1, 9)]
+    assert behind_common_beginning(running, restated) == ([feed(1, 9, first=4)], [feed(2, 4)])
+    assert behind_common_beginning(restated, restated) == ([], [])
+    assert behind_common_beginning([feed(1, 9)], [feed(2, 9)]) == ([feed(1, 9)], [feed(2, 9)])
 
 
 def test_a_table_of_each_generation_has_no_differences(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def test_only_difference_of_spoiled_batch_is_sent(world: World) -> None:
     assert world.published() == before, "what it decides is withheld"
     (sink,) = compare_generations(world.app, origin, new).sinks
     assert sorted(sink.entries.changed.column("key").to_pylist()) == [PLENTY, FEW]
+    world.delete_records({(world.source, 0): 3})
+    with pytest.raises(Halted, match=r"retention has deleted records of batch 2: .*\[0\] offsets 2 to 2"):
+        command(world, "--from-batch", "2", "--to-batch", "2")
     promote(world.app, new, "promote", is_net=True)
     assert world.published() == {PLENTY: [True, False, True], FEW: [False, True], NONE: [False]}
     world.stock(4, product=3)

@@ -52,6 +52,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "the first stage": ([groups(key=None)], "the first stage reads records", "later stage"),
     "events": ([COLLECT, groups(key=["id"], reduce={"n": "count(*)"})], *EVENT),
     "flushes": ([{"reduce": SUMS, "emit": THRESHOLD}, groups()], *EVENT),
+    "flushes of windows": ([{"reduce": SUMS, "emit": THRESHOLD, **HOUR}, groups()], *EVENT),
     "hashes": ([{**LATEST, "emit": HASH}, groups()], "`state: hash` keeps no values", "one more record"),
     "latest": ([LATEST, groups(reduce="latest")], "only aggregates take values back", "sum(quantity)"),
     "the order": ([LATEST, groups(reduce=ORDERED)], "`first(price)` depends on the order", "max_by"),

@@ -35,6 +35,31 @@ def is_begun(app: App, stream: Stream) -> bool:
     return not is_empty or app.ledger.open_plan(stream) is not None
 
 
+def require_file_in_charge(app: App, pipeline: Pipeline, origin: Stream, number: int | None) -> None:
+    """Raise UsageError if a file is that of another generation than `origin`, which has begun: its text is
+    not that of the batches that are repeated.
+
+    Args:
+        number: the generation in which a call goes on, whose own file may be named as well.
+    """
+    from tidegate.app import stream_of
+    from tidegate.yaml.load import load_pipelines
+
+    own = stream_of(pipeline)
+    if own == origin or own.generation == number or not is_begun(app, own):
+        return
+    files = {stream_of(loaded): name for name, loaded in load_pipelines(app.settings.pipelines)[0].items()}
+    fix = (
+        f"Name its file: {files[origin]}."
+        if origin in files
+        else f"Write its file: generation: {origin.generation}."
+    )
+    raise click.UsageError(
+        f"This is the file of generation {own.generation} of {own.pipeline}, and generation "
+        f"{origin.generation} is in charge. {fix}"
+    )
+
+
 def copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
     """Return the path and the pipeline of a copy with the next generation's number. The file is not
     written yet.

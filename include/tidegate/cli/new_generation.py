@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import click
 
-from tidegate.cli.generation_files import copied, copy_with, is_begun, path_of
+from tidegate.cli.generation_files import copied, copy_with, is_begun, path_of, require_file_in_charge
 from tidegate.cli.options import as_json, instant, pipeline_names
 from tidegate.cli.output import out, show
 
@@ -63,7 +63,7 @@ def new(
     if from_batch is not None and as_of is not None:
         raise click.UsageError("--from-batch and --as-of name one state each: give one of them.")
     from tidegate.app import App
-    from tidegate.generations import is_edited, origin_of, plan_recomputation
+    from tidegate.generations import is_edited, origin_of, plan_recomputation, require_batch
 
     begins_empty = from_batch is None and as_of is None
     app = App.from_environment() if yes or begins_empty else App.for_reading()
@@ -72,8 +72,10 @@ def new(
     if begins_empty:
         _begin(app, pipeline, origin, None, as_json)
         return
+    require_file_in_charge(app, loaded, origin, number)
     seq = _batch_at(app, origin, as_of) if as_of is not None else from_batch
     assert seq is not None, "one of them is given"
+    require_batch(app, origin, seq)
     if keep_state or not is_edited(app, origin, seq, loaded):
         if yes:
             _begin(app, pipeline, origin, seq, as_json)
@@ -174,14 +176,13 @@ def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool,
     --generation.
     """
     from tidegate.app import App
-    from tidegate.generations import plan_restatement
+    from tidegate.generations import origin_of, plan_restatement
     from tidegate.generations import restate as restate_batches
-    from tidegate.ledger import Stream
 
     app = App.from_environment() if yes else App.for_reading()
     loaded = app.pipeline(pipeline)
-    in_charge = app.ledger.charge(loaded.pipeline).generation or loaded.generation
-    origin = Stream(loaded.pipeline, in_charge)
+    origin = origin_of(app, loaded)
+    require_file_in_charge(app, loaded, origin, number)
     restatement = plan_restatement(app, origin, first, last)
     if not yes:
         show(_restated_rows(restatement), as_json, f"Batches of {origin} that would be computed again")

@@ -11,6 +11,7 @@ from tidegate.generations.lifecycle import (
     drop_generation,
     open_generation,
     origin_of,
+    require_batch,
     require_generation,
 )
 from tidegate.generations.promotion import (
@@ -60,6 +61,7 @@ __all__ = [
     "promote",
     "recompute",
     "replaced_stream",
+    "require_batch",
     "require_generation",
     "restate",
     "rollback",

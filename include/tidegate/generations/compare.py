@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App
 from tidegate.errors import Halted
+from tidegate.generations.events import different_events
 from tidegate.generations.outputs import (
     ENTRY,
     NO_WINDOW,
@@ -22,6 +23,7 @@ from tidegate.generations.outputs import (
 )
 from tidegate.ledger import Head, Offsets, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.model.stage import Stage
 from tidegate.storage.schema import WINDOW
 
 _OLD, _NEW = "old", "new"
@@ -74,7 +76,7 @@ def _ends(app: App, head: Head, seq: int, partitions: list[tuple[str, int]]) -> 
 @dataclass(frozen=True)
 class Difference:
     """Entries by what becomes of them; each table has the columns of ENTRY, and `old` and `new`, the values
-    as JSON text. `same` is only counted.
+    as JSON text. `same` is only counted. Events are never `changed`.
     """
 
     added: pa.Table
@@ -173,24 +175,27 @@ def compare_generations(app: App, old: Stream, new: Stream) -> GenerationDiffere
     """
     old_seq, new_seq = common_point(app, old, new)
     # A sink that only one of them has is compared, too: consumers gain or lose all of it.
-    names = dict.fromkeys([*_sinks(app, old), *_sinks(app, new)])
-    return GenerationDifference(
-        old,
-        new,
-        old_seq,
-        new_seq,
-        tuple(_compared(app, name, (old, old_seq), (new, new_seq)) for name in names),
-    )
+    stages = {**_stages_of_sinks(app, old), **_stages_of_sinks(app, new)}
+    sides = (old, old_seq), (new, new_seq)
+    sinks = tuple(_compared(app, sink, stage, *sides) for sink, stage in stages.items())
+    return GenerationDifference(old, new, old_seq, new_seq, sinks)
 
 
-def _compared(app: App, sink: str, *sides: tuple[Stream, int]) -> SinkDifference:
+def _compared(app: App, sink: str, stage: Stage, *sides: tuple[Stream, int]) -> SinkDifference:
     old, new = (own_feeds(app, stream, sink, seq) for stream, seq in sides)
-    entries = difference(consumed(app, old), consumed(app, new))
-    return SinkDifference(sink, entries, (emissions_by_reason(app, old), emissions_by_reason(app, new)))
+    reasons = emissions_by_reason(app, old), emissions_by_reason(app, new)
+    if stage.emits_facts:
+        added, removed = different_events(app, old, new)
+        same = sum(reasons[1].values()) - added.num_rows
+        none = added.slice(0, 0)
+        return SinkDifference(sink, Difference(added, none, removed, same), reasons)
+    return SinkDifference(sink, difference(consumed(app, old), consumed(app, new)), reasons)
 
 
-def _sinks(app: App, stream: Stream) -> Iterator[str]:
+def _stages_of_sinks(app: App, stream: Stream) -> dict[str, Stage]:
+    """Return sink -> the stage that it reads. Raises Halted if the generation has no batch."""
     plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
     if plan is None:
         raise Halted(f"{stream} has no batch yet", "Run it first.")
-    yield from (sink.name for sink in planned_pipeline(plan).sinks)
+    pipeline = planned_pipeline(plan)
+    return {sink.name: pipeline.stage_of(sink) for sink in pipeline.sinks}

@@ -51,6 +51,14 @@ def require_generation(app: App, stream: Stream) -> None:
         )
 
 
+def require_batch(app: App, stream: Stream, seq: int) -> None:
+    """Raise SettingsInvalid where a generation has no such batch."""
+    last = app.ledger.head(stream).seq
+    if not 1 <= seq <= last:
+        fix = f"Name one from 1 to {last}: `tidegate history {stream.pipeline}` lists them."
+        raise SettingsInvalid(f"{stream} has no batch {seq}", fix if last else "Run it first.")
+
+
 def origin_of(app: App, pipeline: Pipeline) -> Stream:
     """Return the generation beside which another one is made of a pipeline file: the one in charge.
 

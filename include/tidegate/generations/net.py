@@ -24,6 +24,7 @@ from tidegate.batch.still_batch import (
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.generations.compare import difference
+from tidegate.generations.events import lacking_events
 from tidegate.generations.outputs import (
     CONSUMED,
     ENTRY,
@@ -122,9 +123,13 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
     LakeUnavailable.
     """
     sink, feeds = _consumed_by_all(app, charge, pipeline, stage, plan)
-    old = consumed(app, feeds)
     # Up to the batch before, since this one is not committed yet.
-    new = whole_emissions(app, own_feeds(app, plan.stream, sink.name, plan.seq - 1))
+    own = own_feeds(app, plan.stream, sink.name, plan.seq - 1)
+    if stage.emits_facts:
+        events = lacking_events(app, stage, feeds, own)
+        _require_payloads(pipeline, stage, live(events))
+        return _numbered(events.drop_columns([TEXT]), plan.seq) if events.num_rows else events
+    old, new = consumed(app, feeds), whole_emissions(app, own)
     if not new.num_columns:
         raise Halted(
             f"The stage {stage.name} of {plan.stream} has emitted nothing, so nothing tells what its "
@@ -169,11 +174,6 @@ def _consumed_by_all(
     """Return one of a stage's sinks, and the feeds that all of them have got. An outbox is for all of the
     sinks, so they must have got the same.
     """
-    if stage.emits_facts:
-        raise SettingsInvalid(
-            f"What the stage {stage.name} has sent are events, which nothing takes back",
-            "Promote it without --net.",
-        )
     sinks = pipeline.sinks_of(stage)
     own = [sink.name for sink in sinks if sink.is_per_generation]
     if own:
@@ -225,7 +225,8 @@ def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
 
 def _numbered(rows: pa.Table, seq: int) -> pa.Table:
     """Return the rows sorted and numbered as an outbox of this batch; a missing window is null again."""
-    # By hash first, as in any outbox: readers skip row groups by their hashes.
+    # By hash first, as in any outbox: readers skip row groups by their hashes. Arrow's sort is stable, so
+    # events of a key keep their order.
     rows = rows.sort_by([(name, "ascending") for name in (HASH, *ENTRY)])
     for name in WINDOW:
         is_none = pc.equal(rows[name], NO_WINDOW)

@@ -150,6 +150,18 @@ def whole_emissions(app: App, feeds: Iterable[Feed]) -> pa.Table:
     return _folded(_with_text(rows) for feed in feeds for rows in _outboxes(app, feed))
 
 
+def all_consumed(app: App, feeds: Iterable[Feed]) -> pa.Table:
+    """Return all emissions of the feeds, in order, with the columns CONSUMED."""
+    return _joined(_as_consumed(rows) for feed in feeds for rows in _outboxes(app, feed))
+
+
+def all_emissions(app: App, feeds: Iterable[Feed]) -> pa.Table:
+    """Return all emissions of feeds whose outboxes have the same columns, in order, with all of these and
+    TEXT; a table without columns where nothing was emitted. Raises SchemaChanged, too.
+    """
+    return _joined(_with_text(rows) for feed in feeds for rows in _outboxes(app, feed))
+
+
 def emissions_by_reason(app: App, feeds: Iterable[Feed]) -> dict[str, int]:
     """Return reason -> number of emissions."""
     numbers: dict[str, int] = {}
@@ -186,6 +198,11 @@ def _with_text(rows: pa.Table) -> pa.Table:
         filled = pc.fill_null(rows[name], NO_WINDOW)
         rows = rows.set_column(rows.column_names.index(name), name, filled)
     return rows
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    gathered = list(tables)
+    return joined(gathered) if gathered else pa.table({})
 
 
 def _folded(tables: Iterable[pa.Table]) -> pa.Table:

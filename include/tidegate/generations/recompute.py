@@ -16,8 +16,9 @@ from tidegate.app.root import App, OpenSession, stream_of
 from tidegate.batch.suites import pinned
 from tidegate.batch.trigger import RepeatedBatch
 from tidegate.batch.validate import Check
-from tidegate.errors import Halted, SettingsInvalid
-from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans
+from tidegate.errors import Halted
+from tidegate.generations.lifecycle import require_batch
+from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans, require_records
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.records import ReusedBatch
@@ -145,9 +146,7 @@ def plan_recomputation(app: App, pipeline: Pipeline, origin: Stream, last: int) 
     Raises SettingsInvalid if there is no such batch; StateGivenUp if the first batches have left the ledger,
     Halted if one of them cannot be repeated exactly, or if records are needed that Kafka no longer has.
     """
-    head = app.ledger.head(origin)
-    if not 1 <= last <= head.seq:
-        raise SettingsInvalid(f"{origin} has no batch {last}", f"Name one from 1 to {head.seq}.")
+    require_batch(app, origin, last)
     if app.ledger.origin(origin) is not None:
         raise Halted(f"{origin} did not begin with the first records: it began with a state", _INSTEAD)
     plans = repeatable_plans(app.ledger, origin, 1, last)
@@ -167,7 +166,7 @@ def plan_recomputation(app: App, pipeline: Pipeline, origin: Stream, last: int) 
         # Files of a state that is given up may be removed already.
         app.ledger.state_manifests(origin, 1)
     else:
-        _require_records(app, pipeline, plans)
+        require_records(app, pipeline, plans, _INSTEAD)
     return Recomputation(origin, plans, work, inherited)
 
 
@@ -215,23 +214,6 @@ def _require_own_quarantine(attempts: Iterable[Attempt], computed: Collection[st
                     "which cannot be told from those of other stages",
                     _INSTEAD,
                 )
-
-
-def _require_records(app: App, pipeline: Pipeline, plans: Iterable[Plan]) -> None:
-    """Raise Halted if Kafka no longer has the records of the batches."""
-    ranges = [(plan, range_) for plan in plans for range_ in plan.ranges if range_.span]
-    if not ranges:
-        return
-    with app.log(pipeline.sources.connection) as log:
-        views = {topic: log.view(topic) for topic in sorted({range_.topic for _, range_ in ranges})}
-    for plan, range_ in ranges:
-        first = views[range_.topic].starts.get(range_.partition, range_.end)
-        if range_.start < first:
-            raise Halted(
-                f"The source has to be read again, and retention has deleted records of batch {plan.seq}: "
-                f"{range_.topic}[{range_.partition}] offsets {range_.start} to {min(first, range_.end) - 1}",
-                _INSTEAD,
-            )
 
 
 def recompute(

@@ -83,6 +83,23 @@ def _require_repeatable(before: Plan | None, plan: Plan, attempt: Attempt | None
             )
 
 
+def require_records(app: App, pipeline: Pipeline, plans: Iterable[Plan], instead: str) -> None:
+    """Raise Halted if Kafka no longer has the records of the batches; `instead` says what helps then."""
+    ranges = [(plan, range_) for plan in plans for range_ in plan.ranges if range_.span]
+    if not ranges:
+        return
+    with app.log(pipeline.sources.connection) as log:
+        views = {topic: log.view(topic) for topic in sorted({range_.topic for _, range_ in ranges})}
+    for plan, range_ in ranges:
+        first = views[range_.topic].starts.get(range_.partition, range_.end)
+        if range_.start < first:
+            raise Halted(
+                f"The source has to be read again, and retention has deleted records of batch {plan.seq}: "
+                f"{range_.topic}[{range_.partition}] offsets {range_.start} to {min(first, range_.end) - 1}",
+                instead,
+            )
+
+
 def repeat(
     app: App,
     pipeline: Pipeline,

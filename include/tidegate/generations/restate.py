@@ -16,11 +16,16 @@ from tidegate.batch.trigger import RepeatedBatch
 from tidegate.batch.validate import Check
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations.lifecycle import begin_from
-from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans
+from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans, require_records
 from tidegate.ledger import Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 
 _RUN = "restate"
+_INSTEAD = (
+    "Restate only batches from which on Kafka has all records. What earlier ones have sent wrongly, later "
+    "records of the same keys correct."
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class Restatement:
 def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restatement:
     """Return the batches that restating `first` to `last` computes again, up to the head of `origin`.
 
-    Raises SettingsInvalid for a range without such batches; Halted if one of them cannot be repeated, or has
-    left the ledger.
+    Raises SettingsInvalid for a range without such batches; Halted if one of them cannot be repeated, has
+    left the ledger, or has records that Kafka no longer has.
     """
     head = app.ledger.head(origin)
     if not 2 <= first <= last <= head.seq:
@@ -61,7 +66,9 @@ def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restate
             f"Name batches from 2 to {head.seq}: `tidegate history {origin.pipeline}` lists them. To restate "
             "batch 1, too, make a generation that begins empty: `tidegate generation new`.",
         )
-    return Restatement(origin, first, last, repeatable_plans(app.ledger, origin, first, head.seq))
+    plans = repeatable_plans(app.ledger, origin, first, head.seq)
+    require_records(app, planned_pipeline(plans[-1]), plans, _INSTEAD)
+    return Restatement(origin, first, last, plans)
 
 
 def restate(

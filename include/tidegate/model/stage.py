@@ -265,8 +265,7 @@ class Stage(Model):
         stage = scope_of(info).stage
         stage.forgets = self._forgets()
         self._nested = stage.nested
-        begins_anew = self.emit.empties and self.window is None and not self.reduce.newest_only
-        stage.replaces = not (self.reduce.lists_events or begins_anew or stage.joins)
+        stage.replaces = not self.emits_facts
         self._reads_source = stage.input is None
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
@@ -315,8 +314,11 @@ class Stage(Model):
 
     @property
     def emits_facts(self) -> bool:
-        """Whether nothing replaces its emissions: they are events, or late records."""
-        return self.reduce.lists_events or "." in self.name
+        """Whether nothing replaces its emissions: events, what a threshold has flushed, pairs of a join, or
+        late records.
+        """
+        is_flushed = self.emit.empties and not self.reduce.newest_only
+        return self.reduce.lists_events or is_flushed or self.join is not None or "." in self.name
 
     @property
     def reads_source(self) -> bool:
